@@ -1,0 +1,1 @@
+"""KafScale: a Kafka-protocol streaming system whose log is immutable segments in object storage."""

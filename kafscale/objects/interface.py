@@ -1,0 +1,88 @@
+"""The object store as the rest of KafScale sees it: seven operations and five ways to fail.
+
+Implementations: ``local.py`` (a directory), ``s3.py``, ``memory.py`` (with programmable faults). Wrappers, each one
+file, go around any of them: ``metrics.py`` outermost counts what callers asked for, ``retry.py`` inside it repeats.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafscale.errors import KafscaleError
+
+Body = bytes | bytearray | memoryview
+
+
+class ObjectNotFound(KafscaleError):
+    """No object has this key."""
+
+
+class PreconditionFailed(KafscaleError):
+    """The object exists already (put_if_absent), or is absent or has another etag (replace_if_match).
+
+    A put whose answer was lost may have succeeded: whoever repeats one reads the object back before it believes this.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing says of one object; ``size`` in bytes."""
+
+    key: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object's bytes with the etag that they have."""
+
+    body: bytes
+    etag: str
+
+
+class ObjectStore(Protocol):
+    """Keys are ``/``-separated paths without leading slash. Listing order is the order of the keys' UTF-8 bytes.
+
+    Every method may raise ``kafscale.errors.Unavailable`` (no answer, 5xx, throttled: outcome unknown, repeat later)
+    and ``kafscale.errors.Refused`` (the store answers and says no for good).
+    """
+
+    @property
+    def settle_seconds(self) -> float:
+        """How long after a process died its last requests may still take effect; 0 for a local directory."""
+        ...
+
+    async def put_if_absent(self, key: str, body: Body) -> str:
+        """Create the object, durably before this returns, and give its etag.
+
+        Atomic: of several racers one wins and the others get PreconditionFailed; nobody ever reads a part of it.
+        """
+        ...
+
+    async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
+        """Replace the object if it has ``etag``, atomically and durably, and give the new etag, else PreconditionFailed."""
+        ...
+
+    async def get(self, key: str) -> Object:
+        """The whole object, or ObjectNotFound."""
+        ...
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """``length`` bytes from ``start``; fewer where the object ends, none from its end on; or ObjectNotFound."""
+        ...
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Size and etag, or ObjectNotFound."""
+        ...
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        """Up to ``limit`` (at most 1000) objects whose key begins with ``prefix`` and is above ``start_after``, in order.
+
+        Fewer than ``limit`` means that there are no more.
+        """
+        ...
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete the objects; absent ones are no error. When it raises, any part of them may be gone."""
+        ...

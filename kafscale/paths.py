@@ -1,0 +1,110 @@
+"""Every object key and every metadata key, built and parsed here and nowhere else.
+
+Object keys are the storage format's: ``{namespace}/{topic}/{partition}/segment-{base:020d}.kfs`` and ``.index``.
+Topic names cannot contain ``~`` (Kafka allows letters, digits, ``.``, ``_`` and ``-``), so ``{namespace}/~...``
+holds what is not a topic.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+_OBJECT = re.compile(
+    r"(?P<namespace>[^/]+(?:/[^/]+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
+    r"/segment-(?P<base>[0-9]{20})\.(?P<kind>kfs|index)"
+)
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+
+Kind = Literal["kfs", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey:
+    """The parts of a segment's or an index's object key."""
+
+    namespace: str
+    topic: str
+    partition: int
+    base_offset: int
+    kind: Kind = "kfs"
+
+    def __str__(self) -> str:
+        return f"{partition_prefix(self.namespace, self.topic, self.partition)}segment-{self.base_offset:020d}.{self.kind}"
+
+
+def is_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, and neither ``.`` nor ``..``."""
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..")
+
+
+def is_namespace(name: str) -> bool:
+    """One or more path segments of ``[A-Za-z0-9._-]``, none of them ``.`` or ``..``."""
+    return bool(_NAMESPACE.fullmatch(name)) and not {".", ".."} & set(name.split("/"))
+
+
+def partition_prefix(namespace: str, topic: str, partition: int) -> str:
+    """The prefix of all objects of one partition, with its closing slash."""
+    return f"{namespace}/{topic}/{partition}/"
+
+
+def segment_key(namespace: str, topic: str, partition: int, base_offset: int) -> str:
+    return str(SegmentKey(namespace, topic, partition, base_offset))
+
+
+def index_key(namespace: str, topic: str, partition: int, base_offset: int) -> str:
+    return str(SegmentKey(namespace, topic, partition, base_offset, "index"))
+
+
+def parse_segment_key(key: str) -> SegmentKey | None:
+    """The parts of ``key``, or None where it is not a segment's or an index's key."""
+    found = _OBJECT.fullmatch(key)
+    if found is None or not is_topic_name(found["topic"]):
+        return None
+    kind: Kind = "kfs" if found["kind"] == "kfs" else "index"
+    return SegmentKey(found["namespace"], found["topic"], int(found["partition"]), int(found["base"]), kind)
+
+
+def cluster_mark_key(namespace: str) -> str:
+    """The object that says which cluster a prefix belongs to."""
+    return f"{namespace}/~cluster"
+
+
+def metadata_root(namespace: str) -> str:
+    """The prefix of all metadata keys of one namespace."""
+    return f"kafscale/{namespace}/"
+
+
+def cluster_key(namespace: str) -> str:
+    return f"{metadata_root(namespace)}cluster"
+
+
+def topics_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}topics/"
+
+
+def topic_key(namespace: str, topic: str) -> str:
+    return f"{topics_prefix(namespace)}{topic}"
+
+
+def parse_topic_key(namespace: str, key: str) -> str | None:
+    """The topic name in a topic's metadata key, or None where it is another key."""
+    prefix = topics_prefix(namespace)
+    name = key.removeprefix(prefix)
+    return name if key.startswith(prefix) and is_topic_name(name) else None
+
+
+def partition_state_key(namespace: str, topic: str, partition: int) -> str:
+    return f"{metadata_root(namespace)}partitions/{topic}/{partition}"
+
+
+def epoch_history_key(namespace: str, topic: str, partition: int) -> str:
+    return f"{metadata_root(namespace)}epochs/{topic}/{partition}"
+
+
+def members_prefix(namespace: str, service: str) -> str:
+    return f"{metadata_root(namespace)}members/{service}/"
+
+
+def member_key(namespace: str, service: str, run_id: str) -> str:
+    return f"{members_prefix(namespace, service)}{run_id}"

@@ -1,0 +1,90 @@
+from kafscale.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SegmentRef(_message.Message):
+    __slots__ = ("topic", "partition", "base_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    base_offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
+
+class BuildRequest(_message.Message):
+    __slots__ = ("offsets", "positions")
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, offsets: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BuildReply(_message.Message):
+    __slots__ = ("index",)
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    index: bytes
+    def __init__(self, index: _Optional[bytes] = ...) -> None: ...
+
+class VerifyReply(_message.Message):
+    __slots__ = ("intact", "detail")
+    INTACT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    intact: bool
+    detail: str
+    def __init__(self, intact: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class RebuildReply(_message.Message):
+    __slots__ = ("status", "detail", "index")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    index: bytes
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., index: _Optional[bytes] = ...) -> None: ...
+
+class LocateOffsetRequest(_message.Message):
+    __slots__ = ("segment", "offset")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    segment: SegmentRef
+    offset: int
+    def __init__(self, segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class LocateTimestampRequest(_message.Message):
+    __slots__ = ("topic", "partition", "base_offsets", "timestamp", "start_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    base_offsets: _containers.RepeatedScalarFieldContainer[int]
+    timestamp: int
+    start_offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offsets: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
+
+class LocateReply(_message.Message):
+    __slots__ = ("status", "detail", "found", "segment", "position", "offset", "timestamp")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    found: bool
+    segment: SegmentRef
+    position: int
+    offset: int
+    timestamp: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., found: _Optional[bool] = ..., segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., position: _Optional[int] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,110 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Cluster(_message.Message):
+    __slots__ = ("format", "cluster_id", "epoch_floor")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    cluster_id: str
+    epoch_floor: int
+    def __init__(self, format: _Optional[int] = ..., cluster_id: _Optional[str] = ..., epoch_floor: _Optional[int] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("format", "name", "id", "partitions", "configs", "state", "epoch_floor", "created_ms")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LIVE: _ClassVar[Topic.State]
+        DELETING: _ClassVar[Topic.State]
+    LIVE: Topic.State
+    DELETING: Topic.State
+    class ConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    name: str
+    id: bytes
+    partitions: int
+    configs: _containers.ScalarMap[str, str]
+    state: Topic.State
+    epoch_floor: int
+    created_ms: int
+    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Topic.State, str]] = ..., epoch_floor: _Optional[int] = ..., created_ms: _Optional[int] = ...) -> None: ...
+
+class LastSegment(_message.Message):
+    __slots__ = ("base_offset", "size", "crc")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    size: int
+    crc: int
+    def __init__(self, base_offset: _Optional[int] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
+
+class PartitionState(_message.Message):
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    topic_id: bytes
+    epoch: int
+    owner: str
+    log_start: int
+    committed_end: int
+    last_segment: LastSegment
+    producer_snapshot: str
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ...) -> None: ...
+
+class EpochHistory(_message.Message):
+    __slots__ = ("format", "entries")
+    class Entry(_message.Message):
+        __slots__ = ("epoch", "first_offset")
+        EPOCH_FIELD_NUMBER: _ClassVar[int]
+        FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        epoch: int
+        first_offset: int
+        def __init__(self, epoch: _Optional[int] = ..., first_offset: _Optional[int] = ...) -> None: ...
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    entries: _containers.RepeatedCompositeFieldContainer[EpochHistory.Entry]
+    def __init__(self, format: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[EpochHistory.Entry, _Mapping]]] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("format", "run_id", "service", "address", "started_ms")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    run_id: str
+    service: str
+    address: str
+    started_ms: int
+    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ...) -> None: ...

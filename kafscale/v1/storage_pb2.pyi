@@ -1,0 +1,186 @@
+from kafscale.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AppendRequest(_message.Message):
+    __slots__ = ("stream_id", "sequence", "seen", "appends")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    APPENDS_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    sequence: int
+    seen: int
+    appends: _containers.RepeatedCompositeFieldContainer[PartitionAppend]
+    def __init__(self, stream_id: _Optional[str] = ..., sequence: _Optional[int] = ..., seen: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[PartitionAppend, _Mapping]]] = ...) -> None: ...
+
+class PartitionAppend(_message.Message):
+    __slots__ = ("partition", "records", "unacknowledged")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    UNACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    records: bytes
+    unacknowledged: bool
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., records: _Optional[bytes] = ..., unacknowledged: _Optional[bool] = ...) -> None: ...
+
+class AppendReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionAppended]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionAppended, _Mapping]]] = ...) -> None: ...
+
+class PartitionAppended(_message.Message):
+    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    epoch: int
+    base_offset: int
+    end_offset: int
+    log_start: int
+    append_time_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("stream_id", "max_bytes", "fetches")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCHES_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    max_bytes: int
+    fetches: _containers.RepeatedCompositeFieldContainer[PartitionFetch]
+    def __init__(self, stream_id: _Optional[str] = ..., max_bytes: _Optional[int] = ..., fetches: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ...) -> None: ...
+
+class PartitionFetch(_message.Message):
+    __slots__ = ("partition", "offset", "max_bytes", "leader_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    offset: int
+    max_bytes: int
+    leader_epoch: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class FetchReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionFetched]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionFetched, _Mapping]]] = ...) -> None: ...
+
+class PartitionFetched(_message.Message):
+    __slots__ = ("status", "detail", "epoch", "committed_end", "log_start", "records")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    epoch: int
+    committed_end: int
+    log_start: int
+    records: bytes
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_end: _Optional[int] = ..., log_start: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class CommitsRequest(_message.Message):
+    __slots__ = ("stream_id",)
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    def __init__(self, stream_id: _Optional[str] = ...) -> None: ...
+
+class CommitsEvent(_message.Message):
+    __slots__ = ("ready", "committed")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    ready: bool
+    committed: _containers.RepeatedCompositeFieldContainer[Committed]
+    def __init__(self, ready: _Optional[bool] = ..., committed: _Optional[_Iterable[_Union[Committed, _Mapping]]] = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("partition", "epoch", "committed_end", "log_start", "lost")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    epoch: int
+    committed_end: int
+    log_start: int
+    lost: bool
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., committed_end: _Optional[int] = ..., log_start: _Optional[int] = ..., lost: _Optional[bool] = ...) -> None: ...
+
+class ListOffsetsRequest(_message.Message):
+    __slots__ = ("queries",)
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    queries: _containers.RepeatedCompositeFieldContainer[PartitionQuery]
+    def __init__(self, queries: _Optional[_Iterable[_Union[PartitionQuery, _Mapping]]] = ...) -> None: ...
+
+class PartitionQuery(_message.Message):
+    __slots__ = ("partition", "timestamp", "leader_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    timestamp: int
+    leader_epoch: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., timestamp: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class ListOffsetsReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
+
+class PartitionOffset(_message.Message):
+    __slots__ = ("status", "detail", "offset", "timestamp", "leader_epoch")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class FlushRequest(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionRef]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionRef, _Mapping]]] = ...) -> None: ...
+
+class FlushReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionFlushed]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionFlushed, _Mapping]]] = ...) -> None: ...
+
+class PartitionFlushed(_message.Message):
+    __slots__ = ("partition", "status", "detail", "committed_end")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    status: _common_pb2.Status
+    detail: str
+    committed_end: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., committed_end: _Optional[int] = ...) -> None: ...
