@@ -58,18 +58,20 @@ class LocateOffsetRequest(_message.Message):
     def __init__(self, segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class LocateTimestampRequest(_message.Message):
-    __slots__ = ("topic", "partition", "base_offsets", "timestamp", "start_offset")
+    __slots__ = ("topic", "partition", "base_offsets", "timestamp", "start_offset", "epochs")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     base_offsets: _containers.RepeatedScalarFieldContainer[int]
     timestamp: int
     start_offset: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offsets: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
+    epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offsets: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., start_offset: _Optional[int] = ..., epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LocateReply(_message.Message):
     __slots__ = ("status", "detail", "found", "segment", "position", "offset", "timestamp")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kafscale.v1 import common_pb2 as kafscale_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kafscale/v1/storage.proto\x12\x0bkafscale.v1\x1a\x18kafscale/v1/common.proto\"q\n\rAppendRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0c\n\x04seen\x18\x03 \x01(\x04\x12-\n\x07\x61ppends\x18\x04 \x03(\x0b\x32\x1c.kafscale.v1.PartitionAppend\"h\n\x0fPartitionAppend\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\x0eunacknowledged\x18\x03 \x01(\x08\">\n\x0b\x41ppendReply\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.kafscale.v1.PartitionAppended\"\xab\x01\n\x11PartitionAppended\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x12\x11\n\tlog_start\x18\x06 \x01(\x03\x12\x16\n\x0e\x61ppend_time_ms\x18\x07 \x01(\x03\"b\n\x0c\x46\x65tchRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x03\x12,\n\x07\x66\x65tches\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.PartitionFetch\"w\n\x0ePartitionFetch\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x11\n\tmax_bytes\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"<\n\nFetchReply\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.kafscale.v1.PartitionFetched\"\x91\x01\n\x10PartitionFetched\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x15\n\rcommitted_end\x18\x04 \x01(\x03\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x0f\n\x07records\x18\x06 \x01(\x0c\"#\n\x0e\x43ommitsRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\"H\n\x0c\x43ommitsEvent\x12\r\n\x05ready\x18\x01 \x01(\x08\x12)\n\tcommitted\x18\x02 \x03(\x0b\x32\x16.kafscale.v1.Committed\"\x80\x01\n\tCommitted\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x15\n\rcommitted_end\x18\x03 \x01(\x03\x12\x11\n\tlog_start\x18\x04 \x01(\x03\x12\x0c\n\x04lost\x18\x05 \x01(\x08\"B\n\x12ListOffsetsRequest\x12,\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.kafscale.v1.PartitionQuery\"g\n\x0ePartitionQuery\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"A\n\x10ListOffsetsReply\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.kafscale.v1.PartitionOffset\"\x7f\n\x0fPartitionOffset\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\"=\n\x0c\x46lushRequest\x12-\n\npartitions\x18\x01 \x03(\x0b\x32\x19.kafscale.v1.PartitionRef\"<\n\nFlushReply\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.kafscale.v1.PartitionFlushed\"\x8c\x01\n\x10PartitionFlushed\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12#\n\x06status\x18\x02 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x15\n\rcommitted_end\x18\x04 \x01(\x03\x32\xde\x02\n\x0eSegmentStorage\x12>\n\x06\x41ppend\x12\x1a.kafscale.v1.AppendRequest\x1a\x18.kafscale.v1.AppendReply\x12;\n\x05\x46\x65tch\x12\x19.kafscale.v1.FetchRequest\x1a\x17.kafscale.v1.FetchReply\x12\x43\n\x07\x43ommits\x12\x1b.kafscale.v1.CommitsRequest\x1a\x19.kafscale.v1.CommitsEvent0\x01\x12M\n\x0bListOffsets\x12\x1f.kafscale.v1.ListOffsetsRequest\x1a\x1d.kafscale.v1.ListOffsetsReply\x12;\n\x05\x46lush\x12\x19.kafscale.v1.FlushRequest\x1a\x17.kafscale.v1.FlushReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kafscale/v1/storage.proto\x12\x0bkafscale.v1\x1a\x18kafscale/v1/common.proto\"q\n\rAppendRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0c\n\x04seen\x18\x03 \x01(\x04\x12-\n\x07\x61ppends\x18\x04 \x03(\x0b\x32\x1c.kafscale.v1.PartitionAppend\"h\n\x0fPartitionAppend\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\x0eunacknowledged\x18\x03 \x01(\x08\">\n\x0b\x41ppendReply\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.kafscale.v1.PartitionAppended\"\xbf\x01\n\x11PartitionAppended\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x12\x11\n\tlog_start\x18\x06 \x01(\x03\x12\x16\n\x0e\x61ppend_time_ms\x18\x07 \x01(\x03\x12\x12\n\nhold_until\x18\x08 \x01(\x03\"b\n\x0c\x46\x65tchRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x03\x12,\n\x07\x66\x65tches\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.PartitionFetch\"w\n\x0ePartitionFetch\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x11\n\tmax_bytes\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"<\n\nFetchReply\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.kafscale.v1.PartitionFetched\"\x91\x01\n\x10PartitionFetched\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x15\n\rcommitted_end\x18\x04 \x01(\x03\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x0f\n\x07records\x18\x06 \x01(\x0c\"#\n\x0e\x43ommitsRequest\x12\x11\n\tstream_id\x18\x01 \x01(\t\"H\n\x0c\x43ommitsEvent\x12\r\n\x05ready\x18\x01 \x01(\x08\x12)\n\tcommitted\x18\x02 \x03(\x0b\x32\x16.kafscale.v1.Committed\"\x80\x01\n\tCommitted\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x15\n\rcommitted_end\x18\x03 \x01(\x03\x12\x11\n\tlog_start\x18\x04 \x01(\x03\x12\x0c\n\x04lost\x18\x05 \x01(\x08\"B\n\x12ListOffsetsRequest\x12,\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.kafscale.v1.PartitionQuery\"g\n\x0ePartitionQuery\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\"A\n\x10ListOffsetsReply\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.kafscale.v1.PartitionOffset\"\x7f\n\x0fPartitionOffset\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\"=\n\x0c\x46lushRequest\x12-\n\npartitions\x18\x01 \x03(\x0b\x32\x19.kafscale.v1.PartitionRef\"<\n\nFlushReply\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.kafscale.v1.PartitionFlushed\"\x8c\x01\n\x10PartitionFlushed\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12#\n\x06status\x18\x02 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x15\n\rcommitted_end\x18\x04 \x01(\x03\x32\xde\x02\n\x0eSegmentStorage\x12>\n\x06\x41ppend\x12\x1a.kafscale.v1.AppendRequest\x1a\x18.kafscale.v1.AppendReply\x12;\n\x05\x46\x65tch\x12\x19.kafscale.v1.FetchRequest\x1a\x17.kafscale.v1.FetchReply\x12\x43\n\x07\x43ommits\x12\x1b.kafscale.v1.CommitsRequest\x1a\x19.kafscale.v1.CommitsEvent0\x01\x12M\n\x0bListOffsets\x12\x1f.kafscale.v1.ListOffsetsRequest\x1a\x1d.kafscale.v1.ListOffsetsReply\x12;\n\x05\x46lush\x12\x19.kafscale.v1.FlushRequest\x1a\x17.kafscale.v1.FlushReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,35 +39,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDREPLY']._serialized_start=289
   _globals['_APPENDREPLY']._serialized_end=351
   _globals['_PARTITIONAPPENDED']._serialized_start=354
-  _globals['_PARTITIONAPPENDED']._serialized_end=525
-  _globals['_FETCHREQUEST']._serialized_start=527
-  _globals['_FETCHREQUEST']._serialized_end=625
-  _globals['_PARTITIONFETCH']._serialized_start=627
-  _globals['_PARTITIONFETCH']._serialized_end=746
-  _globals['_FETCHREPLY']._serialized_start=748
-  _globals['_FETCHREPLY']._serialized_end=808
-  _globals['_PARTITIONFETCHED']._serialized_start=811
-  _globals['_PARTITIONFETCHED']._serialized_end=956
-  _globals['_COMMITSREQUEST']._serialized_start=958
-  _globals['_COMMITSREQUEST']._serialized_end=993
-  _globals['_COMMITSEVENT']._serialized_start=995
-  _globals['_COMMITSEVENT']._serialized_end=1067
-  _globals['_COMMITTED']._serialized_start=1070
-  _globals['_COMMITTED']._serialized_end=1198
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=1200
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=1266
-  _globals['_PARTITIONQUERY']._serialized_start=1268
-  _globals['_PARTITIONQUERY']._serialized_end=1371
-  _globals['_LISTOFFSETSREPLY']._serialized_start=1373
-  _globals['_LISTOFFSETSREPLY']._serialized_end=1438
-  _globals['_PARTITIONOFFSET']._serialized_start=1440
-  _globals['_PARTITIONOFFSET']._serialized_end=1567
-  _globals['_FLUSHREQUEST']._serialized_start=1569
-  _globals['_FLUSHREQUEST']._serialized_end=1630
-  _globals['_FLUSHREPLY']._serialized_start=1632
-  _globals['_FLUSHREPLY']._serialized_end=1692
-  _globals['_PARTITIONFLUSHED']._serialized_start=1695
-  _globals['_PARTITIONFLUSHED']._serialized_end=1835
-  _globals['_SEGMENTSTORAGE']._serialized_start=1838
-  _globals['_SEGMENTSTORAGE']._serialized_end=2188
+  _globals['_PARTITIONAPPENDED']._serialized_end=545
+  _globals['_FETCHREQUEST']._serialized_start=547
+  _globals['_FETCHREQUEST']._serialized_end=645
+  _globals['_PARTITIONFETCH']._serialized_start=647
+  _globals['_PARTITIONFETCH']._serialized_end=766
+  _globals['_FETCHREPLY']._serialized_start=768
+  _globals['_FETCHREPLY']._serialized_end=828
+  _globals['_PARTITIONFETCHED']._serialized_start=831
+  _globals['_PARTITIONFETCHED']._serialized_end=976
+  _globals['_COMMITSREQUEST']._serialized_start=978
+  _globals['_COMMITSREQUEST']._serialized_end=1013
+  _globals['_COMMITSEVENT']._serialized_start=1015
+  _globals['_COMMITSEVENT']._serialized_end=1087
+  _globals['_COMMITTED']._serialized_start=1090
+  _globals['_COMMITTED']._serialized_end=1218
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=1220
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=1286
+  _globals['_PARTITIONQUERY']._serialized_start=1288
+  _globals['_PARTITIONQUERY']._serialized_end=1391
+  _globals['_LISTOFFSETSREPLY']._serialized_start=1393
+  _globals['_LISTOFFSETSREPLY']._serialized_end=1458
+  _globals['_PARTITIONOFFSET']._serialized_start=1460
+  _globals['_PARTITIONOFFSET']._serialized_end=1587
+  _globals['_FLUSHREQUEST']._serialized_start=1589
+  _globals['_FLUSHREQUEST']._serialized_end=1650
+  _globals['_FLUSHREPLY']._serialized_start=1652
+  _globals['_FLUSHREPLY']._serialized_end=1712
+  _globals['_PARTITIONFLUSHED']._serialized_start=1715
+  _globals['_PARTITIONFLUSHED']._serialized_end=1855
+  _globals['_SEGMENTSTORAGE']._serialized_start=1858
+  _globals['_SEGMENTSTORAGE']._serialized_end=2208
 # @@protoc_insertion_point(module_scope)

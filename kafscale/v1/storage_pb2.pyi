@@ -36,7 +36,7 @@ class AppendReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionAppended, _Mapping]]] = ...) -> None: ...
 
 class PartitionAppended(_message.Message):
-    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms")
+    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms", "hold_until")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class PartitionAppended(_message.Message):
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_UNTIL_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     epoch: int
@@ -51,7 +52,8 @@ class PartitionAppended(_message.Message):
     end_offset: int
     log_start: int
     append_time_ms: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ...) -> None: ...
+    hold_until: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., hold_until: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("stream_id", "max_bytes", "fetches")
