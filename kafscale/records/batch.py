@@ -1,0 +1,202 @@
+"""Kafka's record batch, magic 2, seen from outside: the header, the checksum, and what a broker changes in it.
+
+Format: https://kafka.apache.org/documentation/#recordbatch. Nothing here decompresses or decodes records. The CRC
+covers everything from the attributes on, so base offset and leader epoch can change without a new CRC.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafscale.records.checksum import Buffer, crc32c
+from kafscale.records.codecs import Codec, codec_of
+from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
+
+HEADER_SIZE = 61
+MAGIC = 2
+
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qii")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
+
+_LENGTH_AT = 8
+_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CHECKED_AT = 21  # the first byte under the CRC
+_MAX_TIMESTAMP_AT = 35
+_LENGTH_COUNTS_FROM = 12
+_MIN_LENGTH = HEADER_SIZE - _LENGTH_COUNTS_FROM
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, in their order on the wire. Timestamps are ms since 1970."""
+
+    base_offset: int
+    batch_length: int  # bytes after this field
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return _LENGTH_COUNTS_FROM + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptBatch for the ids 5 to 7, which mean nothing."""
+        return codec_of(self.attributes)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+
+def magic_at(buf: Buffer, pos: int = 0) -> int:
+    """The magic byte of the batch or legacy message at ``pos``; it lies at the same place in every format."""
+    if len(buf) - pos <= _MAGIC_AT:
+        raise CorruptBatch(f"{len(buf) - pos} bytes at {pos} are too few for a batch")
+    return buf[pos + _MAGIC_AT]
+
+
+def peek(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at ``pos``. The rest of the batch need not be there.
+
+    Raises CorruptBatch when 61 bytes are not there, the magic is not 2, or the length is less than a header's.
+    """
+    if len(buf) - pos < HEADER_SIZE:
+        raise CorruptBatch(f"{len(buf) - pos} bytes at {pos} are too few for a batch header")
+    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"magic {header.magic} at {pos} instead of {MAGIC}")
+    if header.batch_length < _MIN_LENGTH:
+        raise CorruptBatch(f"batch length {header.batch_length} at {pos} is less than a header's {_MIN_LENGTH}")
+    return header
+
+
+def peek_one(batch: Buffer) -> BatchHeader:
+    """The header of a buffer that holds exactly one batch; raises CorruptBatch when it holds less or more."""
+    header = peek(batch)
+    if header.size != len(batch):
+        raise CorruptBatch(f"a batch of {header.size} bytes in a buffer of {len(batch)}")
+    return header
+
+
+def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
+    """Raises CorruptBatch when the batch at ``pos`` is not whole or its bytes do not have the header's CRC."""
+    end = pos + header.size
+    if end > len(buf):
+        raise CorruptBatch(f"batch at {pos} ends at {end}, the bytes at {len(buf)}")
+    found = crc32c(memoryview(buf)[pos + _CHECKED_AT : end])
+    if found != header.crc:
+        raise CorruptBatch(
+            f"batch at {pos} (offset {header.base_offset}) has CRC {found:#010x}, not {header.crc:#010x}"
+        )
+
+
+def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch from ``start`` to the end of ``buf``. CRCs are not checked.
+
+    Raises CorruptBatch, after what is good before it, when something is no batch or the last one is not whole.
+    """
+    pos, end = start, len(buf)
+    while pos < end:
+        header = peek(buf, pos)
+        if pos + header.size > end:
+            raise CorruptBatch(f"batch at {pos} ends at {pos + header.size}, the bytes at {end}")
+        yield pos, header
+        pos += header.size
+
+
+def check_produced(header: BatchHeader) -> None:
+    """Kafka's rules for what a client may send, as far as the header shows them (``LogValidator.validateBatch``).
+
+    Raises InvalidRecord for control and transactional batches, no records, a count that does not fit the offsets, an
+    unknown codec, a producer id without epoch or sequence; InvalidTimestamp for the LogAppendTime bit. Timestamps may
+    have any value, as in Kafka: -1 means none.
+    """
+    if header.is_control:
+        raise InvalidRecord("clients must not write control batches")
+    if header.is_transactional:
+        raise InvalidRecord("transactional batches are not supported")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}"
+        )
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecord(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
+    if header.is_log_append_time:
+        raise InvalidTimestamp("producers must not set the timestamp type to LogAppendTime")
+    try:
+        codec_of(header.attributes)
+    except CorruptBatch as error:
+        raise InvalidRecord(str(error)) from error
+
+
+def placed_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+    """The first 16 bytes (base offset, length, leader epoch) of the batch in its place; the rest stays as it is."""
+    return _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
+
+
+def place(buf: bytearray, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into the batch at ``pos``, which the caller has peeked."""
+    _TIMESTAMP.pack_into(buf, pos, base_offset)
+    _EPOCH.pack_into(buf, pos + _EPOCH_AT, leader_epoch)
+
+
+def with_log_append_time(batch: Buffer, timestamp_ms: int) -> bytes:
+    """A copy of one batch whose records all have the time ``timestamp_ms``, with a new CRC.
+
+    Kafka's way: attribute bit 3 and the max timestamp say so, the records keep the deltas that they came with.
+    """
+    header = peek_one(batch)
+    out = bytearray(batch)
+    _ATTRIBUTES.pack_into(out, _CHECKED_AT, header.attributes | LOG_APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(out, _MAX_TIMESTAMP_AT, timestamp_ms)
+    seal(out)
+    return bytes(out)
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The header's 61 bytes, its length and CRC as they are."""
+    return _HEADER.pack(*header)
+
+
+def seal(batch: bytearray) -> None:
+    """Set length and CRC of the one batch in ``batch`` from its bytes."""
+    struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - _LENGTH_COUNTS_FROM)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))

@@ -1,0 +1,15 @@
+"""What is wrong with record bytes, by what the caller answers to the client."""
+
+from kafscale.errors import CorruptData
+
+
+class CorruptBatch(CorruptData):
+    """The bytes are not a whole, undamaged batch. Kafka's CORRUPT_MESSAGE (2)."""
+
+
+class InvalidRecord(CorruptData):
+    """A well-formed batch that a client must not send. Kafka's INVALID_RECORD (87)."""
+
+
+class InvalidTimestamp(InvalidRecord):
+    """The batch claims a timestamp type that only the log may set. Kafka's INVALID_TIMESTAMP (32)."""
