@@ -69,7 +69,7 @@ Operation = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """``revision`` is the store's after the transaction; ``reads`` has one entry per Get of the branch done, in order."""
+    """``revision`` is the store's after it; ``reads`` has one entry per Get of the branch that was done, in order."""
 
     succeeded: bool
     revision: int
