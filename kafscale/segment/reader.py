@@ -1,0 +1,157 @@
+"""Reads segment files: whole ones into the cache, pieces of them from ranged GETs. Nothing is believed unproven.
+
+Every byte of a segment is covered by the footer's checksum, or proven by what that covers, except the header's flags
+and creation time, which only inform.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafscale.errors import CorruptData
+from kafscale.records import batch
+from kafscale.records.batch import HEADER_SIZE as BATCH_HEADER_SIZE
+from kafscale.records.batch import BatchHeader
+from kafscale.records.checksum import Buffer, crc32c
+from kafscale.segment.chain import batch_at, link_fault
+from kafscale.segment.format import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    MAX_SEGMENT_SIZE,
+    CorruptSegment,
+    SegmentFooter,
+    SegmentHeader,
+)
+from kafscale.segment.index import IndexEntry
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParsedSegment:
+    """A segment whose footer checksum, batch chain and header were found right.
+
+    One entry a batch: ``offsets`` (base offset), ``next_offsets`` (after its last), ``positions`` and ``ends``
+    (absolute file positions: ``data[positions[i]:ends[i]]`` is batch i), ``max_timestamps`` (ms, as the batch header
+    says).
+    """
+
+    data: Buffer
+    header: SegmentHeader
+    footer: SegmentFooter
+    offsets: "array[int]"
+    next_offsets: "array[int]"
+    positions: "array[int]"
+    ends: "array[int]"
+    max_timestamps: "array[int]"
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the segment's last."""
+        return self.next_offsets[-1]
+
+    @property
+    def body_end(self) -> int:
+        """The file position after the last batch."""
+        return self.ends[-1]
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest of the batches', at least -1 (no timestamp)."""
+        return max(-1, *self.max_timestamps)
+
+    def batch_for(self, offset: int) -> int:
+        """The number of the first batch that ends past ``offset``; the number of batches where none does."""
+        return bisect_right(self.next_offsets, offset)
+
+
+def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment:
+    """Reads a whole segment file and verifies it, or raises CorruptSegment.
+
+    The footer's checksum over the body stands for the checksums of the batches, which the owner verified before it
+    wrote them; ``check_batches`` verifies those too (damage from before the segment was built).
+    """
+    header = SegmentHeader.parse(data)
+    if not HEADER_SIZE + BATCH_HEADER_SIZE + FOOTER_SIZE <= len(data) <= MAX_SEGMENT_SIZE:
+        raise CorruptSegment(f"a segment cannot have {len(data)} bytes")
+    footer = SegmentFooter.parse(data)
+    body_end = len(data) - FOOTER_SIZE
+    computed = crc32c(memoryview(data)[HEADER_SIZE:body_end])
+    if computed != footer.crc:
+        raise CorruptSegment(f"checksum of the body is {computed:#010x}, the footer says {footer.crc:#010x}")
+    segment = ParsedSegment(data, header, footer, array("q"), array("q"), array("I"), array("I"), array("q"))
+    messages = 0
+    for position, found in _walk(data, HEADER_SIZE, body_end, header.base_offset, header.epoch, check=check_batches):
+        segment.offsets.append(found.base_offset)
+        segment.next_offsets.append(found.next_offset)
+        segment.positions.append(position)
+        segment.ends.append(position + found.size)
+        segment.max_timestamps.append(found.max_timestamp)
+        messages += found.record_count
+    if messages != header.message_count:
+        raise CorruptSegment(f"{messages} messages, the header says {header.message_count}")
+    if segment.next_offset != footer.last_offset + 1:
+        raise CorruptSegment(f"the last offset is {segment.next_offset - 1}, the footer says {footer.last_offset}")
+    return segment
+
+
+def scan_batches(
+    piece: Buffer, entry: IndexEntry, *, at_end: bool, epoch: int | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The whole batches of a piece of a segment file, each verified, with its position in the piece.
+
+    The piece begins at ``entry.position`` of the file, where the batch with base offset ``entry.offset`` must be, as an
+    index says. ``at_end``: the piece goes up to the end of the file, footer included, and nothing may be left over;
+    otherwise a batch that is not whole ends the scan, and a piece that yields none must be read again, longer.
+    ``epoch``: what every batch must have; None: what the first one has.
+
+    Raises CorruptSegment, after what is good before it, at the first batch that is not there, fails its checksum,
+    breaks the order of offsets or has another epoch. At the piece's start: the index is wrong, or the segment is.
+    """
+    if not at_end:
+        end = _whole_batches_end(piece)
+        last_offset = None
+    else:
+        end = len(piece) - FOOTER_SIZE
+        last_offset = SegmentFooter.parse(piece).last_offset
+    if epoch is None and end > 0:
+        epoch = max(batch_at(piece, 0, end).leader_epoch, 0)
+    next_offset = entry.offset
+    for position, found in _walk(piece, 0, end, entry.offset, epoch or 0, check=True):
+        yield position, found
+        next_offset = found.next_offset
+    if last_offset is not None and next_offset != last_offset + 1:
+        raise CorruptSegment(f"the last offset is {next_offset - 1}, the footer says {last_offset}")
+
+
+def _walk(
+    buf: Buffer, position: int, end: int, first_offset: int, epoch: int, *, check: bool
+) -> Iterator[tuple[int, BatchHeader]]:
+    expected, exact = first_offset, True
+    while position < end:
+        found = batch_at(buf, position, end)
+        fault = link_fault(found, expected, epoch, exact=exact)
+        if fault:
+            raise CorruptSegment(f"batch at {position} {fault}")
+        if check:
+            verify_batch(buf, position, found)
+        yield position, found
+        position += found.size
+        expected, exact = found.next_offset, False
+
+
+def verify_batch(buf: Buffer, position: int, found: BatchHeader) -> None:
+    """Raises CorruptSegment where the batch's bytes do not have the checksum of its header."""
+    try:
+        batch.verify_crc(buf, position, found)
+    except CorruptData as error:
+        raise CorruptSegment(str(error)) from error
+
+
+def _whole_batches_end(piece: Buffer) -> int:
+    position = 0
+    while len(piece) - position >= BATCH_HEADER_SIZE:
+        following = position + batch_at(piece, position, 2**63).size
+        if following > len(piece):
+            break
+        position = following
+    return position
