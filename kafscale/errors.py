@@ -14,8 +14,8 @@ class ConfigError(KafscaleError):
 
 
 class Unavailable(KafscaleError):
-    """A store did not answer, or its answer was lost: the outcome is unknown, repeating may help."""
+    """A store did not answer, its answer was lost, or it is full: the outcome is unknown, repeating may help."""
 
 
 class Refused(KafscaleError):
-    """A store answers and refuses for good (credentials, missing bucket, full disk)."""
+    """A store answers and refuses for good (credentials, missing bucket, read-only disk)."""

@@ -2,6 +2,10 @@
 
 Implementations: ``local.py`` (a directory), ``s3.py``, ``memory.py`` (with programmable faults). Wrappers, each one
 file, go around any of them: ``metrics.py`` outermost counts what callers asked for, ``retry.py`` inside it repeats.
+
+Keys (``keys.py`` checks them; a bad one is the caller's mistake and raises ValueError): ``/``-separated paths without
+leading slash, 1 to 1024 bytes of UTF-8, each segment 1 to 255 bytes, neither ``.`` nor ``..`` and without control
+characters. No key may be another's directory (``a`` beside ``a/b``): a file system cannot hold both.
 """
 
 from collections.abc import Iterable
@@ -11,6 +15,9 @@ from typing import Protocol
 from kafscale.errors import KafscaleError
 
 Body = bytes | bytearray | memoryview
+
+MAX_KEYS = 1000
+"""Objects in one page of a listing, and keys in one delete."""
 
 
 class ObjectNotFound(KafscaleError):
@@ -42,10 +49,10 @@ class Object:
 
 
 class ObjectStore(Protocol):
-    """Keys are ``/``-separated paths without leading slash. Listing order is the order of the keys' UTF-8 bytes.
+    """Listing order is the order of the keys' UTF-8 bytes. Etags are opaque, and stay as they are over a restart.
 
-    Every method may raise ``kafscale.errors.Unavailable`` (no answer, 5xx, throttled: outcome unknown, repeat later)
-    and ``kafscale.errors.Refused`` (the store answers and says no for good).
+    Every method may raise ``kafscale.errors.Unavailable`` (no answer, 5xx, throttled, disk full: outcome unknown,
+    repeat later) and ``kafscale.errors.Refused`` (the store answers and says no for good).
     """
 
     @property
@@ -61,7 +68,7 @@ class ObjectStore(Protocol):
         ...
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        """Replace the object if it has ``etag``, atomically and durably, and give the new etag, else PreconditionFailed."""
+        """Replace the object if it has ``etag``, atomically and durably; gives the new etag, or PreconditionFailed."""
         ...
 
     async def get(self, key: str) -> Object:
@@ -76,13 +83,17 @@ class ObjectStore(Protocol):
         """Size and etag, or ObjectNotFound."""
         ...
 
-    async def list_from(self, prefix: str, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        """Up to ``limit`` (at most 1000) objects whose key begins with ``prefix`` and is above ``start_after``, in order.
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
+        """Up to ``limit`` (1 to 1000) objects whose key begins with ``prefix`` and is above ``start_after``, in order.
 
         Fewer than ``limit`` means that there are no more.
         """
         ...
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete the objects; absent ones are no error. When it raises, any part of them may be gone."""
+        """Delete up to 1000 objects; absent ones are no error. When it raises, any of them may be gone.
+
+        On S3 the deletes are dated before the first await and refused ``settle_seconds`` later, and no wrapper repeats
+        them: so a caller that checks its lease right before this call knows by when each has landed or never will.
+        """
         ...

@@ -1,0 +1,43 @@
+"""The rules for keys and arguments that every object store holds its callers to (see ``interface.py``)."""
+
+import re
+from collections.abc import Iterable
+
+from kafscale.objects.interface import MAX_KEYS
+
+_MAX_KEY_BYTES = 1024  # S3's limit
+_MAX_SEGMENT_BYTES = 255  # a file name's limit
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+def check_key(key: str) -> bytes:
+    """The key's UTF-8 bytes, or ValueError."""
+    encoded = key.encode()
+    segments = encoded.split(b"/")
+    if (
+        len(encoded) > _MAX_KEY_BYTES
+        or any(segment in (b"", b".", b"..") or len(segment) > _MAX_SEGMENT_BYTES for segment in segments)
+        or _CONTROL.search(key)
+    ):
+        raise ValueError(f"not an object key: {key!r}")
+    return encoded
+
+
+def check_keys(keys: Iterable[str]) -> list[str]:
+    """The keys of one delete as a list, or ValueError."""
+    checked = list(keys)
+    if len(checked) > MAX_KEYS:
+        raise ValueError(f"{len(checked)} keys in one delete, more than {MAX_KEYS}")
+    for key in checked:
+        check_key(key)
+    return checked
+
+
+def check_range(start: int, length: int) -> None:
+    if start < 0 or length < 0:
+        raise ValueError(f"not a range: {length} bytes from {start}")
+
+
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_KEYS:
+        raise ValueError(f"a page of {limit} objects, not of 1 to {MAX_KEYS}")

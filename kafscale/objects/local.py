@@ -1,0 +1,111 @@
+"""The object store of the embedded default: one local directory, used by one process at a time."""
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import trio
+
+from kafscale.errors import ConfigError
+from kafscale.objects.files import ObjectDirectory, make_directories
+from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
+from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
+
+T = TypeVar("T")
+
+_THREADS = 16  # threads wait for the disk at the same time; more would only queue in the kernel
+
+
+class RunSync(Protocol):
+    """Runs a blocking function to its end and gives its result; a simulation may run it inline."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class LocalObjectStore:
+    """``kafscale.objects.interface.ObjectStore`` on a directory. Made by ``open``."""
+
+    settle_seconds = 0.0
+
+    def __init__(self, files: ObjectDirectory, run_sync: RunSync) -> None:
+        self._files = files
+        self._run_sync = run_sync
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, directory: Path, *, run_sync: RunSync | None = None) -> AsyncIterator["LocalObjectStore"]:
+        """Take the directory for this process and clean up after a crash.
+
+        Raises ConfigError, naming KAFSCALE_DATA_DIR, when another process has it or it cannot be used.
+        """
+        run_sync = run_sync or _in_threads(trio.CapacityLimiter(_THREADS))
+        with _locked(directory):
+            files = ObjectDirectory(directory)
+            try:
+                await run_sync(files.prepare)
+            except OSError as error:
+                raise _unusable(directory, error) from error
+            yield cls(files, run_sync)
+
+    async def put_if_absent(self, key: str, body: Body) -> str:
+        check_key(key)
+        return await self._run_sync(partial(self._files.create, key, body))
+
+    async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
+        check_key(key)
+        return await self._run_sync(partial(self._files.replace, key, body, etag))
+
+    async def get(self, key: str) -> Object:
+        check_key(key)
+        return await self._run_sync(partial(self._files.read, key))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_key(key)
+        check_range(start, length)
+        return await self._run_sync(partial(self._files.read_range, key, start, length))
+
+    async def head(self, key: str) -> ObjectInfo:
+        check_key(key)
+        return await self._run_sync(partial(self._files.info, key))
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
+        check_limit(limit)
+        return await self._run_sync(partial(self._files.list_from, prefix, start_after, limit))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        await self._run_sync(partial(self._files.delete, check_keys(keys)))
+
+
+def _in_threads(limiter: trio.CapacityLimiter) -> RunSync:
+    async def run(function: Callable[[], T], /) -> T:
+        return await trio.to_thread.run_sync(function, limiter=limiter)
+
+    return run
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold ``directory``/lock; the kernel lets go of it when the process ends, however it ends."""
+    try:
+        make_directories(os.fsencode(directory.absolute()))
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"KAFSCALE_DATA_DIR: another process is using {directory}") from None
+        except OSError as error:
+            raise _unusable(directory, error) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unusable(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"KAFSCALE_DATA_DIR: cannot keep objects in {directory}: {error.strerror or error}")

@@ -1,0 +1,108 @@
+"""Repeats what a store could not answer: inside ``metrics.py``, directly around a store that talks to a network."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.objects.interface import (
+    MAX_KEYS,
+    Body,
+    Object,
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PreconditionFailed,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds. An operation may take ``deadline`` in all; before try n+1 passes a random part of first * 2**n."""
+
+    deadline: float = 30.0
+    first: float = 0.1
+    longest: float = 3.0
+
+
+class RetryingObjectStore:
+    """Repeats on Unavailable until the deadline, then raises Unavailable; every other answer is final.
+
+    A put that is repeated may meet its own first try: on PreconditionFailed after an Unavailable the object is read
+    back, and equal bytes mean that the put succeeded. ``delete_many`` is passed on once (``interface.py`` says why).
+    ``random`` gives a number from 0 to 1.
+    """
+
+    def __init__(self, inner: ObjectStore, random: Callable[[], float], backoff: Backoff | None = None) -> None:
+        self._inner = inner
+        self._random = random
+        self._backoff = backoff or Backoff()
+
+    @property
+    def settle_seconds(self) -> float:
+        return self._inner.settle_seconds
+
+    async def put_if_absent(self, key: str, body: Body) -> str:
+        return await self._put(key, body, lambda: self._inner.put_if_absent(key, body))
+
+    async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
+        return await self._put(key, body, lambda: self._inner.replace_if_match(key, body, etag))
+
+    async def get(self, key: str) -> Object:
+        return await self._repeat(key, lambda: self._inner.get(key))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return await self._repeat(key, lambda: self._inner.get_range(key, start, length))
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._repeat(key, lambda: self._inner.head(key))
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
+        return await self._repeat(prefix, lambda: self._inner.list_from(prefix, start_after, limit))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        await self._inner.delete_many(keys)
+
+    async def _put(self, key: str, body: Body, put: Callable[[], Awaitable[str]]) -> str:
+        in_doubt = False
+
+        async def attempt() -> str:
+            nonlocal in_doubt
+            try:
+                return await put()
+            except Unavailable:
+                in_doubt = True
+                raise
+            except PreconditionFailed as refusal:
+                if not in_doubt:
+                    raise
+                return await self._own_etag(key, body, refusal)
+
+        return await self._repeat(key, attempt)
+
+    async def _own_etag(self, key: str, body: Body, refusal: PreconditionFailed) -> str:
+        """The etag of what an earlier try of this put stored, or ``refusal`` when that is not what is there."""
+        try:
+            found = await self._inner.get(key)
+        except ObjectNotFound:
+            raise refusal from None
+        if found.body != body:
+            raise refusal
+        return found.etag
+
+    async def _repeat(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        last: Unavailable | None = None
+        with trio.move_on_after(self._backoff.deadline):
+            ceiling = self._backoff.first
+            while True:
+                try:
+                    return await attempt()
+                except Unavailable as error:
+                    last = error
+                await trio.sleep(ceiling * self._random())
+                ceiling = min(2 * ceiling, self._backoff.longest)
+        raise Unavailable(f"{key}: no answer within {self._backoff.deadline:g} s; last: {last}") from last
