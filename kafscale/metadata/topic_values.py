@@ -1,0 +1,147 @@
+"""Topics and the cluster as values: what is stored (``protos/kafscale/v1/metadata.proto``), in immutable form."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from google.protobuf.message import DecodeError
+
+from kafscale.errors import CorruptData, KafscaleError
+from kafscale.metadata.interface import KeyValue
+from kafscale.v1 import metadata_pb2
+
+_FORMAT = 1
+
+
+class TopicExists(KafscaleError):
+    """A live topic has this name."""
+
+
+class TopicDeleting(KafscaleError):
+    """A topic of this name is being deleted; the name is not free yet."""
+
+
+class UnknownTopic(KafscaleError):
+    """No live topic has this name or id."""
+
+
+class InvalidTopicName(KafscaleError):
+    """The name breaks Kafka's rules, or differs from a live topic's only in ``.`` and ``_``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic as it was at ``mod_revision``; ``live`` is False while it is being deleted."""
+
+    name: str
+    id: bytes
+    partitions: int
+    configs: Mapping[str, str]
+    live: bool
+    epoch_floor: int
+    created_ms: int
+    mod_revision: int = 0
+
+    @classmethod
+    def read(cls, item: KeyValue) -> "TopicInfo":
+        """From the stored value. Raises CorruptData."""
+        stored = metadata_pb2.Topic()
+        _parse(stored, item)
+        live = stored.state == metadata_pb2.Topic.LIVE
+        return cls(
+            stored.name,
+            stored.id,
+            stored.partitions,
+            dict(stored.configs),
+            live,
+            stored.epoch_floor,
+            stored.created_ms,
+            item.mod_revision,
+        )
+
+    def value(self) -> bytes:
+        """As it is stored."""
+        return metadata_pb2.Topic(
+            format=_FORMAT,
+            name=self.name,
+            id=self.id,
+            partitions=self.partitions,
+            configs=dict(self.configs),
+            state=metadata_pb2.Topic.LIVE if self.live else metadata_pb2.Topic.DELETING,
+            epoch_floor=self.epoch_floor,
+            created_ms=self.created_ms,
+        ).SerializeToString(deterministic=True)
+
+    def deleting(self) -> "TopicInfo":
+        return replace(self, live=False)
+
+    def at(self, revision: int) -> "TopicInfo":
+        return replace(self, mod_revision=revision)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsView:
+    """All topics at one revision, those that are being deleted included."""
+
+    revision: int
+    by_name: Mapping[str, TopicInfo]
+    by_id: Mapping[bytes, TopicInfo]
+    _by_collision: Mapping[str, str]
+
+    @classmethod
+    def of(cls, revision: int, topics: Iterable[TopicInfo]) -> "TopicsView":
+        by_name = {topic.name: topic for topic in topics}
+        by_id = {topic.id: topic for topic in by_name.values()}
+        return cls(
+            revision, by_name, by_id, {_folded(topic.name): topic.name for topic in by_name.values() if topic.live}
+        )
+
+    def live(self, name: str) -> TopicInfo | None:
+        """The topic that clients see under this name."""
+        found = self.by_name.get(name)
+        return found if found is not None and found.live else None
+
+    def live_by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """The topic that clients see under this id."""
+        found = self.by_id.get(topic_id)
+        return found if found is not None and found.live else None
+
+    def collision(self, name: str) -> str | None:
+        """Another live topic whose name differs only in ``.`` and ``_``: Kafka's metric names confuse them."""
+        found = self._by_collision.get(_folded(name))
+        return found if found != name else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """``cluster_id``: 22 characters, base64url of 16 bytes. New topics start above ``epoch_floor``."""
+
+    cluster_id: str
+    epoch_floor: int
+
+    @classmethod
+    def read(cls, item: KeyValue) -> "ClusterInfo":
+        """From the stored value. Raises CorruptData."""
+        stored = metadata_pb2.Cluster()
+        _parse(stored, item)
+        return cls(stored.cluster_id, stored.epoch_floor)
+
+    def value(self) -> bytes:
+        """As it is stored."""
+        stored = metadata_pb2.Cluster(format=_FORMAT, cluster_id=self.cluster_id, epoch_floor=self.epoch_floor)
+        return stored.SerializeToString(deterministic=True)
+
+    def lifted_to(self, epoch: int) -> "ClusterInfo":
+        return replace(self, epoch_floor=max(self.epoch_floor, epoch))
+
+
+def _parse(message: metadata_pb2.Topic | metadata_pb2.Cluster, item: KeyValue) -> None:
+    try:
+        message.ParseFromString(item.value)
+    except DecodeError as error:
+        raise CorruptData(f"metadata key {item.key} does not parse") from error
+    if message.format != _FORMAT:
+        raise CorruptData(f"metadata key {item.key} has format {message.format}, this release reads {_FORMAT}")
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")

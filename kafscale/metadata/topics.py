@@ -1,0 +1,284 @@
+"""Topics in the metadata store: a watched view for reading, compare-and-set steps for changing.
+
+A topic's life: `TopicCatalog.create`; `mark_deleting` hides it while its owners empty its prefixes; `finish_delete`
+frees the name. The epochs of a name never go back: a new topic starts above the cluster's floor, and `finish_delete`
+lifts the floor to the old topic's highest epoch before it forgets anything.
+"""
+
+import base64
+import secrets
+from collections.abc import Callable, Mapping
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import (
+    Compacted,
+    Delete,
+    Event,
+    Get,
+    KeyValue,
+    MetadataStore,
+    Operation,
+    Put,
+    Unchanged,
+)
+from kafscale.metadata.topic_values import (
+    ClusterInfo,
+    InvalidTopicName,
+    TopicDeleting,
+    TopicExists,
+    TopicInfo,
+    TopicsView,
+    UnknownTopic,
+)
+
+_FIRST_RETRY_SECONDS = 0.05
+_LONGEST_RETRY_SECONDS = 2.0
+_DELETES_PER_TXN = 128
+
+_log = structlog.get_logger(__name__)
+
+
+class TopicCatalog:
+    """All topics of a namespace. `run` must be running: what a change returns is in `view` already.
+
+    Changes repeat themselves while the store is unavailable, until they know their outcome: callers set the deadline.
+    """
+
+    def __init__(
+        self, store: MetadataStore, namespace: str, *, random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._prefix = paths.topics_prefix(namespace)
+        self._cluster_key = paths.cluster_key(namespace)
+        self._random_bytes = random_bytes
+        self._view = TopicsView.of(0, ())
+        self._changed = trio.Event()
+
+    @property
+    def view(self) -> TopicsView:
+        return self._view
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the view until cancelled; started when it was read once. Raises Unavailable only before that."""
+        started = False
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                snapshot = await self._store.read_prefix(self._prefix)
+                self._show(TopicsView.of(snapshot.revision, [TopicInfo.read(item) for item in snapshot.items]))
+                if not started:
+                    task_status.started()
+                    started = True
+                pause = _FIRST_RETRY_SECONDS
+                async with self._store.watch(self._prefix, snapshot.revision + 1) as watch:
+                    while True:
+                        self._follow(await watch.next())
+            except Compacted:
+                continue
+            except Unavailable as error:
+                if not started:
+                    raise
+                _log.warning("topics are read again later", reason=str(error))
+                await trio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
+
+    async def wait_change(self, seen: TopicsView) -> TopicsView:
+        """Wait until the view is another than ``seen``, and give it."""
+        while self._view is seen:
+            await self._changed.wait()
+        return self._view
+
+    async def wait_free(self, name: str) -> None:
+        """Wait until no topic has this name, one that is being deleted included."""
+        while name in self._view.by_name:
+            await self._changed.wait()
+
+    async def cluster(self) -> ClusterInfo:
+        """The cluster's id and epoch floor; the first caller of a new namespace makes them."""
+        return ClusterInfo.read(await self._cluster_item())
+
+    async def create(
+        self, name: str, partitions: int, configs: Mapping[str, str], *, now_ms: int, topic_id: bytes
+    ) -> TopicInfo:
+        """Make a topic with validated configs and 16 new random bytes as its id.
+
+        Raises InvalidTopicName, TopicExists, TopicDeleting (`wait_free` then tells when to try again), and Unavailable
+        when the topic may have been made and deleted again by others while the outcome was unknown.
+        """
+        if partitions < 1 or len(topic_id) != 16:
+            raise ValueError("a topic has at least one partition and a 16-byte id")
+        if not paths.is_topic_name(name):
+            raise InvalidTopicName(f"Topic name {name!r} is not 1 to 249 of letters, digits, '.', '_' and '-'")
+        collision = self._view.collision(name)
+        if collision is not None:
+            raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {collision}")
+        return await self._make(name, partitions, configs, now_ms, topic_id)
+
+    async def mark_deleting(self, topic: str | bytes) -> TopicInfo:
+        """Hide a live topic, given by name or id, as the first step of its deletion. Raises UnknownTopic."""
+        name = self._name_of(topic)
+        key = paths.topic_key(self._namespace, name)
+        retry = _Retry()
+        tried: TopicInfo | None = None
+        while True:
+            try:
+                item = await self._store.get(key)
+                found = TopicInfo.read(item) if item else None
+                if tried is not None and (found is None or not found.live or found.id != tried.id):
+                    return await self._hidden(tried)
+                if found is None or not found.live or topic not in (found.name, found.id):
+                    raise UnknownTopic(name)
+                tried = found.deleting()
+                await self._store.txn([Unchanged(key, found.mod_revision)], [Put(key, tried.value())])
+            except Unavailable as error:
+                await retry.pause(error)
+
+    async def finish_delete(self, name: str, topic_id: bytes, highest_epoch: int) -> None:
+        """Free the name of a topic that is being deleted and whose prefixes are empty; no error when that is done.
+
+        ``highest_epoch`` is the highest of its partitions'. Raises ValueError for a live topic.
+        """
+        key = paths.topic_key(self._namespace, name)
+        retry = _Retry()
+        while True:
+            try:
+                item = await self._store.get(key)
+                found = TopicInfo.read(item) if item else None
+                if found is None or found.id != topic_id:
+                    break
+                if found.live:
+                    raise ValueError(f"topic {name} is not being deleted")
+                if await self._forget(found, max(highest_epoch, found.epoch_floor)):
+                    break
+            except Unavailable as error:
+                await retry.pause(error)
+        await self._unseen(name, topic_id)
+
+    async def _make(
+        self, name: str, partitions: int, configs: Mapping[str, str], now_ms: int, topic_id: bytes
+    ) -> TopicInfo:
+        key = paths.topic_key(self._namespace, name)
+        retry = _Retry()
+        cluster = await self._cluster_item()
+        while True:
+            floor = ClusterInfo.read(cluster).epoch_floor
+            made = TopicInfo(name, topic_id, partitions, dict(configs), True, floor, now_ms)
+            try:
+                result = await self._store.txn(
+                    [Unchanged(self._cluster_key, cluster.mod_revision), Unchanged(key, 0)],
+                    [Put(key, made.value())],
+                    [Get(self._cluster_key), Get(key)],
+                )
+            except Unavailable as error:
+                # The same compares again: were it made and deleted since, the deletion changed the cluster's value.
+                await retry.pause(error)
+                continue
+            if result.succeeded:
+                return await self._seen(made.at(result.revision))
+            now_cluster, existing = result.reads
+            if existing is not None:
+                found = TopicInfo.read(existing)
+                if found.id == topic_id:
+                    return await self._seen(found)
+                raise TopicExists(name) if found.live else TopicDeleting(name)
+            if retry.unknown_outcome:
+                raise Unavailable(f"topic {name} may have been made and deleted again")
+            cluster = now_cluster or await self._cluster_item()
+
+    async def _forget(self, topic: TopicInfo, highest_epoch: int) -> bool:
+        """Lift the floor, remove the partitions' keys, free the name. False: something moved, look again."""
+        # First of all: whoever repeats a half-done deletion may not find the states any more that hold the epochs.
+        cluster_item = await self._cluster_item()
+        if not await self._lift_floor(cluster_item, highest_epoch, [], []):
+            return False
+        key = paths.topic_key(self._namespace, topic.name)
+        unmoved = Unchanged(key, topic.mod_revision)
+        keys = [
+            make(self._namespace, topic.name, partition)
+            for partition in range(topic.partitions)
+            for make in (paths.partition_state_key, paths.epoch_history_key)
+        ]
+        for start in range(0, len(keys), _DELETES_PER_TXN):
+            deletes = [Delete(gone) for gone in keys[start : start + _DELETES_PER_TXN]]
+            if not (await self._store.txn([unmoved], deletes)).succeeded:
+                return False
+        # The cluster's value is written even when the floor stays: `create` relies on seeing that names were freed.
+        return await self._lift_floor(await self._cluster_item(), highest_epoch, [unmoved], [Delete(key)])
+
+    async def _lift_floor(
+        self, item: KeyValue, epoch: int, compares: list[Unchanged], operations: list[Operation]
+    ) -> bool:
+        lifted = ClusterInfo.read(item).lifted_to(epoch)
+        result = await self._store.txn(
+            [Unchanged(self._cluster_key, item.mod_revision), *compares],
+            [Put(self._cluster_key, lifted.value()), *operations],
+        )
+        return result.succeeded
+
+    async def _cluster_item(self) -> KeyValue:
+        new_id = base64.urlsafe_b64encode(self._random_bytes(16)).decode().rstrip("=")
+        retry = _Retry()
+        while True:
+            try:
+                item = await self._store.get(self._cluster_key)
+                if item is not None:
+                    return item
+                put = Put(self._cluster_key, ClusterInfo(new_id, 0).value())
+                await self._store.txn([Unchanged(self._cluster_key, 0)], [put])
+            except Unavailable as error:
+                await retry.pause(error)
+
+    def _name_of(self, topic: str | bytes) -> str:
+        if isinstance(topic, str):
+            return topic
+        found = self._view.by_id.get(topic)
+        if found is None:
+            raise UnknownTopic(topic.hex())
+        return found.name
+
+    async def _seen(self, topic: TopicInfo) -> TopicInfo:
+        while self._view.revision < topic.mod_revision:
+            await self._changed.wait()
+        return topic
+
+    async def _hidden(self, topic: TopicInfo) -> TopicInfo:
+        while self._view.live_by_id(topic.id) is not None:
+            await self._changed.wait()
+        return self._view.by_id.get(topic.id, topic)
+
+    async def _unseen(self, name: str, topic_id: bytes) -> None:
+        while (found := self._view.by_name.get(name)) is not None and found.id == topic_id:
+            await self._changed.wait()
+
+    def _follow(self, events: tuple[Event, ...]) -> None:
+        topics = dict(self._view.by_name)
+        for event in events:
+            name = event.key.removeprefix(self._prefix)
+            topics.pop(name, None)
+            if event.value is not None:
+                topics[name] = TopicInfo.read(event.value)
+        self._show(TopicsView.of(events[0].revision, topics.values()))
+
+    def _show(self, view: TopicsView) -> None:
+        self._view = view
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+
+class _Retry:
+    """Pauses between repeats of a step whose outcome is unknown, and remembers that one was."""
+
+    def __init__(self) -> None:
+        self.unknown_outcome = False
+        self._seconds = _FIRST_RETRY_SECONDS
+
+    async def pause(self, error: Unavailable) -> None:
+        self.unknown_outcome = True
+        _log.info("metadata step is repeated", reason=str(error))
+        await trio.sleep(self._seconds)
+        self._seconds = min(2 * self._seconds, _LONGEST_RETRY_SECONDS)

@@ -1,0 +1,70 @@
+"""Topic configs: checked where they come in, read where records are taken."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafscale.errors import KafscaleError
+from kafscale.records.codecs import Codec, codec_by_name
+from kafscale.topics.definitions import DEFINITIONS
+
+_NO_DEFAULTS: Mapping[str, str] = {}
+
+
+class InvalidConfig(KafscaleError):
+    """A config has an unknown name or a wrong value; ``name`` is the config's, the message says why."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The configs as they are stored, in the order of their names. Raises InvalidConfig."""
+    checked = {}
+    for name, value in sorted(configs.items()):
+        definition = DEFINITIONS.get(name)
+        if definition is None:
+            raise InvalidConfig(name, f"Unknown topic config name: {name}")
+        if value is None:
+            raise InvalidConfig(name, f"Null value not supported for topic configs: {name}")
+        try:
+            checked[name] = definition.parse(value.strip())
+        except ValueError:
+            message = f"Invalid value {value} for configuration {name}: it must be {definition.accepts}"
+            raise InvalidConfig(name, message) from None
+    return checked
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What the configs of one topic mean for the records that it takes."""
+
+    compression: Codec
+    """Applied to batches that come uncompressed; NONE: they stay so."""
+    max_message_bytes: int
+    """The largest batch, in bytes as it comes."""
+    log_append_time: bool
+    """Batches are stamped with the time of their append."""
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    """How far a record's timestamp may lie before and after the time of its append; not for ``log_append_time``."""
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str], defaults: Mapping[str, str] = _NO_DEFAULTS) -> "TopicConfig":
+        """From validated ``configs``; what they do not set comes from ``defaults``, then from Kafka's own."""
+
+        def value(name: str) -> str:
+            found = configs.get(name) or defaults.get(name)
+            return DEFINITIONS[name].default if found is None else found
+
+        def bound(name: str) -> int:
+            older = configs.get("message.timestamp.difference.max.ms")
+            return int(older if older is not None and name not in configs else value(name))
+
+        return cls(
+            compression=codec_by_name(value("compression.type")) or Codec.NONE,
+            max_message_bytes=int(value("max.message.bytes")),
+            log_append_time=value("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms=bound("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=bound("message.timestamp.after.max.ms"),
+        )

@@ -1,0 +1,179 @@
+"""Kafka's topic configs: names, types, defaults and bounds as in Apache Kafka 4.1, and what each one does here.
+
+Those that 4.0 removed and older clients still send are in the table too. Kafka's checks are kept where a config does
+nothing here, so that a mistake shows at the same place.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+_NO_EFFECT = "Accepted and stored; does nothing here."
+
+
+class ConfigType(IntEnum):
+    """Kafka's numbers for config types, as in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One config. ``parse`` gives the text as it is stored, or raises ValueError; ``accepts`` says what it takes."""
+
+    name: str
+    type: ConfigType
+    default: str
+    accepts: str
+    parse: Callable[[str], str]
+    effect: str
+
+
+def _number(
+    name: str, type_: ConfigType, default: int, bounds: tuple[int, int], effect: str = _NO_EFFECT
+) -> Definition:
+    low, high = bounds
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError(text)
+        return str(int(text))
+
+    accepts = f"a whole number from {low} to {high}"
+    return Definition(name, type_, str(default), accepts, parse, effect)
+
+
+def _int(name: str, default: int, low: int, effect: str = _NO_EFFECT) -> Definition:
+    return _number(name, ConfigType.INT, default, (low, _INT_MAX), effect)
+
+
+def _level(name: str, default: int, low: int, high: int) -> Definition:
+    return _number(name, ConfigType.INT, default, (low, high))
+
+
+def _long(name: str, default: int, low: int, effect: str = _NO_EFFECT) -> Definition:
+    return _number(name, ConfigType.LONG, default, (low, _LONG_MAX), effect)
+
+
+def _boolean(name: str, default: str) -> Definition:
+    def parse(text: str) -> str:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower()
+
+    return Definition(name, ConfigType.BOOLEAN, default, "true or false", parse, _NO_EFFECT)
+
+
+def _ratio(name: str, default: str) -> Definition:
+    def parse(text: str) -> str:
+        if not 0 <= float(text) <= 1:
+            raise ValueError(text)
+        return text
+
+    return Definition(name, ConfigType.DOUBLE, default, "a number from 0 to 1", parse, _NO_EFFECT)
+
+
+def _free(name: str, type_: ConfigType, default: str) -> Definition:
+    return Definition(name, type_, default, "text", str, _NO_EFFECT)
+
+
+def _one_of(name: str, default: str, values: Mapping[str, str], effect: str) -> Definition:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError(text)
+        return values[text]
+
+    return Definition(name, ConfigType.STRING, default, f"one of {', '.join(values)}", parse, effect)
+
+
+def _cleanup_policy() -> Definition:
+    def parse(text: str) -> str:
+        if {item.strip() for item in text.split(",")} != {"delete"}:
+            raise ValueError(text)
+        return "delete"
+
+    accepts = "delete; compaction is not implemented"
+    effect = "Only `delete`; `compact` is refused rather than ignored."
+    return Definition("cleanup.policy", ConfigType.LIST, "delete", accepts, parse, effect)
+
+
+_COMPRESSIONS = {name: name for name in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")}
+_COMPRESSIONS["none"] = "uncompressed"
+_TIMESTAMP_TYPES = {name: name for name in ("CreateTime", "LogAppendTime")}
+_THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+_TABLE = (
+    _cleanup_policy(),
+    _one_of(
+        "compression.type",
+        "producer",
+        _COMPRESSIONS,
+        "The codec for batches that come uncompressed, where that makes them smaller; those that come compressed stay "
+        "as they are. `producer` and `uncompressed` (or `none`) compress nothing. Where a topic does not set it, "
+        "KAFSCALE_COMPRESSION_CODEC counts.",
+    ),
+    _level("compression.gzip.level", -1, -1, 9),
+    _level("compression.lz4.level", 9, 1, 17),
+    _level("compression.zstd.level", 3, -131072, 22),
+    _long("delete.retention.ms", 86_400_000, 0),
+    _long("file.delete.delay.ms", 60_000, 0),
+    _long("flush.messages", _LONG_MAX, 1),
+    _long("flush.ms", _LONG_MAX, 0),
+    *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
+    _int("index.interval.bytes", 4096, 0),
+    _long("local.retention.bytes", -2, -2),
+    _long("local.retention.ms", -2, -2),
+    _long("max.compaction.lag.ms", _LONG_MAX, 1),
+    _int("max.message.bytes", 1_048_588, 0, "The largest batch that is taken, in bytes as it comes; more is refused."),
+    _boolean("message.downconversion.enable", "true"),
+    _free("message.format.version", ConfigType.STRING, "3.0-IV1"),
+    _long(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        0,
+        "How far ahead of the broker's clock a record's timestamp may be (CreateTime topics).",
+    ),
+    _long(
+        "message.timestamp.before.max.ms",
+        _LONG_MAX,
+        0,
+        "How far behind the broker's clock a record's timestamp may be (CreateTime topics).",
+    ),
+    _long(
+        "message.timestamp.difference.max.ms",
+        _LONG_MAX,
+        0,
+        "Stands for the two above where they are not set (Kafka before 4.0).",
+    ),
+    _one_of(
+        "message.timestamp.type",
+        "CreateTime",
+        _TIMESTAMP_TYPES,
+        "LogAppendTime stamps batches with the broker's time.",
+    ),
+    _ratio("min.cleanable.dirty.ratio", "0.5"),
+    _long("min.compaction.lag.ms", 0, 0),
+    _int("min.insync.replicas", 1, 1),
+    _boolean("preallocate", "false"),
+    _boolean("remote.log.copy.disable", "false"),
+    _boolean("remote.log.delete.on.disable", "false"),
+    _boolean("remote.storage.enable", "false"),
+    _long("retention.bytes", -1, -1, "Stored; not enforced yet."),
+    _long("retention.ms", 604_800_000, -1, "Stored; not enforced yet."),
+    _int("segment.bytes", 1_073_741_824, 14),
+    _int("segment.index.bytes", 10_485_760, 4),
+    _long("segment.jitter.ms", 0, 0),
+    _long("segment.ms", 604_800_000, 1),
+    _boolean("unclean.leader.election.enable", "false"),
+)
+
+DEFINITIONS: Mapping[str, Definition] = {definition.name: definition for definition in _TABLE}
+"""Every config by its name."""
