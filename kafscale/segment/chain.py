@@ -23,8 +23,9 @@ def batch_at(buf: Buffer, position: int, end: int) -> BatchHeader:
 def link_fault(found: BatchHeader, expected: int, epoch: int, *, exact: bool) -> str | None:
     """What is wrong with a batch in a segment of ``epoch`` where offset ``expected`` comes next, or None.
 
-    Offsets may be missing between batches (compaction) but not before the first one (``exact``). KafScale 1 stored the
-    leader epoch that the producer sent: 0 or -1, in a segment of epoch 0.
+    ``exact``: no offset may be missing before it. Batch checksums do not cover base offsets, so only who has proven
+    them otherwise may allow gaps, as compaction makes. KafScale 1 stored the leader epoch that the producer sent: 0 or
+    -1, in a segment of epoch 0.
     """
     if found.last_offset_delta < 0 or found.record_count < 0 or found.next_offset > MAX_OFFSET:
         return (

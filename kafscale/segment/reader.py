@@ -80,7 +80,9 @@ def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment
         raise CorruptSegment(f"checksum of the body is {computed:#010x}, the footer says {footer.crc:#010x}")
     segment = ParsedSegment(data, header, footer, array("q"), array("q"), array("I"), array("I"), array("q"))
     messages = 0
-    for position, found in _walk(data, HEADER_SIZE, body_end, header.base_offset, header.epoch, check=check_batches):
+    for position, found in _walk(
+        data, HEADER_SIZE, body_end, header.base_offset, header.epoch, check=check_batches, gaps=True
+    ):
         segment.offsets.append(found.base_offset)
         segment.next_offsets.append(found.next_offset)
         segment.positions.append(position)
@@ -102,7 +104,8 @@ def scan_batches(
     The piece begins at ``entry.position`` of the file, where the batch with base offset ``entry.offset`` must be, as an
     index says. ``at_end``: the piece goes up to the end of the file, footer included, and nothing may be left over;
     otherwise a batch that is not whole ends the scan, and a piece that yields none must be read again, longer.
-    ``epoch``: what every batch must have; None: what the first one has.
+    ``epoch``: what every batch must have; None: what the first one has. No offset may be missing between batches, since
+    nothing here proves a base offset but its place; a segment with gaps is read whole, where the footer does.
 
     Raises CorruptSegment, after what is good before it, at the first batch that is not there, fails its checksum,
     breaks the order of offsets or has another epoch. At the piece's start: the index is wrong, or the segment is.
@@ -116,7 +119,7 @@ def scan_batches(
     if epoch is None and end > 0:
         epoch = max(batch_at(piece, 0, end).leader_epoch, 0)
     next_offset = entry.offset
-    for position, found in _walk(piece, 0, end, entry.offset, epoch or 0, check=True):
+    for position, found in _walk(piece, 0, end, entry.offset, epoch or 0, check=True, gaps=False):
         yield position, found
         next_offset = found.next_offset
     if last_offset is not None and next_offset != last_offset + 1:
@@ -124,7 +127,7 @@ def scan_batches(
 
 
 def _walk(
-    buf: Buffer, position: int, end: int, first_offset: int, epoch: int, *, check: bool
+    buf: Buffer, position: int, end: int, first_offset: int, epoch: int, *, check: bool, gaps: bool
 ) -> Iterator[tuple[int, BatchHeader]]:
     expected, exact = first_offset, True
     while position < end:
@@ -136,7 +139,7 @@ def _walk(
             verify_batch(buf, position, found)
         yield position, found
         position += found.size
-        expected, exact = found.next_offset, False
+        expected, exact = found.next_offset, not gaps
 
 
 def verify_batch(buf: Buffer, position: int, found: BatchHeader) -> None:
