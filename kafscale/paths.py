@@ -30,7 +30,9 @@ class SegmentKey:
     kind: Kind = "kfs"
 
     def __str__(self) -> str:
-        return f"{partition_prefix(self.namespace, self.topic, self.partition)}segment-{self.base_offset:020d}.{self.kind}"
+        return (
+            f"{partition_prefix(self.namespace, self.topic, self.partition)}segment-{self.base_offset:020d}.{self.kind}"
+        )
 
 
 def is_topic_name(name: str) -> bool:
@@ -59,7 +61,9 @@ def index_key(namespace: str, topic: str, partition: int, base_offset: int) -> s
 def parse_segment_key(key: str) -> SegmentKey | None:
     """The parts of ``key``, or None where it is not a segment's or an index's key."""
     found = _OBJECT.fullmatch(key)
-    if found is None or not is_topic_name(found["topic"]):
+    if found is None or not is_topic_name(found["topic"]) or not is_namespace(found["namespace"]):
+        return None
+    if int(found["partition"]) >= 2**31 or int(found["base"]) >= 2**63:
         return None
     kind: Kind = "kfs" if found["kind"] == "kfs" else "index"
     return SegmentKey(found["namespace"], found["topic"], int(found["partition"]), int(found["base"]), kind)
@@ -68,6 +72,11 @@ def parse_segment_key(key: str) -> SegmentKey | None:
 def cluster_mark_key(namespace: str) -> str:
     """The object that says which cluster a prefix belongs to."""
     return f"{namespace}/~cluster"
+
+
+def probe_key(namespace: str, token: str) -> str:
+    """An object that is written and deleted again at start, to try out the store."""
+    return f"{namespace}/~probe/{token}"
 
 
 def metadata_root(namespace: str) -> str:

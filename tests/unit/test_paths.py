@@ -1,0 +1,130 @@
+"""Keys as the storage format names them, and nothing else taken for one."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafscale import paths
+from kafscale.paths import SegmentKey, parse_segment_key
+
+namespaces = st.lists(st.from_regex(r"[A-Za-z0-9._-]{1,12}", fullmatch=True), min_size=1, max_size=3).map("/".join)
+topics = st.from_regex(r"[A-Za-z0-9._-]{1,30}", fullmatch=True)
+
+
+def test_keys_are_those_of_the_storage_format() -> None:
+    assert paths.segment_key("production", "orders", 0, 0) == "production/orders/0/segment-00000000000000000000.kfs"
+    assert paths.index_key("a/b", "orders", 12, 50000) == "a/b/orders/12/segment-00000000000000050000.index"
+    assert paths.partition_prefix("production", "orders", 3) == "production/orders/3/"
+
+
+@given(
+    namespace=namespaces.filter(paths.is_namespace),
+    topic=topics.filter(paths.is_topic_name),
+    partition=st.integers(0, 2**31 - 1),
+    base_offset=st.integers(0, 2**63 - 1),
+    kind=st.sampled_from(["kfs", "index"]),
+)
+@settings(deadline=None)
+def test_what_is_built_is_parsed(
+    namespace: str, topic: str, partition: int, base_offset: int, kind: paths.Kind
+) -> None:
+    key = SegmentKey(namespace, topic, partition, base_offset, kind)
+
+    assert parse_segment_key(str(key)) == key
+    assert str(key).startswith(paths.partition_prefix(namespace, topic, partition))
+
+
+@given(first=st.integers(0, 2**63 - 1), second=st.integers(0, 2**63 - 1))
+def test_keys_sort_as_their_offsets_do(first: int, second: int) -> None:
+    keys = [paths.segment_key("n", "t", 0, offset) for offset in (first, second)]
+
+    assert (keys[0] < keys[1]) == (first < second)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "orders/0/segment-00000000000000000000.kfs",
+        "n/orders/0/segment-0000000000000000000.kfs",
+        "n/orders/0/segment-000000000000000000000.kfs",
+        "n/orders/0/segment-0000000000000000000x.kfs",
+        "n/orders/0/segment-00000000000000000000.kfs.tmp",
+        "n/orders/0/segment-00000000000000000000.kfs\n",
+        "n/orders/0/segment-00000000000000000000.KFS",
+        "n/orders/00/segment-00000000000000000000.kfs",
+        "n/orders/-1/segment-00000000000000000000.kfs",
+        "n/orders/٣/segment-00000000000000000000.kfs",
+        "n/or~ders/0/segment-00000000000000000000.kfs",
+        "n/../0/segment-00000000000000000000.kfs",
+        "n/./0/segment-00000000000000000000.kfs",
+        f"n/{'t' * 250}/0/segment-00000000000000000000.kfs",
+        "/n/orders/0/segment-00000000000000000000.kfs",
+        "n//orders/0/segment-00000000000000000000.kfs",
+        "n/~cluster",
+        "",
+    ],
+)
+def test_other_keys_are_no_segments(key: str) -> None:
+    assert parse_segment_key(key) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("n/orders/0/segment-09223372036854775808.kfs", "an offset has 63 bits"),
+        ("n/orders/2147483648/segment-00000000000000000000.kfs", "a partition has 31 bits"),
+        ("n/~catalog/orders/0/segment-00000000000000000000.kfs", "~ begins what is not a topic"),
+        ("n/../orders/0/segment-00000000000000000000.kfs", "no namespace"),
+    ],
+)
+def test_keys_that_nothing_can_have_built_are_no_segments(key: str, why: str) -> None:
+    assert parse_segment_key(key) is None, why
+
+
+@given(text=st.text(max_size=60))
+def test_whatever_is_parsed_builds_the_same_key_again(text: str) -> None:
+    key = f"n/t/0/{text}"
+    parsed = parse_segment_key(key)
+
+    assert parsed is None or str(parsed) == key
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "..a", "...", "t" * 249])
+def test_topic_names(name: str) -> None:
+    assert paths.is_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a~", "ä", "a\n", "t" * 250])
+def test_names_that_no_topic_can_have(name: str) -> None:
+    assert not paths.is_topic_name(name)
+
+
+def test_namespaces() -> None:
+    assert paths.is_namespace("default")
+    assert paths.is_namespace("team/prod-1")
+    for name in ("", "/", "a/", "/a", "a//b", ".", "a/..", "~a", "a\n"):
+        assert not paths.is_namespace(name)
+
+
+def test_metadata_keys_of_a_namespace_lie_below_its_root_and_apart() -> None:
+    root = paths.metadata_root("n")
+    keys = [
+        paths.cluster_key("n"),
+        paths.topic_key("n", "t"),
+        paths.partition_state_key("n", "t", 0),
+        paths.epoch_history_key("n", "t", 0),
+        paths.member_key("n", "storage", "run"),
+    ]
+
+    assert len(set(keys)) == len(keys)
+    assert all(key.startswith(root) for key in keys)
+    assert paths.topic_key("n", "t").startswith(paths.topics_prefix("n"))
+    assert paths.member_key("n", "storage", "run").startswith(paths.members_prefix("n", "storage"))
+
+
+def test_only_a_topics_key_gives_its_name() -> None:
+    assert paths.parse_topic_key("n", paths.topic_key("n", "a.b")) == "a.b"
+    assert paths.parse_topic_key("n", paths.topic_key("other", "t")) is None
+    assert paths.parse_topic_key("n", paths.topics_prefix("n") + "a/b") is None
+    assert paths.parse_topic_key("n", paths.topics_prefix("n") + "..") is None
+    assert paths.parse_topic_key("n", "orders") is None
