@@ -1,0 +1,151 @@
+"""The object store on S3 and what speaks its protocol: httpcore on Trio, signed by ``minio``.
+
+Every request carries a signature that lives SIGNATURE_SECONDS, deletes included: they go one object a request, since
+a request with a body may be let in by its signature long before its body, and its effect, arrives.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import trio
+
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
+from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
+from kafscale.objects.s3_http import HttpLimits, S3Http
+from kafscale.objects.s3_start import find_region, prove_conditions
+from kafscale.objects.s3_wire import (
+    SIGNATURE_SECONDS,
+    CredentialsProvider,
+    Reply,
+    S3Config,
+    Signer,
+    parse_listing,
+    static_credentials,
+)
+
+_DELETES_AT_ONCE = 16
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class S3ObjectStore:
+    """``kafscale.objects.interface.ObjectStore`` on one bucket. Made by ``open``; does not repeat requests itself."""
+
+    settle_seconds = float(SIGNATURE_SECONDS)
+
+    def __init__(self, http: S3Http) -> None:
+        self._http = http
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        config: S3Config,
+        *,
+        credentials: CredentialsProvider | None = None,
+        limits: HttpLimits | None = None,
+        now: Callable[[], datetime] = _utc_now,
+    ) -> AsyncIterator["S3ObjectStore"]:
+        """Without ``credentials`` those of ``config``. Asks S3 for the region if ``config`` has none.
+
+        Raises ConfigError, naming the setting, or Unavailable when S3 answers but cannot serve now.
+        """
+        credentials = credentials or static_credentials(config)
+        limits = limits or HttpLimits()
+        region = config.region or await find_region(config, credentials, now, limits)
+        async with S3Http.open(Signer(config, region, credentials), now, limits) as http:
+            yield cls(http)
+
+    async def probe(self, namespace: str, *, patience: float = 30.0) -> None:
+        """Prove that the bucket can be written under ``namespace`` and that both PUT conditions are honoured.
+
+        Waits up to ``patience`` seconds for S3 to come up. Raises ConfigError, naming the setting that is wrong; or
+        Unavailable when S3 answers but cannot serve.
+        """
+        await prove_conditions(self, namespace, patience)
+
+    @property
+    def clock_skew_seconds(self) -> float | None:
+        """S3's clock minus this machine's, within about a second; None before the first quick answer."""
+        return self._http.clock_skew_seconds
+
+    async def put_if_absent(self, key: str, body: Body) -> str:
+        check_key(key)
+        return _etag(await self._http.request("PUT", key, headers={"if-none-match": "*"}, body=body))
+
+    async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
+        check_key(key)
+        try:
+            return _etag(await self._http.request("PUT", key, headers={"if-match": f'"{etag}"'}, body=body))
+        except ObjectNotFound:
+            raise PreconditionFailed(f"{key} is absent") from None
+
+    async def get(self, key: str) -> Object:
+        check_key(key)
+        reply = await self._http.request("GET", key)
+        return Object(reply.body, _etag(reply))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_key(key)
+        check_range(start, length)
+        if length == 0:  # HTTP has no empty range
+            await self.head(key)
+            return b""
+        headers = {"range": f"bytes={start}-{start + length - 1}"}
+        reply = await self._http.request("GET", key, headers=headers, expect=(200, 206, 416))
+        if reply.status == 416:  # from the object's end on
+            return b""
+        return reply.body if reply.status == 206 else reply.body[start : start + length]
+
+    async def head(self, key: str) -> ObjectInfo:
+        check_key(key)
+        reply = await self._http.request("HEAD", key)
+        return ObjectInfo(key, int(reply.headers["content-length"]), _etag(reply))
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
+        check_limit(limit)
+        page: list[ObjectInfo] = []
+        more = True
+        while more and len(page) < limit:  # S3 may give fewer than asked for and yet have more
+            query = {
+                "list-type": "2",
+                "encoding-type": "url",
+                "prefix": prefix,
+                "start-after": page[-1].key if page else start_after,
+                "max-keys": str(limit - len(page)),
+            }
+            found, more = parse_listing((await self._http.request("GET", query=query)).body)
+            if more and not found:
+                raise Unavailable(f"listing {prefix}: an empty page, but more to come")
+            page += found
+        return page
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        date = self._http.now()
+        waiting = iter(check_keys(keys))
+        errors: list[KafscaleError] = []
+
+        async def delete_some() -> None:
+            for key in waiting:
+                try:
+                    await self._http.request("DELETE", key, expect=(200, 204), date=date)
+                except ObjectNotFound:
+                    continue
+                except KafscaleError as error:
+                    errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(_DELETES_AT_ONCE):
+                nursery.start_soon(delete_some)
+        if errors:
+            raise errors[0]
+
+
+def _etag(reply: Reply) -> str:
+    if not reply.etag:
+        raise Unavailable(f"{reply.method} {reply.key}: a reply without an ETag")
+    return reply.etag

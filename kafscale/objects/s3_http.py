@@ -1,0 +1,157 @@
+"""Sends signed requests to S3 over HTTP/1.1 on Trio, with httpcore, the engine of httpx.
+
+httpx itself reads 64 KiB at a time, which costs twice the CPU on segments of some MiB, and has no setting for it.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpcore
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.objects.interface import Body
+from kafscale.objects.s3_wire import Reply, Signer, failure
+
+_READS = ("GET", "HEAD")
+_USER_AGENT = "kafscale"
+_READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
+_IDLE_SECONDS = 10.0  # a connection unused for longer may be closed by the server any moment
+_BROKEN = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Seconds to connect, without progress while reading or writing, and in wait for a connection; and their number.
+
+    ``connections`` holds for reads and for writes separately, so that slow readers never keep a flush waiting.
+    """
+
+    connect: float = 5.0
+    read: float = 15.0
+    write: float = 15.0
+    pool: float = 10.0
+    connections: int = 32
+
+
+class NoAnswer(Unavailable):
+    """Nobody answered at the endpoint, or not to the end: no such host, no connection, a timeout, a broken reply."""
+
+
+class S3Http:
+    """One bucket's requests. ``now`` gives the wall clock, with a time zone. Made by ``open``."""
+
+    def __init__(self, signer: Signer, now: Callable[[], datetime], limits: HttpLimits, pools: "_Pools") -> None:
+        self.now = now
+        self.clock_skew_seconds: float | None = None  # the server's clock minus ours, within about a second
+        self._signer = signer
+        self._pools = pools
+        timeout = {"connect": limits.connect, "read": limits.read, "write": limits.write, "pool": limits.pool}
+        self._extensions = {"timeout": timeout}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, signer: Signer, now: Callable[[], datetime], limits: HttpLimits) -> AsyncIterator["S3Http"]:
+        async with _pool(limits) as reads, _pool(limits) as writes:
+            yield cls(signer, now, limits, _Pools(reads, writes))
+
+    async def request(
+        self,
+        method: str,
+        key: str = "",
+        *,
+        expect: tuple[int, ...] = (200,),
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Body = b"",
+        date: datetime | None = None,
+    ) -> Reply:
+        """The reply, if its status is one of ``expect``; else raises what ``failure`` makes of it, or NoAnswer.
+
+        Signed with ``date``, or now, before the first await.
+        """
+        signed_at = date or self.now()
+        url = self._signer.url(method, key, query or {}, signed_at)
+        pool = self._pools.reads if method in _READS else self._pools.writes
+        sent = [("user-agent", _USER_AGENT), ("content-length", str(len(body))), *(headers or {}).items()]
+        content = body if isinstance(body, bytes) else _pieces(body)
+        try:
+            async with pool.stream(method, url, headers=sent, content=content, extensions=self._extensions) as response:
+                received_at = self.now()
+                received = await response.aread()
+        except _BROKEN as error:
+            raise NoAnswer(f"{method} {key or 'bucket'}: {type(error).__name__} {error}".rstrip()) from error
+        reply = Reply(method, key, response.status, _decoded(response.headers), received, signed_at)
+        self._note_skew(reply, received_at)
+        if reply.status not in expect:
+            raise failure(reply)
+        return reply
+
+    def _note_skew(self, reply: Reply, received_at: datetime) -> None:
+        """The server wrote its Date at some time between our two readings: only a quick answer tells much."""
+        if reply.date is not None and timedelta(0) <= received_at - reply.signed_at < timedelta(seconds=1):
+            half_a_second = timedelta(seconds=0.5)  # Date leaves the fraction out
+            self.clock_skew_seconds = (reply.date + half_a_second - received_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pools:
+    reads: httpcore.AsyncConnectionPool
+    writes: httpcore.AsyncConnectionPool
+
+
+def _pool(limits: HttpLimits) -> httpcore.AsyncConnectionPool:
+    return httpcore.AsyncConnectionPool(
+        max_connections=limits.connections, keepalive_expiry=_IDLE_SECONDS, network_backend=_BigReads()
+    )
+
+
+async def _pieces(body: bytearray | memoryview) -> AsyncIterator[bytes]:
+    """httpcore copies what is not ``bytes``: by the piece, which stays in the CPU's cache."""
+    view = memoryview(body)
+    for start in range(0, len(view), _PIECE_BYTES):
+        yield bytes(view[start : start + _PIECE_BYTES])
+
+
+def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("ascii").lower(): value.decode("latin-1") for name, value in headers}
+
+
+class _BigReads(httpcore.AsyncNetworkBackend):
+    """httpcore's Trio backend, but its streams read up to _READ_BYTES at once."""
+
+    def __init__(self) -> None:
+        self._inner = httpcore.TrioBackend()
+
+    async def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.AsyncNetworkStream:
+        return _BigReadStream(await self._inner.connect_tcp(*args, **kwargs))
+
+    async def sleep(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
+
+class _BigReadStream(httpcore.AsyncNetworkStream):
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._inner.read(max(max_bytes, _READ_BYTES), timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        return _BigReadStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)

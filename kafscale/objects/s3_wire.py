@@ -1,0 +1,205 @@
+"""S3's wire format without the wire: addresses, signatures, XML replies, and what an error reply means.
+
+Source: Amazon S3's API reference (REST, Signature Version 4 in query parameters); MinIO's where it differs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from minio.credentials.credentials import Credentials
+from minio.signer import presign_v4
+
+from kafscale.errors import ConfigError, KafscaleError, Refused, Unavailable
+from kafscale.objects.interface import ObjectInfo, ObjectNotFound, PreconditionFailed
+
+SIGNATURE_SECONDS = 15
+"""How long after it was signed S3 still takes a request. The write path relies on it: a request of a stalled or dead
+process has landed by then, or never will."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
+_TRANSIENT_CODES = frozenset(
+    {"RequestTimeTooSkewed", "RequestTimeout", "RequestExpired", "SlowDown", "Throttling", "ThrottlingException"}
+)
+
+CredentialsProvider = Callable[[], Credentials]
+"""Gives the credentials to sign the next request with; it must not block."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Config:
+    """``region`` empty: found at start. ``endpoint`` empty: Amazon's for the region; else ``http(s)://host[:port]``."""
+
+    bucket: str
+    region: str = ""
+    endpoint: str = ""
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    path_style: bool = True
+
+
+def static_credentials(config: S3Config) -> CredentialsProvider:
+    """The keys of ``config``, for ever."""
+    if not (config.access_key and config.secret_key):
+        raise ConfigError("KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY: both are needed for a bucket")
+    credentials = Credentials(config.access_key, config.secret_key, config.session_token or None)
+    return lambda: credentials
+
+
+class Signer:
+    """Makes signed addresses of one bucket and its objects. Local: 50 us each, no IO."""
+
+    def __init__(self, config: S3Config, region: str, credentials: CredentialsProvider) -> None:
+        self._region = region
+        self._credentials = credentials
+        scheme, host, port, path = _parse_endpoint(config.endpoint or f"https://s3.{region}.amazonaws.com")
+        # The Host header is signed, and a client leaves a default port out of it.
+        netloc = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
+        self._scheme = scheme
+        self._netloc = netloc if config.path_style else f"{config.bucket}.{netloc}"
+        bucket_path = f"/{quote(config.bucket, safe='')}" if config.path_style else ""
+        self._base_path = path.rstrip("/") + bucket_path
+
+    def url(self, method: str, key: str, query: Mapping[str, str], date: datetime) -> str:
+        """An address that does ``method`` on ``key`` (empty: the bucket) until SIGNATURE_SECONDS after ``date``."""
+        credentials = self._credentials()
+        parameters = dict(query)
+        if credentials.session_token:
+            parameters["X-Amz-Security-Token"] = credentials.session_token
+        encoded = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+        path = f"{self._base_path}/{quote(key, safe='/~')}"
+        signed = presign_v4(
+            method=method,
+            url=SplitResult(self._scheme, self._netloc, path, encoded, ""),
+            region=self._region,
+            credentials=credentials,
+            date=date,
+            expires=SIGNATURE_SECONDS,
+        )
+        return signed.geturl()
+
+
+def _parse_endpoint(endpoint: str) -> tuple[str, str, int | None, str]:
+    """Scheme, host as it stands in a Host header, port, path."""
+    try:
+        parts = urlsplit(endpoint)
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or parts.scheme not in _DEFAULT_PORTS or parts.query or parts.username:
+        raise ConfigError(f"KAFSCALE_S3_ENDPOINT: {endpoint!r} is not of the form http(s)://host[:port]")
+    return parts.scheme, f"[{host}]" if ":" in host else host, port, parts.path
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply; header names in lower case. ``signed_at`` is the date that the request was signed with."""
+
+    method: str
+    key: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    signed_at: datetime
+
+    @property
+    def etag(self) -> str:
+        """Without its quotation marks."""
+        return self.headers.get("etag", "").strip('"')
+
+    @property
+    def date(self) -> datetime | None:
+        """The server's clock, in whole seconds."""
+        try:
+            return parsedate_to_datetime(self.headers["date"])
+        except (KeyError, ValueError):
+            return None
+
+
+class S3Refused(Refused):
+    """S3 said no for good; ``code`` is S3's error code, ``region`` where it says the bucket is (both may be empty)."""
+
+    def __init__(self, message: str, code: str, region: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.region = region
+
+
+def failure(reply: Reply) -> KafscaleError:
+    """The error that a reply with an unexpected status stands for."""
+    error = _parsed_or_empty(reply.body)
+    code = error.findtext("Code") or reply.headers.get("x-minio-error-code", "")  # a reply to HEAD has no body
+    message = error.findtext("Message") or reply.headers.get("x-minio-error-desc", "").strip('"')
+    text = f"{reply.method} {reply.key or 'bucket'}: {reply.status} {code} {message}".rstrip()
+    if reply.status == 412:
+        return PreconditionFailed(text)
+    if reply.status == 404 and (code == "NoSuchKey" or (reply.method == "HEAD" and not code)):
+        return ObjectNotFound(reply.key)
+    if reply.status in _TRANSIENT_STATUS or (reply.status >= 500 and reply.status != 501) or code in _TRANSIENT_CODES:
+        return Unavailable(text)
+    if reply.status == 403 and _expired(reply, code, message):
+        return Unavailable(f"{text} (the request took too long to arrive, or this machine's clock is off)")
+    region = error.findtext("Region") or reply.headers.get("x-amz-bucket-region", "")
+    return S3Refused(text, code, region)
+
+
+def _expired(reply: Reply, code: str, message: str) -> bool:
+    if code:
+        return message.lower().startswith("request has expired")
+    return reply.date is not None and (reply.date - reply.signed_at).total_seconds() > SIGNATURE_SECONDS
+
+
+def parse_listing(body: bytes) -> tuple[list[ObjectInfo], bool]:
+    """The objects of a ListObjectsV2 reply with ``encoding-type=url``, and whether there are more."""
+    result = parse_xml(body)
+    page = [
+        ObjectInfo(
+            unquote_plus(entry.findtext("Key", "")),
+            int(entry.findtext("Size", "0")),
+            entry.findtext("ETag", "").strip('"'),
+        )
+        for entry in result.iter("Contents")
+    ]
+    return page, result.findtext("IsTruncated") == "true"
+
+
+def parse_location(body: bytes) -> str:
+    """The region in a GetBucketLocation reply; S3 leaves the oldest one empty and has a legacy name for another."""
+    named = (parse_xml(body).text or "").strip()
+    return {"": "us-east-1", "EU": "eu-west-1"}.get(named, named)
+
+
+def parse_xml(body: bytes) -> Element:
+    """The document's root, namespaces dropped. Raises Unavailable where it is not XML, or has a document type.
+
+    S3 sends no document types; without them there are no entities, hence none that expand to gigabytes or name files.
+    """
+    builder = TreeBuilder()
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.StartElementHandler = lambda name, attributes: builder.start(name.rpartition("}")[2], attributes)
+    parser.EndElementHandler = lambda name: builder.end(name.rpartition("}")[2])
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    try:
+        parser.Parse(body, True)
+    except expat.ExpatError as error:
+        raise Unavailable(f"the reply is not S3's XML: {error}") from error
+    return builder.close()
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise Unavailable("the reply is not S3's XML: it has a document type")
+
+
+def _parsed_or_empty(body: bytes) -> Element:
+    """An error reply may come from a proxy and be anything."""
+    try:
+        return parse_xml(body)
+    except Unavailable:
+        return Element("Error")
