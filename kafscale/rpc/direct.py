@@ -1,0 +1,127 @@
+"""The transport of the one-process mode: a service object called directly, with the deadlines of a remote call."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, Protocol, TypeVar
+
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.interface import MessageStream
+from kafscale.v1.indexer_pb2 import (
+    BuildReply,
+    BuildRequest,
+    LocateOffsetRequest,
+    LocateReply,
+    LocateTimestampRequest,
+    RebuildReply,
+    SegmentRef,
+    VerifyReply,
+)
+from kafscale.v1.storage_pb2 import (
+    AppendReply,
+    AppendRequest,
+    CommitsEvent,
+    CommitsRequest,
+    FetchReply,
+    FetchRequest,
+    FlushReply,
+    FlushRequest,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+)
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+_STREAM_BUFFER = 16  # messages
+
+
+class SegmentStorage(Protocol):
+    """The service object behind `SegmentStorageClient`."""
+
+    async def append(self, request: AppendRequest) -> AppendReply: ...
+    async def fetch(self, request: FetchRequest) -> FetchReply: ...
+    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply: ...
+    async def flush(self, request: FlushRequest) -> FlushReply: ...
+    async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None: ...
+
+
+class Indexer(Protocol):
+    """The service object behind `IndexerClient`."""
+
+    async def build(self, request: BuildRequest) -> BuildReply: ...
+    async def verify(self, request: SegmentRef) -> VerifyReply: ...
+    async def rebuild(self, request: SegmentRef) -> RebuildReply: ...
+    async def locate_offset(self, request: LocateOffsetRequest) -> LocateReply: ...
+    async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply: ...
+
+
+async def _call(method: Callable[[Q], Awaitable[A]], request: Q, timeout: float) -> A:
+    with trio.move_on_after(timeout):
+        return await method(request)
+    raise Unavailable(f"no answer within {timeout} s")
+
+
+class _Received(Generic[A]):
+    def __init__(self, messages: "trio.MemoryReceiveChannel[A]") -> None:
+        self._messages = messages
+
+    async def receive(self) -> A:
+        try:
+            return await self._messages.receive()
+        except trio.EndOfChannel:
+            raise Unavailable("the stream ended") from None
+
+
+class DirectStorage:
+    """`SegmentStorageClient` on a service object of the same process."""
+
+    def __init__(self, service: SegmentStorage) -> None:
+        self._service = service
+
+    async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
+        return await _call(self._service.append, request, timeout)
+
+    async def fetch(self, request: FetchRequest, *, timeout: float) -> FetchReply:
+        return await _call(self._service.fetch, request, timeout)
+
+    async def list_offsets(self, request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply:
+        return await _call(self._service.list_offsets, request, timeout)
+
+    async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
+        return await _call(self._service.flush, request, timeout)
+
+    @asynccontextmanager
+    async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
+        sender, receiver = trio.open_memory_channel[CommitsEvent](_STREAM_BUFFER)
+        async with trio.open_nursery() as nursery:
+
+            async def serve() -> None:
+                async with sender:
+                    await self._service.commits(request, sender.send)
+
+            nursery.start_soon(serve)
+            yield _Received(receiver)
+            nursery.cancel_scope.cancel()
+
+
+class DirectIndexer:
+    """`IndexerClient` on a service object of the same process."""
+
+    def __init__(self, service: Indexer) -> None:
+        self._service = service
+
+    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
+        return await _call(self._service.build, request, timeout)
+
+    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
+        return await _call(self._service.verify, request, timeout)
+
+    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
+        return await _call(self._service.rebuild, request, timeout)
+
+    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
+        return await _call(self._service.locate_offset, request, timeout)
+
+    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
+        return await _call(self._service.locate_timestamp, request, timeout)

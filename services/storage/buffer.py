@@ -1,0 +1,107 @@
+"""What one partition has taken in and not committed yet, in one epoch: pure bookkeeping, no IO."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kafscale.records.batch import placed_prefix, walk, with_log_append_time
+from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """Placed batches, each as its 16-byte prefix and the rest. Once sealed it never changes; ``segment``: once stored."""
+
+    base_offset: int
+    next_offset: int
+    size: int = 0
+    pieces: list[tuple[bytes, memoryview]] = field(default_factory=list)
+    started: bool = False
+    segment: BuiltSegment | None = None
+
+
+class WriteBuffer:
+    """Assigns offsets and collects batches; buffers go from open to sealed to committed in offset order.
+
+    Within an epoch an offset is given once: a refused append takes none, a sealed buffer is kept until it is committed.
+    """
+
+    def __init__(self, *, epoch: int, next_offset: int, segment_bytes: int) -> None:
+        self._epoch = epoch
+        self._segment_bytes = segment_bytes
+        self._open = Buffer(next_offset, next_offset)
+        self._sealed: deque[Buffer] = deque()
+        self.uncommitted_bytes = 0
+        self.in_flight = 0
+
+    @property
+    def next_offset(self) -> int:
+        """The log end offset: what the next record gets."""
+        return self._open.next_offset
+
+    @property
+    def open_bytes(self) -> int:
+        return self._open.size
+
+    @property
+    def has_sealed(self) -> bool:
+        return bool(self._sealed)
+
+    @property
+    def first_boundary(self) -> int:
+        """The offset at which the next commit will leave the committed end, at the earliest."""
+        return self._sealed[0].next_offset if self._sealed else self._open.next_offset
+
+    def append(self, records: bytes, *, log_append_time_ms: int | None = None) -> int:
+        """Place the whole batches of ``records`` at the log's end and give the first one's base offset.
+
+        Raises CorruptData where ``records`` is no chain of whole batches; nothing is kept then.
+        """
+        placed: list[tuple[bytes, memoryview]] = []
+        base = following = self._open.next_offset
+        for position, header in walk(records):
+            rest = memoryview(records)[position + PREFIX_SIZE : position + header.size]
+            if log_append_time_ms is not None:
+                stamped = with_log_append_time(records[position : position + header.size], log_append_time_ms)
+                rest = memoryview(stamped)[PREFIX_SIZE:]
+            placed.append((placed_prefix(header, following, self._epoch), rest))
+            following += header.last_offset_delta + 1
+        self._open.pieces += placed
+        self._open.next_offset = following
+        self._open.size += len(records)
+        self.uncommitted_bytes += len(records)
+        if self._open.size >= self._segment_bytes:
+            self.seal()
+        return base
+
+    def seal(self) -> bool:
+        """Close the open buffer, if there is anything in it."""
+        if not self._open.pieces:
+            return False
+        self._sealed.append(self._open)
+        self._open = Buffer(self._open.next_offset, self._open.next_offset)
+        return True
+
+    def to_start(self, limit: int) -> Iterator[Buffer]:
+        """Sealed buffers whose upload may begin now, oldest first, at most ``limit`` under way; marks them started."""
+        for buffer in self._sealed:
+            if self.in_flight >= limit:
+                return
+            if not buffer.started:
+                buffer.started = True
+                self.in_flight += 1
+                yield buffer
+
+    def stored(self) -> list[Buffer]:
+        """The oldest sealed buffers that are stored, up to the first one that is not: what may be committed."""
+        ready = []
+        for buffer in self._sealed:
+            if buffer.segment is None:
+                break
+            ready.append(buffer)
+        return ready
+
+    def committed(self, count: int) -> None:
+        """Let go of the oldest ``count`` sealed buffers."""
+        for _ in range(count):
+            self.uncommitted_bytes -= self._sealed.popleft().size

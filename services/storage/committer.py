@@ -1,0 +1,134 @@
+"""Commits stored segments: in offset order per partition, many partitions in one transaction."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TxnResult, Unchanged
+from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
+from services.storage.buffer import Buffer
+from services.storage.partition import Partition
+
+log = structlog.get_logger()
+
+_MOST_PARTITIONS = 100  # compares and operations of a transaction are limited to 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    partition: Partition
+    buffers: list[Buffer]
+    state: PartitionState
+    value: bytes
+
+    @property
+    def compare(self) -> int:
+        return self.partition.state_revision
+
+
+class Committer:
+    """One transaction at a time; what becomes ready meanwhile shares the next one.
+
+    A transaction of unknown outcome is repeated as it is until a read shows this value or another's: nothing else of
+    the partition is written before that.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        *,
+        namespace: str,
+        committed: Callable[[Partition, list[Buffer]], None],
+        fenced: Callable[[Partition, str], None],
+    ) -> None:
+        self._metadata = metadata
+        self._namespace = namespace
+        self._committed = committed
+        self._fenced = fenced
+        self._ready: dict[Partition, None] = {}
+        self._wake = trio.Event()
+
+    def ready(self, partition: Partition) -> None:
+        """One more sealed buffer of the partition is stored."""
+        self._ready[partition] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._ready:
+                partitions = list(self._ready)[:_MOST_PARTITIONS]
+                for partition in partitions:
+                    del self._ready[partition]
+                entries = [entry for entry in map(_entry, partitions) if entry is not None]
+                if entries:
+                    await self._commit(entries)
+
+    async def _commit(self, entries: list[_Entry]) -> None:
+        pause = 0.05
+        while entries:
+            try:
+                result = await self._metadata.txn(
+                    [Unchanged(self._key(entry), entry.compare) for entry in entries],
+                    [Put(self._key(entry), entry.value) for entry in entries],
+                    [Get(self._key(entry)) for entry in entries],
+                )
+            except Unavailable as error:
+                log.warning("commit not answered", partitions=len(entries), error=str(error))
+                await trio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+                pause = min(pause * 2, 2.0)
+                continue
+            entries = self._settle(entries, result)
+
+    def _settle(self, entries: list[_Entry], result: TxnResult) -> list[_Entry]:
+        """Take in one answer and give what must be tried again: those whose own compare held."""
+        if result.succeeded:
+            for entry in entries:
+                self._apply(entry, result.revision)
+            return []
+        again = []
+        for entry, now in zip(entries, result.reads, strict=True):
+            if now is not None and now.value == entry.value:
+                # An earlier try of the same transaction had applied.
+                self._apply(entry, now.mod_revision)
+            elif now is not None and now.mod_revision == entry.compare:
+                again.append(entry)
+            else:
+                self._fenced(entry.partition, _who(now))
+        return again
+
+    def _apply(self, entry: _Entry, revision: int) -> None:
+        entry.partition.state = entry.state
+        entry.partition.state_revision = revision
+        self._committed(entry.partition, entry.buffers)
+
+    def _key(self, entry: _Entry) -> str:
+        ref = entry.partition.ref
+        return paths.partition_state_key(self._namespace, ref.topic, ref.partition)
+
+
+def _entry(partition: Partition) -> _Entry | None:
+    buffers = partition.buffer.stored()
+    if partition.closed or not buffers:
+        return None
+    last = buffers[-1].segment
+    if last is None:
+        return None
+    state = PartitionState()
+    state.CopyFrom(partition.state)
+    state.committed_end = last.next_offset
+    state.last_segment.CopyFrom(LastSegment(base_offset=last.base_offset, size=len(last.data), crc=last.crc))
+    return _Entry(partition, buffers, state, state.SerializeToString())
+
+
+def _who(now: KeyValue | None) -> str:
+    if now is None:
+        return "its state is gone"
+    state = PartitionState.FromString(now.value)
+    return f"run {state.owner or '(none)'} has it at epoch {state.epoch}"

@@ -1,0 +1,81 @@
+"""ListOffsets: the log's ends, and records by time."""
+
+from collections.abc import AsyncIterator
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.interface import IndexerClient
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.indexer_pb2 import LocateTimestampRequest
+from kafscale.v1.storage_pb2 import PartitionOffset
+from services.storage.finder import Damaged
+from services.storage.partition import CommittedLog
+from services.storage.reader import Reader
+from services.storage.segments import UNKNOWN_TIME, KnownSegment
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+_TIMEOUT = 60.0
+_CHUNK = 64
+
+
+async def list_offset(view: CommittedLog, timestamp: int, *, reader: Reader, indexer: IndexerClient) -> PartitionOffset:
+    """Kafka's answer for one partition. Raises Damaged, Unavailable."""
+    if timestamp == LATEST:
+        return _found(view, view.committed_end, -1)
+    if timestamp == EARLIEST:
+        return _found(view, view.log_start, -1)
+    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+        return PartitionOffset(status=Status.INVALID, detail=f"timestamp {timestamp} has no meaning", offset=-1)
+    best: tuple[int, int] | None = None
+    candidates: list[KnownSegment] = []
+    async for segment in _segments(view, reader):
+        if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= timestamp:
+            candidates.append(segment)
+        if len(candidates) == _CHUNK:
+            best = _better(best, await _locate(view, candidates, timestamp, indexer))
+            candidates = []
+            if best and timestamp != MAX_TIMESTAMP:
+                break
+    if candidates:
+        best = _better(best, await _locate(view, candidates, timestamp, indexer))
+    return _found(view, *best) if best else _found(view, -1, -1)
+
+
+async def _segments(view: CommittedLog, reader: Reader) -> AsyncIterator[KnownSegment]:
+    if view.log_start == view.committed_end:
+        return
+    segment: KnownSegment | None = await reader.finder.holding(view, view.log_start)
+    while segment is not None:
+        yield segment
+        segment = await reader.finder.after(view, segment)
+
+
+async def _locate(
+    view: CommittedLog, segments: list[KnownSegment], timestamp: int, indexer: IndexerClient
+) -> tuple[int, int] | None:
+    reply = await indexer.locate_timestamp(
+        LocateTimestampRequest(
+            topic=view.topic,
+            partition=view.partition,
+            base_offsets=[segment.base_offset for segment in segments],
+            epochs=[view.epoch_of(segment.base_offset) for segment in segments],
+            timestamp=timestamp,
+            start_offset=view.log_start,
+        ),
+        timeout=_TIMEOUT,
+    )
+    if reply.status == Status.DAMAGED:
+        raise Damaged(reply.detail)
+    if reply.status != Status.OK:
+        raise Unavailable(reply.detail)
+    return (reply.offset, reply.timestamp) if reply.found else None
+
+
+def _better(best: tuple[int, int] | None, found: tuple[int, int] | None) -> tuple[int, int] | None:
+    if best is None or (found is not None and found[1] > best[1]):
+        return found
+    return best
+
+
+def _found(view: CommittedLog, offset: int, timestamp: int) -> PartitionOffset:
+    leader_epoch = view.epochs[-1][0] if offset < 0 or offset >= view.committed_end else view.epoch_of(offset)
+    return PartitionOffset(offset=offset, timestamp=timestamp, leader_epoch=leader_epoch)

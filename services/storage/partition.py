@@ -1,0 +1,81 @@
+"""One partition that this instance owns, in one epoch."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+import trio
+
+from kafscale.topics.configs import TopicConfig
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
+from services.storage.buffer import WriteBuffer
+from services.storage.segments import SegmentMap
+
+
+@dataclass(slots=True, eq=False)
+class CommittedLog:
+    """What readers see of a partition: offsets from ``log_start`` up to, not including, ``committed_end``.
+
+    ``epochs`` is the epoch history as (epoch, first offset), ascending; read at the same revision as the end.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    epochs: list[tuple[int, int]]
+    log_start: int
+    committed_end: int
+    segments: SegmentMap
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch that the object at base ``offset`` must have to belong to the log; -1: none can."""
+        i = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
+        return self.epochs[i][0] if i >= 0 else -1
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """Owned state: ``state`` as last written, at ``state_revision``; only a write that compares it can follow."""
+
+    topic: Topic
+    ref: PartitionRef
+    config: TopicConfig
+    state: PartitionState
+    state_revision: int
+    log: CommittedLog
+    buffer: WriteBuffer
+    # Since when the interval counts (Trio time): the beginning of the last flush.
+    last_flush: float = -float("inf")
+    # Why nothing more can be written, for a person: damaged or rolled-back metadata.
+    offline: str | None = None
+    # This epoch is over here: fenced, deleted, released. Uploads under way end by themselves.
+    closed: bool = False
+    # An upload's outcome was unknown at this Trio time: its request may still land for a while.
+    last_unknown_put: float = -float("inf")
+    idle: trio.Event = field(default_factory=trio.Event)
+    # The former owner died without releasing: its last requests may still land for a while.
+    unclean: bool = False
+    taken_at: float = 0.0  # Trio time
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.topic.id, self.ref.partition
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}-{self.ref.partition}"
+
+
+def history_of(value: EpochHistory) -> list[tuple[int, int]]:
+    return [(entry.epoch, entry.first_offset) for entry in value.entries]
+
+
+def settled(history: list[tuple[int, int]], *, epoch: int, first_offset: int, log_start: int) -> list[tuple[int, int]]:
+    """The history once ``epoch`` begins at ``first_offset``; epochs that wrote nothing or lie below the log go."""
+    kept = [entry for entry in history if entry[1] < first_offset]
+    oldest_needed = max(bisect_right(kept, log_start, key=lambda entry: entry[1]) - 1, 0)
+    return [*kept[oldest_needed:], (epoch, first_offset)]

@@ -1,0 +1,258 @@
+"""Reads committed batches: from the segment cache, else by index and one ranged GET, or whole segments for a reader
+that goes on in order."""
+
+from collections import OrderedDict
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError, Unavailable
+from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from kafscale.rpc.interface import IndexerClient
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentHeader
+from kafscale.segment.index import Index, IndexEntry, parse_index
+from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.indexer_pb2 import SegmentRef
+from services.storage.cache import CachedSegment, LruCache, SegmentId
+from services.storage.finder import Damaged, SegmentFinder
+from services.storage.flusher import RunSync
+from services.storage.partition import CommittedLog
+from services.storage.segments import KnownSegment
+from services.storage.single_flight import SingleFlight
+
+log = structlog.get_logger()
+
+_INDEX_TIMEOUT = 10.0
+_MIN_RANGE = 64 * 1024
+_READERS_REMEMBERED = 4096
+
+
+class Reader:
+    """Serves any committed range; every byte from the object store is checked before it is given or kept."""
+
+    def __init__(
+        self,
+        *,
+        nursery: trio.Nursery,
+        objects: ObjectStore,
+        indexer: IndexerClient,
+        namespace: str,
+        cache_size: int,
+        index_cache_size: int,
+        readahead: int,
+        reads_in_flight: int,
+        run_sync: RunSync,
+    ) -> None:
+        self._nursery = nursery
+        self._objects = objects
+        self._indexer = indexer
+        self._namespace = namespace
+        self._readahead = readahead
+        self._run_sync = run_sync
+        self._limiter = trio.CapacityLimiter(reads_in_flight)
+        self._loads: SingleFlight[SegmentId, CachedSegment] = SingleFlight(nursery)
+        self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
+        self._ends: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
+        self.finder = SegmentFinder(objects, namespace)
+        self.segments: LruCache[CachedSegment] = LruCache(cache_size, lambda segment: segment.cost)
+        self.indexes: LruCache[Index] = LruCache(index_cache_size, lambda index: index.memory_size)
+
+    async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds ``offset``; about ``max_bytes``, one batch at least.
+
+        ``offset`` lies in the log. Raises Damaged, Unavailable.
+        """
+        segment = await self._belonging(view, offset)
+        pieces: list[bytes | memoryview] = []
+        size, position = 0, offset
+        while True:
+            cached = self.segments.get(self._id(view, segment))
+            if cached is None:
+                if pieces:
+                    break
+                if not self._in_order(view, offset):
+                    piece, position = await self._range(view, segment, offset, max_bytes)
+                    pieces.append(piece)
+                    break
+                cached = await self._load(view, segment)
+            if position >= cached.next_offset:
+                raise Damaged(f"{_name(view)}: segment {segment.base_offset} ends before offset {position}")
+            part, following_offset = cached.cut(position, max_bytes - size)
+            if pieces and size + len(part) > max_bytes:
+                break
+            position = following_offset
+            pieces.append(part)
+            size += len(part)
+            following = view.segments.after(segment.base_offset)
+            if size >= max_bytes or position < cached.next_offset or following is None:
+                break
+            segment = following
+        self._remember(view, position)
+        self._read_ahead(view, segment)
+        return b"".join(pieces) if len(pieces) > 1 else bytes(pieces[0])
+
+    async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
+        """One segment of the log in full."""
+        return self.segments.get(self._id(view, segment)) or await self._load(view, segment)
+
+    async def _belonging(self, view: CommittedLog, offset: int) -> KnownSegment:
+        """The segment of the log that holds ``offset``: objects of another epoch are passed over, downwards."""
+        while True:
+            segment = await self.finder.holding(view, offset)
+            key = self._id(view, segment)
+            if key in self.segments or key in self.indexes:
+                return segment
+            try:
+                header = SegmentHeader.parse(await self._get_range(view, segment, 0, HEADER_SIZE))
+            except CorruptData as error:
+                raise Damaged(f"{_name(view)}: segment {segment.base_offset}: {error}") from error
+            if header.epoch == key.epoch:
+                return segment
+            log.info("object of another epoch passed over", partition=_name(view), base=segment.base_offset)
+            view.segments.forget(segment.base_offset)
+
+    async def _load(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
+        key = self._id(view, segment)
+
+        async def load() -> CachedSegment:
+            name = paths.segment_key(self._namespace, view.topic, view.partition, segment.base_offset)
+            async with self._limiter:
+                try:
+                    body = (await self._objects.get(name)).body
+                except ObjectNotFound as error:
+                    raise self._missing(view, segment) from error
+            try:
+                parsed = await self._run_sync(lambda: parse_segment(body))
+            except CorruptData as error:
+                raise Damaged(f"{name}: {error}") from error
+            if parsed.header.epoch != key.epoch or parsed.header.base_offset != segment.base_offset:
+                raise Damaged(f"{name}: epoch {parsed.header.epoch}, base {parsed.header.base_offset} do not belong")
+            view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
+            found = cached_segment(parsed, body)
+            self.segments.put(key, found)
+            return found
+
+        return await self._loads.do(key, load)
+
+    async def _range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> tuple[bytes, int]:
+        """Batches by index and ranged GET; a wrong index is rebuilt once, then the segment itself is to blame."""
+        for rebuild in (False, True):
+            index = await self._index(view, segment, rebuild=rebuild)
+            entry = index.entry_for(offset)
+            try:
+                found = await self._scan(view, segment, entry, offset, max_bytes)
+            except CorruptData as error:
+                if rebuild:
+                    raise Damaged(f"{_name(view)}: segment {segment.base_offset}: {error}") from error
+                log.warning("index led astray, rebuilding it", partition=_name(view), base=segment.base_offset)
+                continue
+            if found is not None:
+                return found
+        raise Damaged(f"{_name(view)}: segment {segment.base_offset} does not hold offset {offset}")
+
+    async def _scan(
+        self, view: CommittedLog, segment: KnownSegment, entry: IndexEntry, offset: int, max_bytes: int
+    ) -> tuple[bytes, int] | None:
+        length = max(max_bytes, _MIN_RANGE)
+        rest = segment.size - entry.position
+        if rest <= FOOTER_SIZE:
+            return None
+        while True:
+            piece = await self._get_range(view, segment, entry.position, min(length, rest))
+            at_end = length >= rest
+            start, end, following = -1, 0, offset
+            for position, header in scan_batches(piece, entry, at_end=at_end, epoch=view.epoch_of(segment.base_offset)):
+                if header.next_offset <= offset:
+                    continue
+                if start < 0:
+                    start = position
+                elif position + header.size - start > max_bytes:
+                    break
+                end, following = position + header.size, header.next_offset
+            if start >= 0:
+                return piece[start:end], following
+            if at_end:
+                return None
+            length *= 4
+
+    async def _index(self, view: CommittedLog, segment: KnownSegment, *, rebuild: bool) -> Index:
+        key = self._id(view, segment)
+        cached = None if rebuild else self.indexes.get(key)
+        if cached is not None:
+            return cached
+
+        async def load() -> Index:
+            found = None if rebuild else await self._stored_index(view, segment)
+            if found is None:
+                reply = await self._indexer.rebuild(
+                    SegmentRef(topic=view.topic, partition=view.partition, base_offset=segment.base_offset),
+                    timeout=_INDEX_TIMEOUT,
+                )
+                if reply.status == Status.DAMAGED:
+                    raise Damaged(reply.detail)
+                if reply.status != Status.OK:
+                    raise Unavailable(reply.detail)
+                found = parse_index(reply.index)
+            self.indexes.put(key, found)
+            return found
+
+        return await self._index_loads.do(key, load)
+
+    async def _stored_index(self, view: CommittedLog, segment: KnownSegment) -> Index | None:
+        name = paths.index_key(self._namespace, view.topic, view.partition, segment.base_offset)
+        try:
+            async with self._limiter:
+                return parse_index((await self._objects.get(name)).body)
+        except (ObjectNotFound, CorruptData) as error:
+            log.warning("index missing or damaged, rebuilding it", key=name, error=str(error))
+            return None
+
+    async def _get_range(self, view: CommittedLog, segment: KnownSegment, start: int, length: int) -> bytes:
+        name = paths.segment_key(self._namespace, view.topic, view.partition, segment.base_offset)
+        async with self._limiter:
+            try:
+                return await self._objects.get_range(name, start, length)
+            except ObjectNotFound as error:
+                raise self._missing(view, segment) from error
+
+    def _missing(self, view: CommittedLog, segment: KnownSegment) -> Damaged:
+        view.segments.forget_stretch(segment.base_offset)
+        return Damaged(f"{_name(view)}: the segment at offset {segment.base_offset} is missing from the object store")
+
+    def _in_order(self, view: CommittedLog, offset: int) -> bool:
+        return (view.topic_id, view.partition, offset) in self._ends
+
+    def _remember(self, view: CommittedLog, position: int) -> None:
+        self._ends[(view.topic_id, view.partition, position)] = None
+        if len(self._ends) > _READERS_REMEMBERED:
+            self._ends.popitem(last=False)
+
+    def _read_ahead(self, view: CommittedLog, segment: KnownSegment) -> None:
+        for _ in range(self._readahead):
+            following = view.segments.after(segment.base_offset)
+            if following is None or self._limiter.available_tokens <= 1:
+                return
+            segment = following
+            key = self._id(view, segment)
+            if key not in self.segments and not self._loads.under_way(key):
+                self._nursery.start_soon(self._prefetch, view, segment)
+
+    async def _prefetch(self, view: CommittedLog, segment: KnownSegment) -> None:
+        try:
+            await self._load(view, segment)
+        except KafscaleError as error:
+            # Whoever really reads there gets the error.
+            log.debug("read-ahead failed", partition=_name(view), base=segment.base_offset, error=str(error))
+
+    def _id(self, view: CommittedLog, segment: KnownSegment) -> SegmentId:
+        return SegmentId(view.topic_id, view.partition, segment.base_offset, view.epoch_of(segment.base_offset))
+
+
+def cached_segment(parsed: ParsedSegment, data: bytes) -> CachedSegment:
+    return CachedSegment(data, parsed.offsets, parsed.positions, parsed.next_offset, parsed.max_timestamp_ms)
+
+
+def _name(view: CommittedLog) -> str:
+    return f"{view.topic}-{view.partition}"

@@ -1,0 +1,229 @@
+"""One run of the storage service: everything that lives and dies with one lease."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.interface import ObjectStore
+from kafscale.rpc.interface import IndexerClient
+from services.storage.buffer import Buffer
+from services.storage.cache import CachedSegment, SegmentId
+from services.storage.commits import CommitStreams
+from services.storage.committer import Committer
+from services.storage.deletion import TopicDeleter
+from services.storage.flusher import Flusher, RunSync
+from services.storage.membership import Membership
+from services.storage.owned import OwnedPartitions
+from services.storage.partition import Partition
+from services.storage.reader import Reader
+from services.storage.segments import KnownSegment
+from services.storage.settings import StorageSettings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a run is made of and does not make itself."""
+
+    settings: StorageSettings
+    namespace: str
+    objects: ObjectStore
+    metadata: MetadataStore
+    catalog: TopicCatalog
+    indexer: IndexerClient
+    now_ms: Callable[[], int]
+    run_sync: RunSync
+
+
+class Run:
+    """The owned partitions and the tasks around them; `serve` ends by cancellation or by losing the lease."""
+
+    def __init__(self, parts: Parts, run_id: str, nursery: trio.Nursery) -> None:
+        settings = parts.settings
+        self._parts = parts
+        self._nursery = nursery
+        self.buffered_bytes = 0
+        self._timed: dict[Partition, float] = {}
+        self._timer_wake = trio.Event()
+        self._moved = trio.Event()
+        self.membership = Membership(
+            parts.metadata,
+            namespace=parts.namespace,
+            run_id=run_id,
+            ttl_seconds=settings.lease_ttl_seconds,
+            started_ms=parts.now_ms(),
+        )
+        self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
+        self.owned = OwnedPartitions(
+            nursery=nursery,
+            metadata=parts.metadata,
+            objects=parts.objects,
+            settings=settings,
+            namespace=parts.namespace,
+            run_id=run_id,
+        )
+        self.reader = Reader(
+            nursery=nursery,
+            objects=parts.objects,
+            indexer=parts.indexer,
+            namespace=parts.namespace,
+            cache_size=settings.cache_size,
+            index_cache_size=settings.index_cache_size,
+            readahead=settings.readahead_segments,
+            reads_in_flight=settings.reads_in_flight,
+            run_sync=parts.run_sync,
+        )
+        self._committer = Committer(
+            parts.metadata, namespace=parts.namespace, committed=self._committed, fenced=self._fenced
+        )
+        self._flusher = Flusher(
+            nursery=nursery,
+            objects=parts.objects,
+            metadata=parts.metadata,
+            indexer=parts.indexer,
+            namespace=parts.namespace,
+            in_flight=settings.flushes_in_flight,
+            index_timeout=settings.index_timeout_ms / 1000,
+            now_ms=parts.now_ms,
+            run_sync=parts.run_sync,
+            stored=self._committer.ready,
+            given_up=self._given_up,
+        )
+        self._deleter = TopicDeleter(
+            catalog=parts.catalog,
+            owned=self.owned,
+            metadata=parts.metadata,
+            objects=parts.objects,
+            namespace=parts.namespace,
+            run_id=run_id,
+            closed=self._closed,
+        )
+
+    async def start(self) -> None:
+        """Join, then keep everything going in the nursery."""
+        await self.membership.join()
+        self._nursery.start_soon(self.membership.keep)
+        self._nursery.start_soon(self._committer.run)
+        self._nursery.start_soon(self._seal_in_time)
+        self._nursery.start_soon(self._deleter.run)
+        self._nursery.start_soon(self._follow_configs)
+
+    def appended(self, partition: Partition, size: int) -> None:
+        """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
+        self.buffered_bytes += size
+        due = partition.last_flush + self._parts.settings.flush_interval_ms / 1000
+        if partition.buffer.open_bytes and due <= trio.current_time():
+            self.seal(partition)
+        elif partition.buffer.open_bytes and partition not in self._timed:
+            self._timed[partition] = due
+            self._timer_wake.set()
+        self._flusher.start(partition)
+
+    def seal(self, partition: Partition) -> None:
+        """Close the open buffer and upload it."""
+        self._timed.pop(partition, None)
+        if partition.buffer.seal():
+            partition.last_flush = trio.current_time()
+        self._flusher.start(partition)
+
+    async def flush(self, partition: Partition) -> bool:
+        """Wait until all that is buffered now is committed; False: this epoch ended first."""
+        end = partition.buffer.next_offset
+        self.seal(partition)
+        while partition.log.committed_end < end and not partition.closed and not partition.offline:
+            await self._moved.wait()
+        return partition.log.committed_end >= end
+
+    async def drain(self) -> None:
+        """Flush, commit and release everything, as far as the deadline allows, and leave."""
+        self.owned.stopping = True
+        with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000) as deadline:
+            async with trio.open_nursery() as nursery:
+                for partition in self.owned:
+                    nursery.start_soon(self.flush, partition)
+        if deadline.cancelled_caught:
+            log.error("stopping with records that are not stored", bytes=self.buffered_bytes)
+        with trio.move_on_after(self._parts.settings.lease_ttl_seconds):
+            await self.owned.release_all(self._closed)
+            await self.membership.leave()
+
+    async def _seal_in_time(self) -> None:
+        while True:
+            await self._timer_wake.wait()
+            self._timer_wake = trio.Event()
+            while self._timed:
+                # Due times are set in order of arrival at one interval, so the smallest is near the front.
+                await trio.sleep_until(min(self._timed.values()))
+                now = trio.current_time()
+                for partition in [partition for partition, due in self._timed.items() if due <= now]:
+                    self.seal(partition)
+
+    async def _follow_configs(self) -> None:
+        view = self._parts.catalog.view
+        while True:
+            for partition in self.owned:
+                topic = view.live_by_id(partition.topic.id)
+                if topic is not None:
+                    partition.config = self.owned.config_of(topic.configs)
+            view = await self._parts.catalog.wait_change(view)
+
+    def _committed(self, partition: Partition, buffers: list[Buffer]) -> None:
+        log_view = partition.log
+        for buffer in buffers:
+            segment = buffer.segment
+            if segment is None:
+                continue
+            key = SegmentId(log_view.topic_id, log_view.partition, segment.base_offset, partition.epoch)
+            self.reader.segments.put(
+                key,
+                CachedSegment(
+                    segment.data, segment.offsets, segment.positions, segment.next_offset, segment.max_timestamp_ms
+                ),
+            )
+            log_view.segments.committed(
+                KnownSegment(segment.base_offset, len(segment.data), segment.max_timestamp_ms), segment.next_offset
+            )
+            log_view.committed_end = segment.next_offset
+            self.buffered_bytes -= buffer.size
+        partition.buffer.committed(len(buffers))
+        self._announce(partition)
+        if partition.buffer.stored():
+            self._committer.ready(partition)
+
+    def _announce(self, partition: Partition, *, lost: bool = False) -> None:
+        self.streams.announce(
+            partition.key,
+            partition.ref,
+            epoch=partition.epoch,
+            committed_end=partition.log.committed_end,
+            log_start=partition.log.log_start,
+            lost=lost,
+        )
+        self._moved.set()
+        self._moved = trio.Event()
+
+    def _fenced(self, partition: Partition, who: str) -> None:
+        log.warning("partition lost", partition=partition.name, epoch=partition.epoch, reason=who)
+        if not partition.closed:
+            self.owned.drop(partition)
+            self._closed(partition)
+
+    def _given_up(self, partition: Partition, reason: str, offline: bool) -> None:
+        if offline:
+            log.error("partition offline", partition=partition.name, reason=reason)
+            partition.offline = reason
+            self._announce(partition, lost=True)
+        else:
+            self._fenced(partition, reason)
+
+    def _closed(self, partition: Partition) -> None:
+        """What the partition still had buffered is lost with its epoch."""
+        self._timed.pop(partition, None)
+        self.buffered_bytes -= partition.buffer.uncommitted_bytes
+        self._announce(partition, lost=True)
+        self.streams.forget(partition.key)

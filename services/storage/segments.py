@@ -1,0 +1,126 @@
+"""Which segments a partition is known to have: pure bookkeeping over what commits and listings told."""
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+UNKNOWN_TIME = -2
+"""``max_timestamp`` of a segment whose records nobody has looked at yet (-1 is Kafka's "no timestamp")."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSegment:
+    """``size`` is the object's, in bytes."""
+
+    base_offset: int
+    size: int
+    max_timestamp: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """Every segment with a base from ``covered_from`` up to, not including, ``covered_to`` is in ``bases``."""
+
+    covered_from: int
+    covered_to: int
+    bases: "array[int]" = field(default_factory=lambda: array("q"))
+    sizes: "array[int]" = field(default_factory=lambda: array("q"))
+    times: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def add(self, segment: KnownSegment) -> None:
+        self.bases.append(segment.base_offset)
+        self.sizes.append(segment.size)
+        self.times.append(segment.max_timestamp)
+
+    def at(self, i: int) -> KnownSegment:
+        return KnownSegment(self.bases[i], self.sizes[i], self.times[i])
+
+    def find(self, offset: int) -> int:
+        """The number of the segment with the highest base at or below ``offset``; -1: none."""
+        return bisect_right(self.bases, offset) - 1
+
+
+class SegmentMap:
+    """Known stretches of the log, ascending and disjoint. The last one, the tail, grows with every commit.
+
+    Bounded: above ``limit`` segments everything but the tail's newer half is forgotten; it can be listed again.
+    """
+
+    def __init__(self, committed_end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
+        self._limit = limit
+        tail = _Run(last.base_offset if last else committed_end, committed_end)
+        if last is not None:
+            tail.add(last)
+        self._runs = [tail]
+
+    def __len__(self) -> int:
+        return sum(len(run.bases) for run in self._runs)
+
+    def committed(self, segment: KnownSegment, next_offset: int) -> None:
+        """Append the segment that the last commit added, which ends before ``next_offset``."""
+        tail = self._runs[-1]
+        tail.add(segment)
+        tail.covered_to = next_offset
+        if len(tail.bases) > self._limit:
+            self._forget_old()
+
+    def listed(self, start: int, segments: list[KnownSegment], covered_to: int) -> None:
+        """Take in what a listing gave: all segments from base ``start`` up to, not including, ``covered_to``."""
+        if len(self) + len(segments) > self._limit:
+            self._forget_old()
+        touching = [run for run in self._runs if run.covered_from <= covered_to and start <= run.covered_to]
+        found = {segment.base_offset: segment for segment in segments}
+        # What commits told is kept: it knows times.
+        found |= {run.bases[i]: run.at(i) for run in touching for i in range(len(run.bases))}
+        merged = _Run(
+            min([start, *(run.covered_from for run in touching)]),
+            max([covered_to, *(run.covered_to for run in touching)]),
+        )
+        for _, segment in sorted(found.items()):
+            merged.add(segment)
+        others = [run for run in self._runs if run not in touching]
+        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)
+
+    def holding(self, offset: int) -> KnownSegment | None:
+        """The segment with the highest base at or below ``offset``, where that stretch of the log is known."""
+        for run in reversed(self._runs):
+            if run.covered_from <= offset < run.covered_to:
+                i = run.find(offset)
+                return run.at(i) if i >= 0 else None
+        return None
+
+    def after(self, base_offset: int) -> KnownSegment | None:
+        """The segment that follows the one at ``base_offset``, where that is known."""
+        for run in reversed(self._runs):
+            if run.covered_from <= base_offset < run.covered_to:
+                i = run.find(base_offset) + 1
+                return run.at(i) if i < len(run.bases) else None
+        return None
+
+    def forget(self, base_offset: int) -> None:
+        """Drop one segment whose object turned out not to belong to the log; its stretch stays known."""
+        for run in self._runs:
+            i = run.find(base_offset)
+            if i >= 0 and run.bases[i] == base_offset:
+                for column in (run.bases, run.sizes, run.times):
+                    column.pop(i)
+
+    def forget_stretch(self, offset: int) -> None:
+        """Drop what is known around ``offset``: it will be listed anew."""
+        end = self._runs[-1].covered_to
+        self._runs = [run for run in self._runs if not run.covered_from <= offset < run.covered_to]
+        if not self._runs or self._runs[-1].covered_to != end:
+            self._runs.append(_Run(end, end))
+
+    def learn_time(self, base_offset: int, max_timestamp: int) -> None:
+        """Remember the largest timestamp of a segment that somebody has read."""
+        for run in self._runs:
+            i = run.find(base_offset)
+            if i >= 0 and run.bases[i] == base_offset:
+                run.times[i] = max_timestamp
+
+    def _forget_old(self) -> None:
+        tail = self._runs[-1]
+        half = len(tail.bases) // 2
+        start = tail.bases[half] if tail.bases else tail.covered_from
+        self._runs = [_Run(start, tail.covered_to, tail.bases[half:], tail.sizes[half:], tail.times[half:])]

@@ -1,0 +1,285 @@
+"""The SegmentStorage service: what protos/kafscale/v1/storage.proto says, on the partitions that this run owns."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import ConfigError, CorruptData, Unavailable
+from kafscale.metadata.interface import LeaseNotFound
+from kafscale.objects.interface import PreconditionFailed
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.storage_pb2 import (
+    AppendReply,
+    AppendRequest,
+    CommitsEvent,
+    CommitsRequest,
+    FetchReply,
+    FetchRequest,
+    FlushReply,
+    FlushRequest,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+    PartitionAppend,
+    PartitionAppended,
+    PartitionFetch,
+    PartitionFetched,
+    PartitionFlushed,
+    PartitionOffset,
+    PartitionQuery,
+)
+from services.storage.commits import CommitStream
+from services.storage.finder import Damaged
+from services.storage.offsets import list_offset
+from services.storage.partition import Partition
+from services.storage.run import Parts, Run
+from services.storage.takeover import NotAvailable
+
+log = structlog.get_logger()
+
+
+class StorageService:
+    """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing owned."""
+
+    def __init__(self, parts: Parts, *, new_run_id: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+        self._parts = parts
+        self._new_run_id = new_run_id
+        self._run: Run | None = None
+
+    async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until ``stop``, then flush, commit and release."""
+        await self._mark_prefix()
+        stopped = started = False
+        while not stopped:
+            try:
+                async with trio.open_nursery() as nursery:
+                    self._run = Run(self._parts, self._new_run_id(), nursery)
+                    await self._run.start()
+                    if not started:
+                        task_status.started()
+                        started = True
+                    await stop.wait()
+                    stopped = True
+                    await self._run.drain()
+                    nursery.cancel_scope.cancel()
+            except* LeaseNotFound:
+                log.error("lease lost: everything is taken over anew")
+
+    async def append(self, request: AppendRequest) -> AppendReply:
+        run = self._current()
+        stream = run.streams.get(request.stream_id)
+        if stream is None or not await stream.turn(request.sequence):
+            raise Unavailable("no such commit stream, or an append out of its order")
+        partitions = await self._acquired(run, [append.partition for append in request.appends])
+        # From here to the reply nothing waits: the order of appends is the order of offsets.
+        results = [
+            self._append_one(run, stream, request, append, found)
+            for append, found in zip(request.appends, partitions, strict=True)
+        ]
+        stream.applied_one()
+        return AppendReply(results=results)
+
+    def _append_one(
+        self,
+        run: Run,
+        stream: CommitStream,
+        request: AppendRequest,
+        append: PartitionAppend,
+        found: Partition | NotAvailable,
+    ) -> PartitionAppended:
+        key = (append.partition.topic_id, append.partition.partition)
+        if request.seen < stream.refused.get(key, 0):
+            return PartitionAppended(status=Status.REFUSED_BEHIND, detail="an earlier batch was refused")
+        if isinstance(found, NotAvailable):
+            result = PartitionAppended(status=found.status, detail=str(found))
+        else:
+            stream.subscribe(key)
+            result = self._place(run, found, append)
+        if result.status != Status.OK:
+            stream.refused[key] = request.sequence
+        else:
+            stream.refused.pop(key, None)
+        return result
+
+    def _place(self, run: Run, partition: Partition, append: PartitionAppend) -> PartitionAppended:
+        settings, buffer = self._parts.settings, partition.buffer
+        records = append.records
+        if partition.closed or run.owned.stopping or (append.unacknowledged and not run.membership.proven):
+            return PartitionAppended(status=Status.NOT_OWNER, detail="this instance does not own the partition")
+        if partition.offline:
+            return PartitionAppended(status=Status.DAMAGED, detail=partition.offline)
+        if len(records) > settings.partition_buffer_bytes:
+            return PartitionAppended(status=Status.TOO_LARGE, detail="more than KAFSCALE_PARTITION_BUFFER_BYTES")
+        if (
+            buffer.uncommitted_bytes + len(records) > settings.partition_buffer_bytes
+            or run.buffered_bytes + len(records) > settings.buffer_bytes
+        ):
+            return PartitionAppended(status=Status.BUFFER_FULL, detail="too much is buffered and not stored yet")
+        append_time = self._parts.now_ms() if partition.config.log_append_time else None
+        try:
+            base = buffer.append(records, log_append_time_ms=append_time)
+        except CorruptData as error:
+            return PartitionAppended(status=Status.INVALID, detail=str(error))
+        end = buffer.next_offset
+        run.appended(partition, len(records))
+        congested = (
+            buffer.uncommitted_bytes > settings.partition_buffer_bytes // 2
+            or run.buffered_bytes > settings.buffer_bytes // 2
+        )
+        return PartitionAppended(
+            epoch=partition.epoch,
+            base_offset=base,
+            end_offset=end,
+            log_start=partition.log.log_start,
+            append_time_ms=-1 if append_time is None else append_time,
+            hold_until=buffer.first_boundary if congested else 0,
+        )
+
+    async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None:
+        await self._current().streams.serve(request.stream_id, send)
+
+    async def fetch(self, request: FetchRequest) -> FetchReply:
+        run = self._current()
+        stream = run.streams.get(request.stream_id) if request.stream_id else None
+        partitions = await self._acquired(run, [fetch.partition for fetch in request.fetches])
+        left, reply = request.max_bytes, FetchReply()
+        for fetch, found in zip(request.fetches, partitions, strict=True):
+            if isinstance(found, NotAvailable):
+                reply.results.append(PartitionFetched(status=found.status, detail=str(found)))
+                continue
+            if stream is not None:
+                stream.subscribe(found.key)
+            # The first batch found is given whole, later partitions only get what is left.
+            whole = left == request.max_bytes
+            result = await self._fetch_one(run, found, fetch, max(left, 0))
+            if not whole and len(result.records) > left:
+                result.ClearField("records")
+            left -= len(result.records)
+            reply.results.append(result)
+        return reply
+
+    async def _fetch_one(self, run: Run, partition: Partition, fetch: PartitionFetch, left: int) -> PartitionFetched:
+        view = partition.log
+        refusal = await self._refusal(run, partition, fetch.leader_epoch, fetch.offset)
+        result = PartitionFetched(
+            status=refusal[0] if refusal else Status.OK,
+            detail=refusal[1] if refusal else "",
+            epoch=partition.epoch,
+            committed_end=view.committed_end,
+            log_start=view.log_start,
+        )
+        limit = min(fetch.max_bytes, left)
+        if refusal or limit <= 0 or fetch.offset == view.committed_end:
+            return result
+        try:
+            result.records = await run.reader.read(view, fetch.offset, limit)
+        except Damaged as error:
+            log.error("committed data cannot be read", partition=partition.name, reason=str(error))
+            result.status, result.detail = Status.DAMAGED, str(error)
+        except Unavailable as error:
+            result.status, result.detail = Status.UNAVAILABLE, str(error)
+        return result
+
+    async def _refusal(
+        self, run: Run, partition: Partition, leader_epoch: int, offset: int
+    ) -> tuple[Status, str] | None:
+        view = partition.log
+        if not run.membership.proven:
+            return Status.NOT_OWNER, "the lease cannot be proven at present"
+        if 0 <= leader_epoch < partition.epoch:
+            return Status.FENCED_EPOCH, f"the leader epoch is {partition.epoch}"
+        if leader_epoch > partition.epoch:
+            return Status.UNKNOWN_EPOCH, f"the leader epoch is {partition.epoch}"
+        if offset < view.log_start:
+            return Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}"
+        if offset <= view.committed_end:
+            return None
+        # Out of range makes a consumer skip or repeat: only the state itself may say so.
+        try:
+            key = paths.partition_state_key(self._parts.namespace, partition.ref.topic, partition.ref.partition)
+            now = await self._parts.metadata.get(key)
+        except Unavailable as error:
+            return Status.UNAVAILABLE, str(error)
+        if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:
+            return Status.NOT_OWNER, "taken over by another run"
+        return Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}"
+
+    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
+        run = self._current()
+        partitions = await self._acquired(run, [query.partition for query in request.queries])
+        results = [
+            PartitionOffset(status=found.status, detail=str(found), offset=-1, timestamp=-1, leader_epoch=-1)
+            if isinstance(found, NotAvailable)
+            else await self._list_one(run, found, query)
+            for query, found in zip(request.queries, partitions, strict=True)
+        ]
+        return ListOffsetsReply(results=results)
+
+    async def _list_one(self, run: Run, partition: Partition, query: PartitionQuery) -> PartitionOffset:
+        refusal = await self._refusal(run, partition, query.leader_epoch, partition.log.log_start)
+        status, detail = refusal or (Status.OK, "")
+        if status == Status.OK:
+            try:
+                return await list_offset(partition.log, query.timestamp, reader=run.reader, indexer=self._parts.indexer)
+            except Damaged as error:
+                status, detail = Status.DAMAGED, str(error)
+            except Unavailable as error:
+                status, detail = Status.UNAVAILABLE, str(error)
+        return PartitionOffset(status=status, detail=detail, offset=-1, timestamp=-1, leader_epoch=-1)
+
+    async def flush(self, request: FlushRequest) -> FlushReply:
+        run = self._current()
+        if request.partitions:
+            found = await self._acquired(run, list(request.partitions))
+        else:
+            found = list(run.owned)
+        reply = FlushReply()
+        for one in found:
+            if isinstance(one, NotAvailable):
+                reply.results.append(PartitionFlushed(status=one.status, detail=str(one)))
+                continue
+            done = await run.flush(one)
+            status = Status.OK if done else Status.NOT_OWNER
+            reply.results.append(
+                PartitionFlushed(partition=one.ref, status=status, committed_end=one.log.committed_end)
+            )
+        return reply
+
+    def _current(self) -> Run:
+        if self._run is None:
+            raise Unavailable("storage is starting")
+        return self._run
+
+    async def _acquired(self, run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailable]:
+        """Each partition, those not owned yet taken over at the same time."""
+        found: list[Partition | NotAvailable | None] = [run.owned.get((ref.topic_id, ref.partition)) for ref in refs]
+        if None in found:
+            async with trio.open_nursery() as nursery:
+                for i, one in enumerate(found):
+                    if one is None:
+                        nursery.start_soon(_acquire_into, run, refs[i], found, i)
+        return [one for one in found if one is not None]
+
+    async def _mark_prefix(self) -> None:
+        """Refuse a prefix that belongs to another cluster; mark a new one as this cluster's."""
+        cluster = (await self._parts.catalog.cluster()).cluster_id.encode()
+        key = paths.cluster_mark_key(self._parts.namespace)
+        try:
+            await self._parts.objects.put_if_absent(key, cluster)
+        except PreconditionFailed:
+            there = (await self._parts.objects.get(key)).body
+            if there != cluster:
+                raise ConfigError(
+                    f"KAFSCALE_S3_NAMESPACE: the objects under {self._parts.namespace}/ belong to cluster "
+                    f"{there.decode(errors='replace')}, the metadata to cluster {cluster.decode()}"
+                ) from None
+
+
+async def _acquire_into(run: Run, ref: PartitionRef, found: list[Partition | NotAvailable | None], index: int) -> None:
+    try:
+        found[index] = await run.owned.acquire(ref)
+    except NotAvailable as error:
+        found[index] = error

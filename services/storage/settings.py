@@ -1,0 +1,103 @@
+"""What the storage service reads from its environment."""
+
+from dataclasses import dataclass
+
+from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Sizes in bytes, times in milliseconds unless the name says otherwise."""
+
+    segment_bytes: int = setting(
+        "KAFSCALE_SEGMENT_BYTES",
+        default=4 * MIB,
+        parse=within(size, 1 * KIB, 1 * GIB),
+        doc="A partition's buffer is sealed and flushed when it holds this much.",
+    )
+    flush_interval_ms: int = setting(
+        "KAFSCALE_FLUSH_INTERVAL_MS",
+        default=500,
+        parse=integer(1, 3_600_000),
+        doc="A buffer that is not full is sealed when this much time has passed since the last flush began.",
+    )
+    cache_size: int = setting(
+        "KAFSCALE_CACHE_SIZE",
+        default=1 * GIB,
+        parse=within(size, 0),
+        doc="Whole segments kept in memory for readers, least recently used out first.",
+    )
+    index_cache_size: int = setting(
+        "KAFSCALE_INDEX_CACHE_SIZE",
+        default=256 * MIB,
+        parse=within(size, 0),
+        doc="Sparse indexes kept in memory, least recently used out first.",
+    )
+    readahead_segments: int = setting(
+        "KAFSCALE_READAHEAD_SEGMENTS",
+        default=2,
+        parse=integer(0, 64),
+        doc="Segments fetched ahead of a reader that reads in order.",
+    )
+    compression_codec: str = setting(
+        "KAFSCALE_COMPRESSION_CODEC",
+        default="snappy",
+        parse=choice("producer", "none", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        doc="The topic config compression.type where a topic does not set it. It applies to uncompressed batches only; "
+        "`producer` stores what came.",
+    )
+    partition_buffer_bytes: int = setting(
+        "KAFSCALE_PARTITION_BUFFER_BYTES",
+        default=64 * MIB,
+        parse=within(size, 64 * KIB),
+        doc="What one partition may hold that is not committed yet. Producers with acks=0 and 1 are slowed at half of "
+        "it; beyond it batches are refused retriably.",
+    )
+    buffer_bytes: int = setting(
+        "KAFSCALE_BUFFER_BYTES",
+        default=512 * MIB,
+        parse=within(size, 64 * KIB),
+        doc="The same bound for all partitions together.",
+    )
+    flushes_in_flight: int = setting(
+        "KAFSCALE_FLUSHES_IN_FLIGHT",
+        default=8,
+        parse=integer(1, 64),
+        doc="Sealed buffers of one partition that are uploaded at the same time; they commit in order.",
+    )
+    reads_in_flight: int = setting(
+        "KAFSCALE_READS_IN_FLIGHT",
+        default=32,
+        parse=integer(1, 1024),
+        doc="Reads from the object store at the same time, read-ahead included.",
+    )
+    partition_load_timeout_ms: int = setting(
+        "KAFSCALE_PARTITION_LOAD_TIMEOUT_MS",
+        default=5_000,
+        parse=integer(1, 60_000),
+        doc="How long the first request for a partition waits for its take-over before it is answered retriably.",
+    )
+    index_timeout_ms: int = setting(
+        "KAFSCALE_INDEX_TIMEOUT_MS",
+        default=1_000,
+        parse=integer(1, 60_000),
+        doc="How long a flush waits for the indexer before it builds the index itself.",
+    )
+    lease_ttl_seconds: int = setting(
+        "KAFSCALE_LEASE_TTL_SECONDS",
+        default=10,
+        parse=integer(2, 300),
+        doc="How long after its last sign of life an instance is taken for dead.",
+    )
+    commit_heartbeat_ms: int = setting(
+        "KAFSCALE_COMMIT_HEARTBEAT_MS",
+        default=2_000,
+        parse=integer(100, 60_000),
+        doc="A commit stream without news sends a sign of life this often.",
+    )
+    drain_timeout_ms: int = setting(
+        "KAFSCALE_DRAIN_TIMEOUT_MS",
+        default=20_000,
+        parse=integer(0, 600_000),
+        doc="How long a stopping instance tries to flush and commit what is buffered.",
+    )

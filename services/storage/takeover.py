@@ -1,0 +1,154 @@
+"""Take-over and release of one partition: the only ways in which its owner changes.
+
+The order is the safety: fence (one transaction that raises the epoch), look at what lies above the committed end,
+settle the epoch in the history. Nothing is uploaded before the last step is known to have applied, and nothing above
+the committed end is adopted: what is not committed is not the log.
+"""
+
+from dataclasses import dataclass
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError, Unavailable
+from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, Unchanged
+from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
+from services.storage.partition import history_of, settled
+
+_ATTEMPTS = 8
+_PLAUSIBLE_LEFTOVERS = 8  # what one dead owner can have had in flight
+
+
+class NotAvailable(KafscaleError):
+    """The partition cannot be served here now; ``status`` says why in the protos' terms."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """The state as written, its revision, and the settled history. ``unclean``: the former owner did not release."""
+
+    topic: Topic
+    state: PartitionState
+    state_revision: int
+    history: list[tuple[int, int]]
+    offline: str | None
+    unclean: bool
+
+
+async def take_over(
+    metadata: MetadataStore, objects: ObjectStore, *, namespace: str, run_id: str, ref: PartitionRef
+) -> TakenOver:
+    """Become the owner of a live topic's partition. Raises NotAvailable, Unavailable."""
+    topic, state, revision, unclean = await _fence(metadata, namespace=namespace, run_id=run_id, ref=ref)
+    offline = await _rolled_back(objects, namespace=namespace, ref=ref, state=state)
+    if offline is not None:
+        return TakenOver(topic, state, revision, [], offline, unclean)
+    history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
+    return TakenOver(topic, state, revision, history, None, unclean)
+
+
+async def _fence(
+    metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef
+) -> tuple[Topic, PartitionState, int, bool]:
+    topic_key = paths.topic_key(namespace, ref.topic)
+    state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    for _ in range(_ATTEMPTS):
+        topic_kv, state_kv = (await metadata.txn((), [Get(topic_key), Get(state_key)])).reads
+        topic = _checked_topic(topic_kv, ref)
+        before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
+        if before.topic_id != topic.id:
+            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic is still there")
+        compares = [
+            Unchanged(topic_key, topic_kv.mod_revision if topic_kv else 0),
+            Unchanged(state_key, state_kv.mod_revision if state_kv else 0),
+        ]
+        if before.owner and before.owner != run_id:
+            member_key = paths.member_key(namespace, "storage", before.owner)
+            if await metadata.get(member_key) is not None:
+                raise NotAvailable(Status.NOT_OWNER, f"run {before.owner} owns the partition")
+            compares.append(Unchanged(member_key, 0))
+        after = PartitionState()
+        after.CopyFrom(before)
+        after.owner, after.epoch = run_id, before.epoch + 1
+        try:
+            result = await metadata.txn(compares, [Put(state_key, after.SerializeToString())])
+        except Unavailable:
+            # It may have applied: the next read sees this run as the owner and raises the epoch once more.
+            continue
+        if result.succeeded:
+            return topic, after, result.revision, bool(before.owner)
+    raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or its store does not answer")
+
+
+def _checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
+    if topic_kv is None:
+        raise NotAvailable(Status.UNKNOWN_TOPIC, f"no topic {ref.topic}")
+    topic = Topic.FromString(topic_kv.value)
+    if topic.id != ref.topic_id:
+        raise NotAvailable(Status.TOPIC_ID_MISMATCH, f"topic {ref.topic} has another id")
+    if topic.state != Topic.LIVE or not 0 <= ref.partition < topic.partitions:
+        raise NotAvailable(Status.UNKNOWN_TOPIC, f"no partition {ref.topic}-{ref.partition}")
+    return topic
+
+
+def _first_state(topic: Topic) -> PartitionState:
+    return PartitionState(format=1, topic_id=topic.id, epoch=topic.epoch_floor)
+
+
+async def _rolled_back(objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState) -> str | None:
+    """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest."""
+    prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
+    end = state.committed_end
+    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
+    expected, chained = end, 0
+    for info in await objects.list_from(prefix, start_after, 1000):
+        key = paths.parse_segment_key(info.key)
+        if key is None or key.kind != "kfs" or key.base_offset < end:
+            continue
+        try:
+            header = SegmentHeader.parse(await objects.get_range(info.key, 0, HEADER_SIZE))
+            footer = SegmentFooter.parse(await objects.get_range(info.key, info.size - FOOTER_SIZE, FOOTER_SIZE))
+        except (CorruptData, ObjectNotFound):
+            continue
+        if header.epoch >= state.epoch:
+            return f"object {info.key} has epoch {header.epoch}, the metadata only {state.epoch}"
+        if key.base_offset == expected:
+            expected, chained = footer.last_offset + 1, chained + 1
+        if chained > _PLAUSIBLE_LEFTOVERS:
+            return f"more than {_PLAUSIBLE_LEFTOVERS} whole segments follow the committed end {end}"
+    return None
+
+
+async def _settle(
+    metadata: MetadataStore, *, namespace: str, ref: PartitionRef, state: PartitionState, state_revision: int
+) -> list[tuple[int, int]]:
+    state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    history_key = paths.epoch_history_key(namespace, ref.topic, ref.partition)
+    for _ in range(_ATTEMPTS):
+        try:
+            kv = await metadata.get(history_key)
+            before = history_of(EpochHistory.FromString(kv.value)) if kv else []
+            after = settled(before, epoch=state.epoch, first_offset=state.committed_end, log_start=state.log_start)
+            if after == before:
+                return after
+            value = EpochHistory(
+                format=1, entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in after]
+            )
+            result = await metadata.txn(
+                [Unchanged(state_key, state_revision), Unchanged(history_key, kv.mod_revision if kv else 0)],
+                [Put(history_key, value.SerializeToString())],
+                [Get(state_key)],
+            )
+        except Unavailable:
+            continue
+        if result.succeeded:
+            return after
+        now = result.reads[0]
+        if now is None or now.mod_revision != state_revision:
+            raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
+    raise NotAvailable(Status.UNAVAILABLE, "the metadata store does not answer")
