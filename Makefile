@@ -1,0 +1,83 @@
+# `make help` lists what there is. Test servers and jars are kept in ~/.cache/kafscale (KAFSCALE_TEST_CACHE moves it).
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help run test test-long check bench format generate lock setup servers clean
+
+help: ## List these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
+
+run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, installing it first
+	@exec $(BIN)/kafscale run
+
+setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
+
+servers: $(VENV)/.dev ## Build or install the servers and clients that the tests start
+	@command -v kcat >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing kcat ..."; apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends kcat; \
+	  else echo "kcat is needed: on Debian, apt-get install kcat" >&2; exit 1; fi; }
+	@$(BIN)/python -m tests.servers.minio build
+	@$(BIN)/python -m tests.java.build client
+
+check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python protos/generate.py --check
+	$(BIN)/python -m services.cli.docs --check
+
+test: check servers ## Set everything up, check, and run all tests but the long ones
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: check servers ## The same with the full counts of the long tests
+	$(BIN)/python -m pytest --run-long $(PYTEST_ARGS)
+
+bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick" for a short run
+	@$(BIN)/python -m tests.java.build apache
+	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
+
+format: $(VENV)/.dev ## Format the code and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+generate: $(VENV)/.dev ## Write generated code and documents anew
+	$(BIN)/python protos/generate.py
+	$(BIN)/python -m services.cli.docs
+
+lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes
+	$(LOCK) --upgrade --output-file requirements.lock pyproject.toml requirements.in
+	$(LOCK) --upgrade --output-file requirements-dev.lock requirements-dev.in
+
+clean: ## Remove what make made in this directory (not the cache of test servers)
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.python:
+	@echo "making $(VENV) ..."
+	@for python in $${PYTHON:-python3.11 python3.12 python3.13 python3}; do \
+	  if "$$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    "$$python" -m venv $(VENV); touch $@; exit 0; \
+	  fi; \
+	done; echo "Python 3.11 or later with its venv module is needed; name one with PYTHON=..." >&2; exit 1
+
+$(VENV)/.runtime: $(VENV)/.python requirements.lock pyproject.toml
+	@echo "installing KafScale and what it needs ..."
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
+	@echo "installing the tools for checks and tests ..."
+	@$(PIP) install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,94 @@
+"""A server process under test: its output is kept in a file and watched line by line."""
+
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class ServerProcess:
+    """Starts ``argv`` at once; ``stop`` or ``kill`` ends it, and leaving the ``with`` block stops it."""
+
+    def __init__(self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        if stream is None:
+            raise RuntimeError("the process was started without a pipe")
+        with self.log.open("ab", buffering=0) as log:
+            for line in stream:
+                log.write(line)
+                self._lines.put(line.decode(errors="replace"))
+        self._lines.put(None)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_for(self, found: Callable[[str], T | None], *, timeout: float) -> T:
+        """What ``found`` makes of the first line that it accepts; raises when the process ends or time runs out first."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise RuntimeError(f"not ready within {timeout} s:\n{self.tail()}") from None
+            if line is None:
+                raise RuntimeError(f"ended before it was ready:\n{self.tail()}")
+            result = found(line)
+            if result is not None:
+                return result
+
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return "".join(self.log.read_text(errors="replace").splitlines(keepends=True)[-40:])
+
+    def stop(self, *, timeout: float = 30.0) -> int:
+        """Asks it to end (SIGTERM) and returns its exit status; kills it when it does not."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"did not stop within {timeout} s:\n{self.tail()}") from None
+        self._close()
+        return status
+
+    def kill(self) -> None:
+        """kill -9, and waits until it is gone."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def __enter__(self) -> "ServerProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self.stop()
+        else:
+            self._close()

@@ -1,0 +1,77 @@
+"""Apache Kafka, one process that is broker and controller, from the jars of ``apache/pom.xml``."""
+
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.clients.process import ServerProcess
+from tests.java.build import classpath
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={directory}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+file.delete.delay.ms=1000
+"""
+
+
+class ApacheKafka:
+    """A running broker: its address, and its process for measurements."""
+
+    def __init__(self, bootstrap: str, process: ServerProcess) -> None:
+        self.bootstrap = bootstrap
+        self.process = process
+
+
+def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
+    """The command line of a class from Apache Kafka's jars."""
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return ["java", f"-Xmx{heap}", quiet, "-cp", classpath("apache"), main, *arguments]
+
+
+@contextmanager
+def apache_kafka(directory: Path, *, heap: str = "1g", properties: Sequence[str] = ()) -> Iterator[ApacheKafka]:
+    """Starts a fresh broker whose log is under ``directory``; ``properties`` are further lines of its settings file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port, controller = _free_port(), _free_port()
+    settings = directory / "server.properties"
+    text = _PROPERTIES.format(port=port, controller=controller, directory=directory)
+    settings.write_text(text + "".join(f"{line}\n" for line in properties))
+    format_log = java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(settings))
+    subprocess.run(format_log, check=True, capture_output=True)
+    broker = [
+        "java",
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:InitiatingHeapOccupancyPercent=35",
+        "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        classpath("apache"),
+        "kafka.Kafka",
+        str(settings),
+    ]
+    with ServerProcess(broker, log=directory / "broker.log") as process:
+        process.wait_for(lambda line: True if "Kafka Server started" in line else None, timeout=60)
+        yield ApacheKafka(f"127.0.0.1:{port}", process)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

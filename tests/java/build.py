@@ -1,0 +1,67 @@
+"""Builds the Java side of the tests with Maven into a cache outside the tree.
+
+``python -m tests.java.build [client] [apache]`` builds what is named (both by default). Each build is kept under a
+name that is the hash of its sources, so that a changed pom or source is built anew and a warm call only looks.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+PROJECTS = ("client", "apache")
+
+
+def cache_root() -> Path:
+    """Where test servers and jars are kept between runs; ``KAFSCALE_TEST_CACHE`` moves it."""
+    return Path(os.environ.get("KAFSCALE_TEST_CACHE") or Path.home() / ".cache" / "kafscale")
+
+
+def classpath(project: str) -> str:
+    """The class path of ``client`` or ``apache``, built first when the cache lacks it."""
+    return f"{build(project)}/*"
+
+
+def build(project: str) -> Path:
+    """The directory that holds the project's jars."""
+    source = SOURCES / project
+    built = cache_root() / f"java-{project}-{_fingerprint(source)}"
+    if built.is_dir():
+        return built
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise SystemExit("Maven (mvn) and a JDK of 17 or later are needed: on Debian, apt-get install maven")
+    print(f"building the Java project {project} with Maven into {built} ...", flush=True)
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=built.parent, prefix="maven-") as scratch:
+        work = Path(scratch) / "work"
+        shutil.copytree(source, work)
+        done = subprocess.run([maven, "-B", "-q", "package"], cwd=work, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"Maven could not build tests/java/{project}: its messages stand above")
+        jars = Path(scratch) / "jars"
+        jars.mkdir()
+        for jar in (work / "target").glob("*.jar"):
+            shutil.move(jar, jars / jar.name)
+        try:
+            jars.rename(built)
+        except OSError:
+            if not built.is_dir():
+                raise
+    return built
+
+
+def _fingerprint(source: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+        digest.update(path.relative_to(source).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PROJECTS:
+        build(name)
