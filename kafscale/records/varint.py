@@ -13,11 +13,13 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
     CorruptBatch when it has more than 64 bits.
     """
     byte = data[pos]
-    pos += 1
     if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), pos
+        return (byte >> 1) ^ -(byte & 1), pos + 1
     raw = byte & 0x7F
-    shift = 7
+    byte = data[pos + 1]
+    pos += 2
+    raw |= (byte & 0x7F) << 7
+    shift = 14
     while byte >= 0x80:
         if shift > _LAST_SHIFT:
             raise CorruptBatch("a varint is longer than 64 bits")

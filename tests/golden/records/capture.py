@@ -3,7 +3,7 @@
     python -m tests.golden.records.capture DIRECTORY
 
 DIRECTORY holds the jars of org.apache.kafka:kafka-clients with lz4-java, snappy-java, zstd-jni and slf4j-nop.
-librdkafka is the one inside confluent-kafka. The listener speaks just enough of Kafka's protocol for producers to send to
+librdkafka is the one inside confluent-kafka. The listener speaks just enough of the protocol for producers to send to
 partition 0 of the topic ``golden``: ApiVersions 0, Metadata 0 and 1, Produce 0 to 7. The records are those of known.py.
 """
 
