@@ -1,0 +1,74 @@
+"""Runs a process's main task: signals, a bounded shutdown, and exit statuses.
+
+The first SIGTERM or SIGINT sets the event that ``main`` got; ``main`` then finishes within the grace period, after
+which it is cancelled. A second signal ends the process on the spot.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import structlog
+import trio
+
+from kafscale.errors import ConfigError
+
+EXIT_OK = 0
+EXIT_UNFINISHED = 1
+"""The grace period ran out before ``main`` returned."""
+EXIT_CONFIG = 2
+
+Main = Callable[[trio.Event], Awaitable[None]]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_log = structlog.get_logger(__name__)
+
+
+def run_service(main: Main, *, grace_seconds: float = 25.0) -> int:
+    """Run ``main`` under Trio and give the process's exit status.
+
+    A ConfigError becomes one line on standard error and status 2; any other error is raised. The grace period's default
+    leaves room within the 30 seconds that Kubernetes allows.
+    """
+    try:
+        return trio.run(supervise, main, grace_seconds)
+    except* ConfigError as group:
+        for error in _leaves(group):
+            print(f"kafscale: {error}", file=sys.stderr)
+    return EXIT_CONFIG
+
+
+async def supervise(main: Main, grace_seconds: float) -> int:
+    """Run ``main`` until it returns or a signal's grace period is over; gives the exit status."""
+    stopping = trio.Event()
+    finished = False
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_obey_signals, signals, stopping, nursery.cancel_scope, grace_seconds)
+            await main(stopping)
+            finished = True
+            nursery.cancel_scope.cancel()
+    if not finished:
+        _log.error("stopped before the work in hand was finished", grace_seconds=grace_seconds)
+    return EXIT_OK if finished else EXIT_UNFINISHED
+
+
+async def _obey_signals(
+    signals: AsyncIterator[int], stopping: trio.Event, scope: trio.CancelScope, grace_seconds: float
+) -> None:
+    first = await anext(signals)
+    _log.info("stopping", signal=signal.Signals(first).name, grace_seconds=grace_seconds)
+    scope.deadline = trio.current_time() + grace_seconds
+    stopping.set()
+    second = await anext(signals)
+    signal.signal(second, signal.SIG_DFL)
+    os.kill(os.getpid(), second)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,92 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale.errors import ConfigError
+from kafscale.service.run import EXIT_CONFIG, EXIT_OK, EXIT_UNFINISHED, run_service, supervise
+
+_STUBBORN = """
+import sys, trio
+from kafscale.service.logging import configure_logging
+from kafscale.service.run import run_service
+
+configure_logging("info")
+
+async def main(stopping):
+    print("up", flush=True)
+    await stopping.wait()
+    print("stopping", flush=True)
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+sys.exit(run_service(main))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_asks_main_to_stop(number: signal.Signals, autojump_clock: MockClock) -> None:
+    done = []
+
+    async def main(stopping: trio.Event) -> None:
+        os.kill(os.getpid(), number)
+        await stopping.wait()
+        await trio.sleep(9)
+        done.append("flushed")
+
+    assert await supervise(main, 10) == EXIT_OK
+    assert done == ["flushed"]
+
+
+async def test_main_is_cancelled_when_the_grace_period_is_over(autojump_clock: MockClock) -> None:
+    async def main(stopping: trio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await trio.sleep_forever()
+
+    began = trio.current_time()
+    assert await supervise(main, 10) == EXIT_UNFINISHED
+    assert trio.current_time() - began == pytest.approx(10)
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    with subprocess.Popen([sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"up\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == b"stopping\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def test_pitfall_10_a_config_error_is_one_line_and_status_2(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main(stopping: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            raise ConfigError("KAFSCALE_S3_BUCKET = 'b' cannot be reached")
+
+    assert run_service(main) == EXIT_CONFIG
+    assert capfd.readouterr() == ("", "kafscale: KAFSCALE_S3_BUCKET = 'b' cannot be reached\n")
+
+
+def test_another_error_is_raised_with_its_traceback(tmp_path: Path) -> None:
+    async def main(stopping: trio.Event) -> None:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_service(main)
+    assert caught.group_contains(RuntimeError, match="a bug")
+
+
+def test_main_that_returns_by_itself_is_status_0() -> None:
+    async def main(stopping: trio.Event) -> None:
+        await trio.lowlevel.checkpoint()
+
+    assert run_service(main) == EXIT_OK
