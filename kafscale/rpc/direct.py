@@ -1,12 +1,12 @@
 """The transport of the one-process mode: a service object called directly, with the deadlines of a remote call."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.interface import MessageStream
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
@@ -94,15 +94,23 @@ class DirectStorage:
     @asynccontextmanager
     async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
         sender, receiver = trio.open_memory_channel[CommitsEvent](_STREAM_BUFFER)
-        async with trio.open_nursery() as nursery:
 
-            async def serve() -> None:
-                async with sender:
+        async def serve() -> None:
+            async with sender:
+                # Whoever receives is told that the stream ended; nothing else crosses a wire either.
+                with suppress(KafscaleError):
                     await self._service.commits(request, sender.send)
 
-            nursery.start_soon(serve)
-            yield _Received(receiver)
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve)
+                yield _Received(receiver)
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # The caller's own error, as it raised it.
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
 
 
 class DirectIndexer:

@@ -10,7 +10,7 @@ from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Placed batches, each as its 16-byte prefix and the rest. Once sealed it never changes; ``segment``: once stored."""
+    """Placed batches, each as its 16-byte prefix and the rest. Sealed, it never changes; ``segment``: once stored."""
 
     base_offset: int
     next_offset: int

@@ -88,7 +88,7 @@ class CommitStreams:
     def announce(
         self, key: Key, ref: PartitionRef, *, epoch: int, committed_end: int, log_start: int, lost: bool = False
     ) -> None:
-        """Tell every subscribed stream that ``committed_end`` is durable; ``lost``: what ``epoch`` had above it is not."""
+        """Tell every subscribed stream that ``committed_end`` is durable; ``lost``: what is above it is not."""
         news = Committed(partition=ref, epoch=epoch, committed_end=committed_end, log_start=log_start, lost=lost)
         for stream in self._streams.values():
             stream.tell(key, news)

@@ -150,6 +150,7 @@ class Reader:
                 continue
             if found is not None:
                 return found
+            break
         raise Damaged(f"{_name(view)}: segment {segment.base_offset} does not hold offset {offset}")
 
     async def _scan(
@@ -158,7 +159,7 @@ class Reader:
         length = max(max_bytes, _MIN_RANGE)
         rest = segment.size - entry.position
         if rest <= FOOTER_SIZE:
-            return None
+            raise CorruptData(f"the index points to position {entry.position} of {segment.size}")
         while True:
             piece = await self._get_range(view, segment, entry.position, min(length, rest))
             at_end = length >= rest

@@ -1,0 +1,208 @@
+"""The real storage service on memory stores and Trio's virtual clock, and a caller that follows its commit stream."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.memory import MemoryObjectStore
+from kafscale.records.batch import walk
+from kafscale.records.record import Record, build_batch, read_records
+from kafscale.rpc.direct import DirectStorage
+from kafscale.rpc.interface import MessageStream
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.indexer_pb2 import (
+    BuildReply,
+    BuildRequest,
+    LocateOffsetRequest,
+    LocateReply,
+    LocateTimestampRequest,
+    RebuildReply,
+    SegmentRef,
+    VerifyReply,
+)
+from kafscale.v1.storage_pb2 import (
+    AppendReply,
+    AppendRequest,
+    CommitsEvent,
+    CommitsRequest,
+    Committed,
+    FetchRequest,
+    FlushRequest,
+    PartitionAppend,
+    PartitionAppended,
+    PartitionFetch,
+    PartitionFetched,
+)
+from services.storage.run import Parts
+from services.storage.service import StorageService
+from services.storage.settings import StorageSettings
+
+T = TypeVar("T")
+NAMESPACE = "test"
+TIMEOUT = 1000.0
+
+
+async def inline(function: Callable[[], T]) -> T:
+    return function()
+
+
+class NoIndexer:
+    """Every indexer is gone: storage has to help itself."""
+
+    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
+        raise Unavailable("no indexer")
+
+    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
+        raise Unavailable("no indexer")
+
+    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
+        raise Unavailable("no indexer")
+
+    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
+        raise Unavailable("no indexer")
+
+    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
+        raise Unavailable("no indexer")
+
+
+def batch(*values: bytes, timestamp: int = 1_000) -> bytes:
+    """One batch with these values, as a producer sends it."""
+    return build_batch([Record(i, timestamp, None, value, ()) for i, value in enumerate(values)], base_offset=0)
+
+
+def values(records: bytes) -> list[bytes | None]:
+    """All values in fetched batches."""
+    return [
+        record.value
+        for position, header in walk(records)
+        for record in read_records(records[position : position + header.size], max_bytes=1 << 24)
+    ]
+
+
+@dataclass
+class Caller:
+    """A gateway reduced to its bones: numbered appends on one commit stream, and what the stream told."""
+
+    storage: DirectStorage
+    stream_id: str
+    sequence: int = 0
+    news: list[Committed] = field(default_factory=list)
+    moved: trio.Event = field(default_factory=trio.Event)
+
+    async def follow(self, stream: MessageStream[CommitsEvent]) -> None:
+        while True:
+            event = await stream.receive()
+            self.news += event.committed
+            self.moved.set()
+            self.moved = trio.Event()
+
+    async def send(self, *appends: PartitionAppend, seen: int | None = None) -> AppendReply:
+        self.sequence += 1
+        return await self.storage.append(
+            AppendRequest(
+                stream_id=self.stream_id,
+                sequence=self.sequence,
+                seen=self.sequence - 1 if seen is None else seen,
+                appends=appends,
+            ),
+            timeout=TIMEOUT,
+        )
+
+    async def append(self, ref: PartitionRef, records: bytes, *, unacknowledged: bool = False) -> PartitionAppended:
+        reply = await self.send(PartitionAppend(partition=ref, records=records, unacknowledged=unacknowledged))
+        return reply.results[0]
+
+    async def durable(self, appended: PartitionAppended) -> bool:
+        """Wait as a gateway does: True when the append is committed, False when its epoch is lost."""
+        while True:
+            for news in self.news:
+                if news.epoch == appended.epoch and news.committed_end >= appended.end_offset:
+                    return True
+                if news.epoch == appended.epoch and news.lost:
+                    return False
+            await self.moved.wait()
+
+    async def fetch(self, ref: PartitionRef, offset: int, *, max_bytes: int = 1 << 20) -> PartitionFetched:
+        request = FetchRequest(
+            stream_id=self.stream_id,
+            max_bytes=max_bytes,
+            fetches=[PartitionFetch(partition=ref, offset=offset, max_bytes=max_bytes, leader_epoch=-1)],
+        )
+        return (await self.storage.fetch(request, timeout=TIMEOUT)).results[0]
+
+    async def read_all(self, ref: PartitionRef, offset: int = 0) -> list[bytes | None]:
+        """Every value from ``offset`` to the committed end."""
+        found: list[bytes | None] = []
+        while True:
+            fetched = await self.fetch(ref, offset)
+            assert fetched.status == Status.OK, fetched.detail
+            if not fetched.records:
+                return found
+            found += values(fetched.records)
+            offset = list(walk(fetched.records))[-1][1].next_offset
+
+    async def flush(self, *refs: PartitionRef) -> None:
+        await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)
+
+
+class World:
+    """Stores that outlive the services started on them."""
+
+    def __init__(self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0) -> None:
+        self.objects = MemoryObjectStore(settle_seconds=settle_seconds)
+        self.metadata = MemoryMetadataStore()
+        self.settings = settings or StorageSettings(compression_codec="producer")
+        self.runs = 0
+        self.now_ms = 1_700_000_000_000
+
+    @asynccontextmanager
+    async def service(self, *, graceful: bool = True, **changes: Any) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
+        """A started service; leaving stops it gracefully, or as a kill would."""
+        catalog = TopicCatalog(self.metadata, NAMESPACE)
+        parts = Parts(
+            settings=replace(self.settings, **changes),
+            namespace=NAMESPACE,
+            objects=self.objects,
+            metadata=self.metadata,
+            catalog=catalog,
+            indexer=NoIndexer(),
+            now_ms=lambda: self.now_ms,
+            run_sync=inline,
+        )
+        self.runs += 1
+        service = StorageService(parts, new_run_id=lambda: f"run-{self.runs}")
+        stop, stopped = trio.Event(), trio.Event()
+
+        async def serve(task_status: trio.TaskStatus[None]) -> None:
+            await service.run(stop, task_status=task_status)
+            stopped.set()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(catalog.run)
+            await nursery.start(serve)
+            storage = DirectStorage(service)
+            caller = Caller(storage, f"stream-{self.runs}")
+            async with storage.commits(CommitsRequest(stream_id=caller.stream_id)) as stream:
+                assert (await stream.receive()).ready
+                nursery.start_soon(caller.follow, stream)
+                yield caller, catalog
+                if graceful:
+                    stop.set()
+                    await stopped.wait()
+                nursery.cancel_scope.cancel()
+
+    async def topic(
+        self, catalog: TopicCatalog, name: str = "orders", *, configs: Mapping[str, str] | None = None
+    ) -> PartitionRef:
+        """A new topic's first partition."""
+        self.now_ms += 1
+        made = await catalog.create(
+            name, 3, configs or {}, now_ms=self.now_ms, topic_id=self.now_ms.to_bytes(16, "big")
+        )
+        return PartitionRef(topic=name, topic_id=made.id, partition=0)

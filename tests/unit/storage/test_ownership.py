@@ -1,0 +1,114 @@
+"""Restart, take-over, fencing, deletion: who may write, and what the log is after."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put, Unchanged
+from kafscale.objects.memory import Call, Fault
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.partition import settled
+from tests.unit.storage.harness import NAMESPACE, World, batch
+
+
+async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False, flush_interval_ms=60_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"acked")))
+        await caller.append(ref, batch(b"only buffered"))
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"acked"]
+        assert (await caller.append(ref, batch(b"next"))).base_offset == 1
+
+
+async def test_a_live_runs_partition_is_not_taken(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (first, catalog):
+        ref = await world.topic(catalog)
+        await first.durable(await first.append(ref, batch(b"x")))
+        async with world.service() as (second, _):
+            assert (await second.append(ref, batch(b"y"))).status == Status.NOT_OWNER
+
+
+async def test_pitfall_12_and_51_a_deleted_topics_name_comes_back_empty(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        old = await world.topic(catalog)
+        appended = await caller.append(old, batch(b"old"))
+        await caller.durable(appended)
+        buffered = await caller.append(old, batch(b"buffered"))
+        await catalog.mark_deleting("orders")
+        await catalog.wait_free("orders")
+        assert not await caller.durable(buffered)
+        assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
+        new = await world.topic(catalog)
+        first = await caller.append(new, batch(b"new"))
+        assert (first.base_offset, first.epoch > appended.epoch) == (0, True)
+        await caller.durable(first)
+        assert await caller.read_all(new) == [b"new"]
+        assert (await caller.fetch(old, 0)).status == Status.TOPIC_ID_MISMATCH
+
+
+async def test_pitfall_51_the_name_waits_for_requests_that_may_still_land(autojump_clock: MockClock) -> None:
+    world = World(settle_seconds=15)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind == "put_if_absent" and call.key.endswith(".kfs"):
+                return Fault(error=Unavailable("timeout"), applied="later")
+            return None
+
+        world.objects.plan = plan
+        await caller.append(ref, batch(b"x"))
+        await trio.sleep(1)
+        world.objects.plan = None
+        await catalog.mark_deleting("orders")
+        await trio.sleep(5)
+        assert "orders" in catalog.view.by_name
+        world.objects.land_stray()
+        await catalog.wait_free("orders")
+        assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
+
+
+async def test_a_changed_state_fences_and_fails_what_was_buffered(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"mine")))
+        key = paths.partition_state_key(NAMESPACE, ref.topic, 0)
+        item = await world.metadata.get(key)
+        assert item is not None
+        state = PartitionState.FromString(item.value)
+        state.owner, state.epoch = "another", state.epoch + 1
+        await world.metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, state.SerializeToString())])
+        appended = await caller.append(ref, batch(b"too late"))
+        assert not await caller.durable(appended)
+
+
+async def test_rolled_back_metadata_puts_the_partition_offline(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"x")))
+        key = paths.partition_state_key(NAMESPACE, ref.topic, 0)
+        item = await world.metadata.get(key)
+        assert item is not None
+        old = PartitionState.FromString(item.value)
+    item = await world.metadata.get(key)
+    assert item is not None
+    old.owner, old.epoch, old.committed_end = "", 0, 0
+    await world.metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, old.SerializeToString())])
+    async with world.service() as (caller, _):
+        refused = await caller.append(ref, batch(b"y"))
+        assert refused.status == Status.DAMAGED
+        assert "epoch" in refused.detail
+
+
+def test_settled_history_drops_epochs_that_wrote_nothing_or_lie_below_the_log() -> None:
+    assert settled([], epoch=1, first_offset=0, log_start=0) == [(1, 0)]
+    assert settled([(1, 0)], epoch=2, first_offset=0, log_start=0) == [(2, 0)]
+    assert settled([(1, 0), (2, 10)], epoch=3, first_offset=20, log_start=0) == [(1, 0), (2, 10), (3, 20)]
+    assert settled([(1, 0), (2, 10)], epoch=3, first_offset=20, log_start=12) == [(2, 10), (3, 20)]

@@ -1,0 +1,145 @@
+"""Committed ranges from memory, from cache, by index and ranged GET; damage is reported, never skipped."""
+
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.records.batch import walk
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, values
+
+
+async def _fill(caller: Caller, ref: PartitionRef, segments: int, batches: int = 4) -> None:
+    for s in range(segments):
+        for b in range(batches):
+            appended = await caller.append(ref, batch(*(b"%d.%d.%d" % (s, b, i) for i in range(50))))
+        await caller.flush(ref)
+        assert await caller.durable(appended)
+
+
+async def test_every_offset_is_served_cold_and_from_the_middle_of_a_batch(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 5)
+    async with world.service(cache_size=0) as (caller, _):
+        for offset in (0, 1, 49, 50, 199, 200, 777, 999):
+            first = next(walk((await caller.fetch(ref, offset, max_bytes=1)).records))[1]
+            assert first.base_offset <= offset < first.next_offset
+        assert len(await caller.read_all(ref)) == 1000
+
+
+async def test_pitfall_22_a_batch_above_the_limit_comes_whole(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"x" * 300_000)))
+        assert values((await caller.fetch(ref, 0, max_bytes=10)).records) == [b"x" * 300_000]
+    async with world.service() as (caller, _):
+        assert values((await caller.fetch(ref, 0, max_bytes=10)).records) == [b"x" * 300_000]
+
+
+async def test_pitfall_21_small_batches_beyond_one_index_interval_do_not_stall(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for i in range(250):
+            await caller.append(ref, batch(b"%d" % i + b"y" * 20_000))
+        await caller.flush(ref)
+    async with world.service(cache_size=0) as (caller, _):
+        assert len(await caller.read_all(ref)) == 250
+
+
+async def test_pitfall_24_middle_of_a_batch_gives_that_batch(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"a", b"b", b"c")))
+        assert values((await caller.fetch(ref, 1)).records) == [b"a", b"b", b"c"]
+
+
+async def test_pitfall_11_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 1)
+        key = paths.segment_key(NAMESPACE, ref.topic, 0, 0)
+        good = await world.objects.get(key)
+        bad = bytearray(good.body)
+        bad[200] ^= 1
+        await world.objects.replace_if_match(key, bytes(bad), good.etag)
+    async with world.service() as (caller, _):
+        fetched = await caller.fetch(ref, 0)
+        assert fetched.status in (Status.DAMAGED, Status.UNAVAILABLE)
+        assert not fetched.records
+
+
+async def test_pitfall_57_a_hole_in_the_middle_is_reported_and_moves_nothing(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 3)
+        await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 200)])
+    async with world.service() as (caller, _):
+        fetched = await caller.fetch(ref, 250)
+        assert (fetched.status, fetched.log_start, fetched.records) == (Status.DAMAGED, 0, b"")
+        assert (await caller.fetch(ref, 0)).status == Status.OK
+        assert (await caller.fetch(ref, 450)).status == Status.OK
+
+
+async def test_pitfall_58_cache_is_filled_by_commit_not_by_put(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 1)
+        world.objects.calls.clear()
+        assert len(await caller.read_all(ref)) == 200
+        assert world.objects.calls == []
+
+
+async def test_offsets_outside_the_log_are_out_of_range(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 1)
+        assert (await caller.fetch(ref, 200)).status == Status.OK
+        assert (await caller.fetch(ref, 201)).status == Status.OFFSET_OUT_OF_RANGE
+        assert (await caller.fetch(ref, -1)).status == Status.OFFSET_OUT_OF_RANGE
+
+
+async def test_start_up_cost_does_not_grow_with_the_log(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 30, batches=1)
+    world.objects.calls.clear()
+    async with world.service() as (caller, _):
+        await caller.fetch(ref, 1500)
+        assert len(world.objects.calls) < 6
+
+
+def _known(base: int) -> KnownSegment:
+    return KnownSegment(base, 10, UNKNOWN_TIME)
+
+
+def test_segment_map_knows_only_what_it_was_told() -> None:
+    known = SegmentMap(100, _known(90))
+    assert known.holding(95) == _known(90)
+    assert known.holding(50) is None
+    known.listed(40, [_known(45), _known(60)], 70)
+    assert known.holding(44) is None
+    assert known.holding(50) == _known(45)
+    assert known.after(45) == _known(60)
+    assert known.after(60) is None
+    known.listed(70, [_known(80), _known(90)], 100)
+    assert known.after(60) == _known(80)
+    known.committed(_known(100), 110)
+    assert [known.after(base) for base in (80, 90, 100)] == [_known(90), _known(100), None]
+    known.forget(80)
+    assert known.holding(85) == _known(60)
+
+
+def test_segment_map_forgets_the_old_when_it_is_full() -> None:
+    known = SegmentMap(0, limit=10)
+    for base in range(0, 200, 10):
+        known.committed(_known(base), base + 10)
+    assert len(known) <= 10
+    assert known.holding(195) == _known(190)
+    assert known.holding(5) is None

@@ -1,0 +1,222 @@
+"""From append to commit: what is acked is stored, in order, in one place."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.memory import lost_answer
+from kafscale.objects.memory import Call, Fault
+from kafscale.segment.format import SegmentHeader
+from kafscale.segment.reader import parse_segment
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.storage_pb2 import PartitionAppend
+from tests.unit.storage.harness import NAMESPACE, World, batch, values
+
+
+def _segments(world: World) -> int:
+    return sum(call.kind == "put_if_absent" and call.key.endswith(".kfs") for call in world.objects.calls)
+
+
+def _state_key(ref: PartitionRef) -> str:
+    return paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
+
+
+async def test_appended_batches_are_read_back_after_commit(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        appended = await caller.append(ref, batch(b"a", b"b") + batch(b"c"))
+        assert (appended.status, appended.base_offset, appended.end_offset) == (Status.OK, 0, 3)
+        assert await caller.durable(appended)
+        assert values((await caller.fetch(ref, 0)).records) == [b"a", b"b", b"c"]
+
+
+async def test_pitfall_01_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        refused = {"n": 0}
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind != "put_if_absent" or not call.key.endswith(".kfs") or refused["n"] >= 3:
+                return None
+            refused["n"] += 1
+            return Fault(error=Unavailable("503"))
+
+        world.objects.plan = plan
+        first = await caller.append(ref, batch(b"one"))
+        second = await caller.append(ref, batch(b"two"))
+        await trio.sleep(0.05)
+        assert not any(news.committed_end > 0 for news in caller.news)
+        assert await caller.durable(first)
+        assert await caller.durable(second)
+        assert await caller.read_all(ref) == [b"one", b"two"]
+        assert refused["n"] == 3
+
+
+async def test_pitfall_02_idle_buffer_is_flushed_by_time_and_by_shutdown(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(flush_interval_ms=60_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"at once")))
+        later = await caller.append(ref, batch(b"by time"))
+        began = trio.current_time()
+        assert await caller.durable(later)
+        assert trio.current_time() - began > 50
+        await caller.append(ref, batch(b"by shutdown"))
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"at once", b"by time", b"by shutdown"]
+
+
+async def test_pitfall_03_appends_within_one_interval_share_a_segment(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"first")))
+        before = _segments(world)
+        for i in range(1000):
+            last = await caller.append(ref, batch(b"%d" % i))
+        assert await caller.durable(last)
+        assert _segments(world) == before + 1
+
+
+async def test_pitfall_04_partitions_of_one_request_are_flushed_together(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=i) for i in range(3)]
+        world.objects.plan = lambda call: Fault(delay=10) if call.kind == "put_if_absent" else None
+        began = trio.current_time()
+        reply = await caller.send(*(PartitionAppend(partition=one, records=batch(b"x")) for one in refs))
+        assert [result.status for result in reply.results] == [Status.OK] * 3
+        await caller.flush(*refs)
+        assert trio.current_time() - began < 20
+
+
+async def test_pitfall_06_end_moves_only_after_object_and_metadata(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
+        appended = await caller.append(ref, batch(b"x"))
+        await trio.sleep(5)
+        assert (await caller.fetch(ref, 0)).committed_end == 0
+        held.set()
+        assert await caller.durable(appended)
+        state = await world.metadata.get(_state_key(ref))
+        assert state is not None
+        assert PartitionState.FromString(state.value).committed_end == 1
+
+
+async def test_pitfall_07_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        failing = {"on": True}
+        world.objects.plan = lambda call: (
+            Fault(error=Unavailable("slow down"))
+            if failing["on"] and call.kind == "put_if_absent" and call.key.endswith(".kfs")
+            else None
+        )
+        offsets = [(await caller.append(ref, batch(b"%d" % i))).base_offset for i in range(3)]
+        await trio.sleep(3)
+        offsets.append((await caller.append(ref, batch(b"3"))).base_offset)
+        failing["on"] = False
+        await caller.flush(ref)
+        assert offsets == [0, 1, 2, 3]
+        assert await caller.read_all(ref) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_pitfall_15_an_idle_partition_costs_no_put(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"x")))
+        before = len(world.objects.calls)
+        await trio.sleep(3600)
+        assert len(world.objects.calls) == before
+
+
+async def test_pitfall_19_own_put_of_lost_answer_is_not_taken_for_fencing(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        lost = {"n": 0}
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind == "put_if_absent" and call.key.endswith(".kfs") and not lost["n"]:
+                lost["n"] = 1
+                return Fault(error=Unavailable("reset"), applied="before")
+            return None
+
+        world.objects.plan = plan
+        appended = await caller.append(ref, batch(b"x"))
+        assert await caller.durable(appended)
+        assert lost["n"] == 1
+        assert (await caller.fetch(ref, 0)).epoch == appended.epoch
+
+
+async def test_pitfall_48_commit_of_unknown_outcome_is_repeated_as_it_was(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"first")))
+        world.metadata.faults.append(lost_answer(key=_state_key(ref)))
+        appended = await caller.append(ref, batch(b"x"))
+        after = await caller.append(ref, batch(b"y"))
+        assert await caller.durable(appended)
+        assert await caller.durable(after)
+        assert appended.epoch == after.epoch
+        assert await caller.read_all(ref) == [b"first", b"x", b"y"]
+
+
+async def test_a_dead_owners_object_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"old")))
+        first = paths.segment_key(NAMESPACE, ref.topic, 0, 0)
+        data = bytearray((await world.objects.get(first)).body)
+        stray = paths.segment_key(NAMESPACE, ref.topic, 0, 1)
+        await world.objects.put_if_absent(stray, bytes(data))
+    async with world.service() as (caller, _):
+        appended = await caller.append(ref, batch(b"new"))
+        assert await caller.durable(appended)
+        assert SegmentHeader.parse((await world.objects.get(stray)).body).epoch == appended.epoch
+        assert await caller.read_all(ref) == [b"old", b"new"]
+
+
+async def test_full_buffer_refuses_and_what_is_behind_is_refused_too(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(partition_buffer_bytes=65536) as (caller, catalog):
+        ref = await world.topic(catalog)
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.kind == "put_if_absent" else None
+        big = batch(b"x" * 40_000)
+        assert (await caller.append(ref, big)).status == Status.OK
+        seen = caller.sequence
+        assert (await caller.append(ref, big)).status == Status.BUFFER_FULL
+        small = PartitionAppend(partition=ref, records=batch(b"behind"))
+        assert (await caller.send(small, seen=seen)).results[0].status == Status.REFUSED_BEHIND
+        assert (await caller.append(ref, batch(b"after"))).status == Status.OK
+        held.set()
+        await caller.flush(ref)
+        assert (await caller.read_all(ref))[1:] == [b"after"]
+
+
+async def test_congestion_holds_back_unacknowledged_producers(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(partition_buffer_bytes=65536) as (caller, catalog):
+        ref = await world.topic(catalog)
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.kind == "put_if_absent" else None
+        assert (await caller.append(ref, batch(b"x"))).hold_until == 0
+        appended = await caller.append(ref, batch(b"x" * 40_000), unacknowledged=True)
+        assert appended.hold_until == 1
+        held.set()
+        await caller.flush(ref)
+
+
+async def test_segments_are_sealed_by_size_and_compressed_by_the_topics_codec(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(segment_bytes=10_000) as (caller, catalog):
+        ref = await world.topic(catalog, configs={"compression.type": "zstd"})
+        for _ in range(10):
+            await caller.append(ref, batch(b"a" * 3_000))
+        await caller.flush(ref)
+        body = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, 0, 0))).body
+        parsed = parse_segment(body, check_batches=True)
+        assert parsed.header.flags & 7 == 4
+        assert len(body) < 3_000
+        assert await caller.read_all(ref) == [b"a" * 3_000] * 10
