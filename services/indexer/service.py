@@ -1,0 +1,155 @@
+"""The indexer's service object: the methods of protos/kafscale/v1/indexer.proto. It owns no state."""
+
+from array import array
+from functools import partial
+
+import structlog
+
+from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
+from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore
+from kafscale.segment.index import IndexEntry, build_index, parse_index
+from kafscale.segment.reader import ParsedSegment, scan_batches
+from kafscale.segment.verify import verify_index
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.indexer_pb2 import (
+    BuildReply,
+    BuildRequest,
+    LocateOffsetRequest,
+    LocateReply,
+    LocateTimestampRequest,
+    RebuildReply,
+    SegmentRef,
+    VerifyReply,
+)
+from services.indexer.settings import IndexerSettings
+from services.indexer.stored import RunSync, StoredSegments, run_in_thread
+from services.indexer.times import TimeSearch
+
+_ATTEMPTS = 4
+_FIRST_PIECE = 64 * 1024
+_log = structlog.get_logger(__name__)
+
+
+class IndexerService:
+    """Builds, verifies, rebuilds and uses the indexes of one namespace's segments.
+
+    ``run_sync`` runs the reading of whole segments and the decoding of records; a simulation's runs them inline.
+    """
+
+    def __init__(
+        self, store: ObjectStore, namespace: str, settings: IndexerSettings, *, run_sync: RunSync = run_in_thread
+    ) -> None:
+        self._interval = settings.interval
+        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync)
+        self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
+
+    async def build(self, request: BuildRequest) -> BuildReply:
+        """Raises CorruptData where the request cannot describe a segment."""
+        try:
+            offsets, positions = array("q", request.offsets), array("I", request.positions)
+            return BuildReply(index=build_index(offsets, positions, self._interval))
+        except ValueError as error:
+            raise CorruptData(f"no segment's batches: {error}") from error
+
+    async def verify(self, request: SegmentRef) -> VerifyReply:
+        """Raises Unavailable or Refused where the store does not tell."""
+        stored = await self._stored.index(request)
+        if stored is None:
+            return VerifyReply(detail=f"{self._stored.index_key(request)}: missing")
+        try:
+            findings = await self._stored.study(request, partial(_index_faults, stored.body))
+        except ObjectNotFound:
+            return VerifyReply(detail=f"{self._stored.segment_key(request)}: missing")
+        except CorruptData as error:
+            return VerifyReply(detail=str(error))
+        return VerifyReply(intact=not findings, detail="; ".join(findings))
+
+    async def rebuild(self, request: SegmentRef) -> RebuildReply:
+        try:
+            return RebuildReply(index=await self._rebuild(request))
+        except KafscaleError as error:
+            return RebuildReply(status=_status(error), detail=str(error))
+
+    async def locate_offset(self, request: LocateOffsetRequest) -> LocateReply:
+        """``offset`` of the reply is the asked one; not found where the segment does not hold it."""
+        try:
+            position = await self._position(request.segment, request.offset)
+        except KafscaleError as error:
+            return LocateReply(status=_status(error), detail=str(error))
+        if position is None:
+            return LocateReply()
+        return LocateReply(found=True, segment=request.segment, position=position, offset=request.offset, timestamp=-1)
+
+    async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply:
+        try:
+            found = await self._times.locate(request)
+        except KafscaleError as error:
+            return LocateReply(status=_status(error), detail=str(error))
+        except ValueError as error:
+            return LocateReply(status=Status.INVALID, detail=str(error))
+        if found is None:
+            return LocateReply()
+        segment, record = found
+        return LocateReply(
+            found=True, segment=segment, position=record.position, offset=record.offset, timestamp=record.timestamp
+        )
+
+    async def _rebuild(self, ref: SegmentRef) -> bytes:
+        for _ in range(_ATTEMPTS):
+            # The index first: if its etag still holds when we write, no later owner has put its own meanwhile.
+            stored = await self._stored.index(ref)
+            faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
+            if stored is not None and not faults:
+                return stored.body
+            if await self._stored.write_index(ref, fresh, instead_of=stored):
+                _log.info("index rebuilt", key=self._stored.index_key(ref), reason="; ".join(faults))
+                return fresh
+        raise Unavailable(f"{self._stored.index_key(ref)}: others go on writing it")
+
+    def _compare(self, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:
+        faults = ["missing"] if stored is None else _index_faults(stored.body, segment)
+        return faults, build_index(segment.offsets, segment.positions, self._interval)
+
+    async def _position(self, ref: SegmentRef, offset: int) -> int | None:
+        stored = await self._stored.index(ref)
+        if stored is not None:
+            try:
+                index = parse_index(stored.body)
+                return await self._scan(ref, index.entry_for(offset), offset)
+            except CorruptData as error:
+                _log.warning("index led astray, reading the segment", key=self._stored.index_key(ref), error=str(error))
+        return await self._stored.study(ref, lambda segment: _position_in(segment, offset))
+
+    async def _scan(self, ref: SegmentRef, entry: IndexEntry, offset: int) -> int | None:
+        length = _FIRST_PIECE
+        while True:
+            piece = await self._stored.piece(ref, entry.position, length)
+            at_end = len(piece) < length
+            for position, found in scan_batches(piece, entry, at_end=at_end):
+                if found.next_offset > offset:
+                    return entry.position + position if found.base_offset <= offset else None
+            if at_end:
+                return None
+            length *= 4
+
+
+def _position_in(segment: ParsedSegment, offset: int) -> int | None:
+    number = segment.batch_for(offset)
+    if number == len(segment.offsets) or segment.offsets[number] > offset:
+        return None
+    return segment.positions[number]
+
+
+def _index_faults(data: bytes, segment: ParsedSegment) -> list[str]:
+    try:
+        return verify_index(parse_index(data), segment)
+    except CorruptData as error:
+        return [str(error)]
+
+
+def _status(error: KafscaleError) -> Status:
+    if isinstance(error, ObjectNotFound | CorruptData):
+        return Status.DAMAGED
+    if isinstance(error, Unavailable | Refused):
+        return Status.UNAVAILABLE
+    raise error

@@ -1,0 +1,82 @@
+"""Reads and writes the objects that the indexer works on: segments, always verified, and their indexes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+import trio
+
+from kafscale import paths
+from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.segment.format import CorruptSegment
+from kafscale.segment.reader import ParsedSegment, parse_segment
+from kafscale.v1.indexer_pb2 import SegmentRef
+
+T = TypeVar("T")
+
+
+class RunSync(Protocol):
+    """Runs work that would hold up the event loop: in a thread, or inline in a simulation."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+async def run_in_thread(function: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(function)
+
+
+class StoredSegments:
+    """One namespace's segments and indexes. At most ``reads`` segments are in memory at the same time."""
+
+    def __init__(self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._run_sync = run_sync
+        self._limiter = trio.CapacityLimiter(reads)
+
+    def segment_key(self, ref: SegmentRef) -> str:
+        return paths.segment_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
+
+    def index_key(self, ref: SegmentRef) -> str:
+        return paths.index_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
+
+    async def study(self, ref: SegmentRef, work: Callable[[ParsedSegment], T]) -> T:
+        """What ``work`` makes of the whole segment, verified; it runs off the event loop.
+
+        Raises CorruptSegment, from ``work`` too, naming the object; ObjectNotFound, Unavailable, Refused.
+        """
+        key = self.segment_key(ref)
+
+        def parse_and_work(body: bytes) -> T:
+            segment = parse_segment(body)
+            if segment.header.base_offset != ref.base_offset:
+                raise CorruptSegment(f"begins at offset {segment.header.base_offset}")
+            return work(segment)
+
+        async with self._limiter:
+            body = (await self._store.get(key)).body
+            try:
+                return await self._run_sync(lambda: parse_and_work(body))
+            except CorruptSegment as error:
+                raise CorruptSegment(f"{key}: {error}") from error
+
+    async def piece(self, ref: SegmentRef, position: int, length: int) -> bytes:
+        return await self._store.get_range(self.segment_key(ref), position, length)
+
+    async def index(self, ref: SegmentRef) -> Object | None:
+        """The stored index, unread; None where there is none."""
+        try:
+            return await self._store.get(self.index_key(ref))
+        except ObjectNotFound:
+            return None
+
+    async def write_index(self, ref: SegmentRef, data: bytes, *, instead_of: Object | None) -> bool:
+        """Whether the index was stored; False where what is stored is not ``instead_of`` (any more)."""
+        key = self.index_key(ref)
+        try:
+            if instead_of is None:
+                await self._store.put_if_absent(key, data)
+            else:
+                await self._store.replace_if_match(key, data, instead_of.etag)
+        except PreconditionFailed:
+            return False
+        return True
