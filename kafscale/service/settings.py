@@ -103,8 +103,9 @@ def warn_unknown(classes: Iterable[type], environ: Mapping[str, str]) -> list[st
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or _injected(name, environ[name]):
             continue
-        nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        # Without the prefix that all share, which would make any two names look alike.
+        nearest = difflib.get_close_matches(name.removeprefix(PREFIX), [env.removeprefix(PREFIX) for env in known], n=1)
+        hint = f"; did you mean {PREFIX}{nearest[0]}?" if nearest else ""
         messages.append(f"{name} is set, but nothing reads it{hint}")
     return messages
 
