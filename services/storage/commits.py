@@ -23,6 +23,7 @@ class CommitStream:
         self._subscribed: set[Key] = set()
         self._turn = trio.Event()
         self.applied = 0
+        self._ended = False
         # Partition -> the sequence of the append that was refused last.
         self.refused: dict[Key, int] = {}
 
@@ -44,6 +45,11 @@ class CommitStream:
         self._subscribed.discard(key)
         self.refused.pop(key, None)
 
+    def end(self) -> None:
+        """Nothing more will be told."""
+        self._ended = True
+        self._wake.set()
+
     async def turn(self, sequence: int) -> bool:
         """Wait until the append ``sequence`` is next; False: it was applied before."""
         while sequence > self.applied + 1:
@@ -56,9 +62,9 @@ class CommitStream:
         self._turn = trio.Event()
 
     async def pump(self, send: Send, heartbeat_seconds: float) -> None:
-        """Send what comes, and a sign of life when nothing does, until cancelled."""
+        """Send what comes, and a sign of life when nothing does, until `end` or cancelled."""
         await send(CommitsEvent(ready=True))
-        while True:
+        while not self._ended:
             with trio.move_on_after(heartbeat_seconds):
                 await self._wake.wait()
             self._wake = trio.Event()
@@ -92,6 +98,11 @@ class CommitStreams:
         news = Committed(partition=ref, epoch=epoch, committed_end=committed_end, log_start=log_start, lost=lost)
         for stream in self._streams.values():
             stream.tell(key, news)
+
+    def end(self) -> None:
+        """The run is over: callers learn it from their streams' end."""
+        for stream in self._streams.values():
+            stream.end()
 
     def forget(self, key: Key) -> None:
         for stream in self._streams.values():

@@ -67,6 +67,8 @@ class StorageService:
                     nursery.cancel_scope.cancel()
             except* LeaseNotFound:
                 log.error("lease lost: everything is taken over anew")
+            finally:
+                self._current().streams.end()
 
     async def append(self, request: AppendRequest) -> AppendReply:
         run = self._current()

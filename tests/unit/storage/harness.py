@@ -94,10 +94,15 @@ class Caller:
     sequence: int = 0
     news: list[Committed] = field(default_factory=list)
     moved: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
 
     async def follow(self, stream: MessageStream[CommitsEvent]) -> None:
         while True:
-            event = await stream.receive()
+            try:
+                event = await stream.receive()
+            except Unavailable:
+                self.ended.set()
+                return
             self.news += event.committed
             self.moved.set()
             self.moved = trio.Event()

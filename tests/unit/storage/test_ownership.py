@@ -112,3 +112,18 @@ def test_settled_history_drops_epochs_that_wrote_nothing_or_lie_below_the_log() 
     assert settled([(1, 0)], epoch=2, first_offset=0, log_start=0) == [(2, 0)]
     assert settled([(1, 0), (2, 10)], epoch=3, first_offset=20, log_start=0) == [(1, 0), (2, 10), (3, 20)]
     assert settled([(1, 0), (2, 10)], epoch=3, first_offset=20, log_start=12) == [(2, 10), (3, 20)]
+
+
+async def test_a_lost_lease_ends_the_stream_and_the_next_run_serves(autojump_clock: MockClock) -> None:
+    world = World()
+    with trio.fail_after(500):
+        async with world.service() as (caller, catalog):
+            ref = await world.topic(catalog)
+            await caller.durable(await caller.append(ref, batch(b"kept")))
+            members = await world.metadata.read_prefix(paths.members_prefix(NAMESPACE, "storage"))
+            world.runs = 7
+            await world.metadata.revoke_lease(members.items[0].lease)
+            await caller.ended.wait()
+            while (await caller.fetch(ref, 0)).epoch < 2:
+                await trio.sleep(1)
+            assert await caller.read_all(ref) == [b"kept"]
