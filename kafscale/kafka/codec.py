@@ -1,0 +1,118 @@
+"""Every API that is not on the hot path, through kio's schemas; and its list of APIs, versions and header forms.
+
+A reply is described once, as an object that has the fields of all versions (kio's names); `encode_response` takes from
+it those that the version has. Values are plain: error codes and times in ms are integers, topic ids 16 bytes.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, cast, get_args
+from uuid import UUID
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+
+from kafscale.errors import CorruptData
+from kafscale.kafka.schema_reader import entity_reader
+from kafscale.kafka.wire import DECODE_ERRORS
+
+NO_TOPIC_ID = bytes(16)
+
+# Versions that Kafka 4 dropped and this system speaks: none of them flexible.
+_LEGACY = {0: range(3), 2: range(1), 19: range(2), 20: range(1)}
+
+
+@cache
+def is_known(api_key: int, version: int) -> bool:
+    """Whether the schema of this API's version is known, so that its requests can be read and answered."""
+    name = api_key_map.get(api_key)
+    if name is None or version < 0:
+        return False
+    versions = schema_name_map.get(name, {})
+    return version in _LEGACY.get(api_key, ()) or EntityType.request in versions.get(version, {})
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether the API's version has tagged fields; a version above all known ones has what the newest has."""
+    name = api_key_map.get(api_key)
+    if name is None or version in _LEGACY.get(api_key, ()):
+        return False
+    known = [number for number, kinds in schema_name_map[name].items() if EntityType.request in kinds]
+    if not known or version < min(known):
+        return False
+    return bool(load_request_schema(api_key, min(version, max(known))).__flexible__)
+
+
+def decode_request(api_key: int, version: int, body: memoryview) -> Any:
+    """The request as kio's entity of this version. Raises CorruptData."""
+    try:
+        return entity_reader(load_request_schema(api_key, version))(body, 0)[0]
+    except (*DECODE_ERRORS, ValueError, OverflowError) as error:
+        raise CorruptData(f"a {api_key_map[api_key]} v{version} request does not decode: {error}") from error
+
+
+def encode_response(api_key: int, version: int, reply: object) -> bytes:
+    """The body of a response; ``reply`` has at least the fields that this version has and that have no default."""
+    narrow, write = _response_writer(api_key, version)
+    buffer = io.BytesIO()
+    write(buffer, narrow(reply))
+    return buffer.getvalue()
+
+
+@cache
+def _response_writer(api_key: int, version: int) -> tuple[Callable[[Any], Any], Callable[[io.BytesIO, Any], None]]:
+    schema = load_response_schema(api_key, version)
+    return _narrower(schema), cast(Any, entity_writer(schema))
+
+
+@cache
+def _narrower(schema: Any) -> Callable[[Any], Any]:
+    """A function that makes an entity of ``schema`` from an object with fields of the same names."""
+    plan = [
+        (field.name, _converter(field.type, field.metadata.get("kafka_type")), field.default is not MISSING)
+        for field in fields(schema)
+    ]
+
+    def narrow(source: Any) -> Any:
+        values = {}
+        for name, convert, has_default in plan:
+            try:
+                value = getattr(source, name)
+            except AttributeError:
+                if has_default:
+                    continue
+                raise
+            values[name] = value if convert is None else convert(value)
+        return schema(**values)
+
+    return narrow
+
+
+def _converter(annotation: Any, kafka_type: str | None) -> Callable[[Any], Any] | None:
+    """How a plain value becomes the entity's; None: it is the same."""
+    for inner in (annotation, *get_args(annotation)):
+        elements = get_args(inner)
+        if len(elements) == 2 and elements[1] is Ellipsis:
+            element = _converter(elements[0], kafka_type)
+            return lambda items: items if items is None else tuple(map(element, items) if element else items)
+        if is_dataclass(inner):
+            return _narrower(cast(type, inner))
+    return _PLAIN.get(kafka_type or "")
+
+
+def _topic_id(value: bytes) -> UUID | None:
+    return None if value == NO_TOPIC_ID else UUID(bytes=value)
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "error_code": ErrorCode,
+    "timedelta_i32": lambda value: timedelta(milliseconds=value),
+    "uuid": _topic_id,
+}

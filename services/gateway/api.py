@@ -1,0 +1,81 @@
+"""What a Kafka API is to the gateway, and what its handler gets: the border between ``apis/`` and the rest."""
+
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka.connection import Request
+from kafscale.kafka.wire import Buffer
+from kafscale.metadata.topics import TopicCatalog
+from services.gateway.routing import Router
+from services.gateway.settings import GatewaySettings
+from services.gateway.topics import TopicCache
+
+Work = Coroutine[Any, Any, None]
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Environment:
+    """The parts of the process that handlers use; one for all connections."""
+
+    settings: GatewaySettings
+    catalog: TopicCatalog
+    router: Router
+    cluster_id: str
+    topics: TopicCache
+    now_ms: Callable[[], int] = field(default=wall_clock_ms)
+    stopping: bool = False
+
+
+class Client(Protocol):
+    """The connection that a request came in by."""
+
+    @property
+    def advertised_host(self) -> str: ...
+    @property
+    def advertised_port(self) -> int: ...
+
+    def close(self, reason: str) -> None:
+        """Close it; what is not answered stays so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request on its way through a handler."""
+
+    request: Request
+    client: Client
+    environment: Environment
+
+    @property
+    def version(self) -> int:
+        return self.request.api_version
+
+    def reply(self, *body: Buffer) -> None:
+        """Answer, once; a call whose connection is gone may be answered like any other."""
+        self.request.slot.reply(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One Kafka API in the versions that are implemented in full.
+
+    ``handle`` decodes the request (CorruptData closes the connection), does what needs no waiting, and gives back the
+    rest as a coroutine, or None when it has answered or an event elsewhere will. ``ordered``: the coroutine is awaited
+    before the connection's next request is looked at. ``fail`` answers a request whose handler broke.
+    """
+
+    key: int
+    name: str
+    versions: range
+    handle: Callable[[Call], Work | None]
+    fail: Callable[[Call, ErrorCode], None]
+    ordered: bool = False

@@ -1,0 +1,1 @@
+"""One module for each Kafka API; ``services.gateway.registry`` lists them."""

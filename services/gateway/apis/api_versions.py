@@ -1,0 +1,63 @@
+"""ApiVersions (18), versions 0 to 4: which APIs and versions this gateway speaks.
+
+- 0: error code and ranges.
+- 1: adds the throttle time. 2: same on the wire.
+- 3: flexible; the client sends its name and version; features can be told (there are none).
+- 4: same on the wire.
+
+Clients send the highest version that they know. One that is not known here gets a version 0 reply with
+UNSUPPORTED_VERSION and all ranges, so that it can try again. The reply's header is never flexible.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+
+KEY = 18
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    error_code: ErrorCode
+    api_keys: tuple[_Range, ...]
+    throttle_time: int = 0
+
+
+def api(others: Iterable[Api]) -> Api:
+    """This API, telling of ``others`` and of itself."""
+    versions = range(5)
+    ranges = tuple(
+        _Range(key, supported.start, supported[-1])
+        for key, supported in sorted([(KEY, versions), *((other.key, other.versions) for other in others)])
+    )
+
+    def handle(call: Call) -> Work | None:
+        if call.version not in versions:
+            call.reply(codec.encode_response(KEY, 0, _Reply(ErrorCode.unsupported_version, ranges)))
+            return None
+        request = codec.decode_request(KEY, call.version, call.request.body)
+        names = (getattr(request, "client_software_name", "-"), getattr(request, "client_software_version", "-"))
+        valid = call.version < 3 or all(_SOFTWARE.fullmatch(name) for name in names)
+        reply = _Reply(ErrorCode.none, ranges) if valid else _Reply(ErrorCode.invalid_request, ())
+        call.reply(codec.encode_response(KEY, call.version, reply))
+        return None
+
+    def fail(call: Call, error: ErrorCode) -> None:
+        version = call.version if call.version in versions else 0
+        call.reply(codec.encode_response(KEY, version, _Reply(error, ())))
+
+    return Api(KEY, "ApiVersions", versions, handle, fail)

@@ -1,0 +1,110 @@
+"""DeleteTopics (20), versions 0 to 6.
+
+- 0: names. 1: throttle time. 2, 3: same on the wire. 4: flexible. 5: messages in the reply. 6: by name or by id.
+
+The answer comes when the topic is hidden from clients. Its objects are removed after that, and the name is free when
+they are gone.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.kafka import codec, legacy
+from kafscale.metadata.topic_values import UnknownTopic
+from services.gateway.api import Api, Call, Environment, Work
+
+KEY = 20
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str | None
+    topic_id: bytes = codec.NO_TOPIC_ID
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class _Reply:
+    responses: list[_Topic]
+    throttle_time: int = 0
+
+
+def _decode(call: Call) -> Any:
+    if call.version == 0:
+        return legacy.decode_delete_topics(call.request.body, 0)
+    return codec.decode_request(KEY, call.version, call.request.body)
+
+
+def _answer(call: Call, responses: list[_Topic]) -> None:
+    if call.version == 0:
+        call.reply(legacy.encode_delete_topics(responses))
+    else:
+        call.reply(codec.encode_response(KEY, call.version, _Reply(responses)))
+
+
+def _asked(call: Call) -> tuple[list[_Topic], float]:
+    """What is to be deleted, and the request's timeout in seconds."""
+    request = _decode(call)
+    if call.version < 6:
+        asked = [_Topic(name) for name in request.topic_names]
+    else:
+        asked = [
+            _Topic(topic.name, topic.topic_id.bytes if topic.topic_id is not None else codec.NO_TOPIC_ID)
+            for topic in request.topics
+        ]
+    return asked, max(request.timeout.total_seconds(), 0)
+
+
+def handle(call: Call) -> Work | None:
+    asked, seconds = _asked(call)
+    view = call.environment.catalog.view
+    for topic in asked:
+        by_id = topic.topic_id != codec.NO_TOPIC_ID
+        if by_id == (topic.name is not None):
+            topic.error_code = ErrorCode.invalid_request
+            topic.error_message = "A topic must be named by its name or by its id, not by both."
+            continue
+        found = view.live_by_id(topic.topic_id) if by_id else view.live(topic.name or "")
+        if found is None:
+            topic.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        else:
+            topic.name, topic.topic_id = found.name, found.id
+    times = Counter(topic.topic_id for topic in asked if not topic.error_code)
+    for topic in asked:
+        if not topic.error_code and times[topic.topic_id] > 1:
+            topic.error_code, topic.error_message = ErrorCode.invalid_request, "Duplicate topic."
+    return _delete_all(call, asked, trio.current_time() + seconds)
+
+
+async def _delete_all(call: Call, topics: list[_Topic], deadline: float) -> None:
+    async with trio.open_nursery() as nursery:
+        for topic in topics:
+            if not topic.error_code:
+                nursery.start_soon(_delete, call.environment, topic, deadline)
+    _answer(call, topics)
+
+
+async def _delete(environment: Environment, topic: _Topic, deadline: float) -> None:
+    topic.error_code = ErrorCode.request_timed_out
+    with trio.move_on_at(deadline):
+        try:
+            await environment.catalog.mark_deleting(topic.topic_id)
+            topic.error_code = ErrorCode.none
+        except UnknownTopic:
+            topic.error_code = ErrorCode.unknown_topic_or_partition
+        except Unavailable as error:
+            topic.error_message = str(error)
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    asked, _ = _asked(call)
+    _answer(call, [_Topic(topic.name, topic.topic_id, error) for topic in asked])
+
+
+API = Api(KEY, "DeleteTopics", range(7), handle, fail)

@@ -1,0 +1,242 @@
+"""Fetch (1), versions 4 to 18: committed records out of the log.
+
+- 4: the isolation level (there are no transactions: both levels read the same). 5: log start offsets. 6: as 5.
+- 7: fetch sessions (declined: session id 0, every request is a full one). 8: same on the wire. 9: the leader epoch.
+- 10: zstd batches may come. 11: rack and preferred replica (none). 12: flexible. 13: topics are named by id.
+- 14: as 13. 15: the replica id moves into a tag. 16: leader hints (optional, not sent). 17, 18: tags for brokers.
+
+A request that finds less than it asks for is parked after storage has answered it once, and is woken by commits; it
+reads on where it stopped, in those partitions only that have more. Limits hold over all partitions; one whole batch is
+always given.
+"""
+
+from dataclasses import dataclass, field
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.kafka.fetch import (
+    API_KEY,
+    NAMES_BY_ID_FROM,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    FetchTopicResults,
+    decode_request,
+    encode_response,
+)
+from kafscale.records.batch import walk
+from kafscale.records.codecs import Codec
+from kafscale.v1 import common_pb2
+from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
+from services.gateway.api import Api, Call, Work
+from services.gateway.commit_view import Key, Waiter
+from services.gateway.kafka_errors import NEVER_KEPT, code_of
+from services.gateway.storage_link import StorageLink
+from services.gateway.topics import KnownTopic
+
+_READ_COMMITTED = 1
+_LONGEST_WAIT_MS = 300_000
+_ZSTD_FROM = 10
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where one partition's answer has got to. ``epoch``, ``committed_end`` and ``stream_id``: as of its last read."""
+
+    link: StorageLink
+    key: Key
+    partition: common_pb2.PartitionRef
+    result: FetchResult
+    leader_epoch: int
+    offset: int
+    budget: int
+    records: list[bytes] = field(default_factory=list)
+    epoch: int = -1
+    committed_end: int = -1
+    stream_id: str = ""
+
+    def may_have_more(self) -> bool:
+        return self.budget > 0 and self.link.is_ahead(self.key, self.stream_id, self.epoch, self.committed_end)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether only a limit kept committed records out of the answer."""
+        return self.offset < self.committed_end
+
+    def take(self, fetched: PartitionFetched, stream_id: str, *, room: int, first: bool, by_id: bool) -> int:
+        """Add what a read gave, the ``first`` records of the answer even beyond ``room``; the bytes that were added."""
+        self.stream_id = stream_id
+        if fetched.status != common_pb2.OK:
+            if not self.records:
+                self.result.error_code = code_of(fetched.status, by_id=by_id)
+                self.result.log_start_offset = fetched.log_start
+            self.budget = 0
+            return 0
+        self.epoch, self.committed_end = fetched.epoch, fetched.committed_end
+        self.result.high_watermark, self.result.log_start_offset = fetched.committed_end, fetched.log_start
+        records = fetched.records
+        if not records:
+            return 0
+        if not first and len(records) > (min(room, self.budget) if self.records else room):
+            self.budget = 0
+            return 0
+        self.records.append(records)
+        self.budget -= len(records)
+        return len(records)
+
+    def read_on(self) -> None:
+        """Go behind the records that came last; only a fetch that may wait needs to know."""
+        if self.records:
+            self.offset = max(header.next_offset for _, header in walk(self.records[-1]))
+
+
+class _Fetch:
+    """One request: the answers of its partitions, read in one or more rounds."""
+
+    def __init__(self, call: Call, request: FetchRequest) -> None:
+        self.call = call
+        self.by_id = call.version >= NAMES_BY_ID_FROM
+        self.room = max(1, min(request.max_bytes, call.environment.settings.max_fetch_bytes))
+        self.wanted = min(request.min_bytes, self.room)
+        self.deadline = trio.current_time() + min(max(request.max_wait_ms, 0), _LONGEST_WAIT_MS) / 1000
+        self.aborted = 0 if request.isolation_level == _READ_COMMITTED else None
+        self.topics: list[FetchTopicResults] = []
+        self.positions: list[_Position] = []
+        self.failed = False
+        self.got = 0
+        for topic in request.topics:
+            known = call.environment.topics.find(topic.name, topic.topic_id)
+            results = [self._place(known, partition) for partition in topic.partitions]
+            self.topics.append(FetchTopicResults(topic.name, topic.topic_id, results))
+
+    def _place(self, known: KnownTopic | None, partition: FetchPartition) -> FetchResult:
+        result = FetchResult(partition.index)
+        if known is None:
+            result.error_code = ErrorCode.unknown_topic_id if self.by_id else ErrorCode.unknown_topic_or_partition
+        elif not 0 <= partition.index < len(known.partitions):
+            result.error_code = ErrorCode.unknown_topic_or_partition
+        else:
+            key = (known.info.id, partition.index)
+            link = self.call.environment.router.link(key)
+            position = _Position(
+                link,
+                key,
+                known.partitions[partition.index],
+                result,
+                partition.current_leader_epoch,
+                partition.offset,
+                max(partition.max_bytes, 1),
+            )
+            self.positions.append(position)
+        self.failed = self.failed or bool(result.error_code)
+        return result
+
+    @property
+    def settled(self) -> bool:
+        """Whether to answer now: an error, enough bytes, nobody to wait for, or no time left."""
+        if self.failed or self.got >= self.wanted or self.call.environment.stopping:
+            return True
+        if trio.current_time() >= self.deadline:
+            return True
+        for position in self.positions:
+            position.read_on()
+        return self.got > 0 and any(position.cut_short for position in self.positions)
+
+    async def read(self, positions: list[_Position]) -> None:
+        """One round: one call to each storage instance concerned."""
+        by_link: dict[StorageLink, list[_Position]] = {}
+        for position in positions:
+            by_link.setdefault(position.link, []).append(position)
+        for link, group in by_link.items():
+            await self._read_from(link, group)
+
+    async def _read_from(self, link: StorageLink, positions: list[_Position]) -> None:
+        fetches = [
+            PartitionFetch(
+                partition=position.partition,
+                offset=position.offset,
+                max_bytes=position.budget,
+                leader_epoch=position.leader_epoch,
+            )
+            for position in positions
+        ]
+        stream_id = link.stream_id
+        try:
+            reply = await link.fetch(fetches, max(self.room - self.got, 0))
+            if len(reply.results) != len(positions):
+                raise Unavailable(f"{len(reply.results)} results for {len(positions)} fetches")
+        except Unavailable:
+            for position in positions:
+                position.result.error_code = NEVER_KEPT
+            self.failed = True
+            return
+        for position, fetched in zip(positions, reply.results, strict=True):
+            room, first = self.room - self.got, self.got == 0
+            self.got += position.take(fetched, stream_id, room=room, first=first, by_id=self.by_id)
+            self.failed = self.failed or bool(position.result.error_code)
+
+    async def wait_for_more(self) -> list[_Position]:
+        """The partitions that have more by now; none when the time is over."""
+        waiter = Waiter()
+        by_link: dict[StorageLink, list[Key]] = {}
+        for position in self.positions:
+            by_link.setdefault(position.link, []).append(position.key)
+        for link, keys in by_link.items():
+            link.park(keys, waiter)
+        try:
+            more = [position for position in self.positions if position.may_have_more()]
+            if not more:
+                with trio.move_on_at(self.deadline):
+                    await waiter.event.wait()
+                more = [position for position in self.positions if position.may_have_more()]
+        finally:
+            for link, keys in by_link.items():
+                link.unpark(keys, waiter)
+        return more
+
+    def reply(self) -> None:
+        for position in self.positions:
+            if self.call.version < _ZSTD_FROM and _has_zstd(position.records):
+                position.result.error_code = ErrorCode.unsupported_compression_type
+            else:
+                position.result.records = position.records
+        self.call.reply(*encode_response(self.topics, self.call.version, aborted=self.aborted))
+
+
+def _has_zstd(records: list[bytes]) -> bool:
+    return any(header.codec is Codec.ZSTD for piece in records for _, header in walk(piece))
+
+
+def handle(call: Call) -> Work | None:
+    request = decode_request(call.request.body, call.version)
+    if request.session_epoch > 0:
+        # Sessions are declined when they are opened, so nobody has one to continue.
+        unknown = ErrorCode.fetch_session_id_not_found if request.session_id else ErrorCode.invalid_fetch_session_epoch
+        call.reply(*encode_response([], call.version, error_code=unknown))
+        return None
+    return _serve(_Fetch(call, request))
+
+
+async def _serve(fetch: _Fetch) -> None:
+    await fetch.read(fetch.positions)
+    while not fetch.settled:
+        more = await fetch.wait_for_more()
+        if more:
+            await fetch.read(more)
+    fetch.reply()
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = decode_request(call.request.body, call.version)
+    topics = [
+        FetchTopicResults(
+            topic.name, topic.topic_id, [FetchResult(partition.index, error) for partition in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    call.reply(*encode_response(topics, call.version, error_code=error))
+
+
+API = Api(API_KEY, "Fetch", range(4, 19), handle, fail)

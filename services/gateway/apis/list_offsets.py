@@ -1,0 +1,163 @@
+"""ListOffsets (2), versions 0 to 10: ends of the log, and offsets by timestamp.
+
+- 0: a list of offsets for each partition, newest first (see `_old_style`).
+- 1: one offset and its timestamp. 2: isolation level (without meaning here), throttle time. 3: same on the wire.
+- 4: the leader epoch, both ways. 5: same on the wire. 6: flexible.
+- 7: timestamp -3, the record with the largest timestamp. 8: -4, the earliest local offset: the log start, as in Kafka
+  without tiered storage. 9: -5, the last tiered offset: none. 10: a timeout for tiered storage, without meaning here.
+
+A timestamp below zero that its version does not have is answered with UNSUPPORTED_VERSION, as Kafka does.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.kafka import codec, legacy
+from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionOffset, PartitionQuery
+from services.gateway.api import Api, Call, Work
+from services.gateway.kafka_errors import NEVER_KEPT, code_of
+from services.gateway.storage_link import StorageLink
+
+KEY = 2
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
+_NEVER = 1 << 15
+_SINCE = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
+
+
+@dataclass(slots=True)
+class _Partition:
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+    old_style_offsets: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    partitions: list[_Partition]
+
+
+@dataclass(slots=True)
+class _Reply:
+    topics: list[_Topic]
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What one partition's answer needs to know of storage."""
+
+    request: Any
+    queries: list[PartitionQuery]
+    answer: _Partition
+
+
+def _decode(call: Call) -> Any:
+    if call.version == 0:
+        return legacy.decode_list_offsets(call.request.body, 0)
+    return codec.decode_request(KEY, call.version, call.request.body)
+
+
+def _answer(call: Call, topics: list[_Topic]) -> None:
+    if call.version == 0:
+        call.reply(legacy.encode_list_offsets(topics))
+    else:
+        call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+
+
+def handle(call: Call) -> Work | None:
+    request = _decode(call)
+    times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    topics: list[_Topic] = []
+    by_link: dict[StorageLink, list[_Asked]] = {}
+    for topic in request.topics:
+        known = call.environment.topics.by_name(topic.name)
+        answers: list[_Partition] = []
+        topics.append(_Topic(topic.name, answers))
+        for asked in topic.partitions:
+            answer = _Partition(asked.partition_index)
+            answers.append(answer)
+            if times[topic.name, asked.partition_index] > 1:
+                answer.error_code = ErrorCode.invalid_request
+            elif known is None or not 0 <= asked.partition_index < len(known.partitions):
+                answer.error_code = ErrorCode.unknown_topic_or_partition
+            elif asked.timestamp < 0 and call.version < _SINCE.get(asked.timestamp, _NEVER):
+                answer.error_code = ErrorCode.unsupported_version
+            elif asked.timestamp != _LATEST_TIERED:
+                link = call.environment.router.link((known.info.id, asked.partition_index))
+                queries = _queries(known.partitions[asked.partition_index], asked, call.version)
+                by_link.setdefault(link, []).append(_Asked(asked, queries, answer))
+    return _ask(call, topics, by_link)
+
+
+def _queries(partition: PartitionRef, asked: Any, version: int) -> list[PartitionQuery]:
+    timestamp = _EARLIEST if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp
+    epoch = getattr(asked, "current_leader_epoch", -1)
+    # The old style needs both ends beside what was asked for.
+    timestamps = (timestamp, _EARLIEST, _LATEST) if version == 0 else (timestamp,)
+    return [PartitionQuery(partition=partition, timestamp=wanted, leader_epoch=epoch) for wanted in timestamps]
+
+
+async def _ask(call: Call, topics: list[_Topic], by_link: dict[StorageLink, list[_Asked]]) -> None:
+    for link, questions in by_link.items():
+        request = ListOffsetsRequest(queries=[query for asked in questions for query in asked.queries])
+        try:
+            results = list((await link.list_offsets(request)).results)
+            if len(results) != len(request.queries):
+                raise Unavailable(f"{len(results)} results for {len(request.queries)} queries")
+        except Unavailable:
+            for asked in questions:
+                asked.answer.error_code = NEVER_KEPT
+            continue
+        for asked in questions:
+            mine, results = results[: len(asked.queries)], results[len(asked.queries) :]
+            _settle(asked, mine)
+    _answer(call, topics)
+
+
+def _settle(asked: _Asked, results: list[PartitionOffset]) -> None:
+    answer = asked.answer
+    refused = next((result for result in results if result.status != common_pb2.OK), None)
+    if refused is not None:
+        answer.error_code = code_of(refused.status)
+    elif len(results) == 1:
+        answer.offset, answer.timestamp = results[0].offset, results[0].timestamp
+        answer.leader_epoch = results[0].leader_epoch
+    else:
+        found, start, end = (result.offset for result in results)
+        answer.old_style_offsets = _old_style(asked.request.timestamp, found, start, end)
+        del answer.old_style_offsets[max(asked.request.max_num_offsets, 0) :]
+
+
+def _old_style(timestamp: int, found: int, start: int, end: int) -> list[int]:
+    """Offsets at which to begin so as to see what came at ``timestamp``, newest first, as Kafka's version 0 means it.
+
+    Kafka gives the bases of segments that were closed by then; here it is the record itself, and the log's start.
+    """
+    if timestamp == _EARLIEST:
+        return [start]
+    newest = found if found >= 0 else end
+    if newest > start:
+        return [newest, start]
+    return [start] if timestamp == _LATEST else []
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    topics = [
+        _Topic(topic.name, [_Partition(asked.partition_index, error) for asked in topic.partitions])
+        for topic in _decode(call).topics
+    ]
+    _answer(call, topics)
+
+
+API = Api(KEY, "ListOffsets", range(11), handle, fail)

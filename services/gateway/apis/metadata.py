@@ -1,0 +1,194 @@
+"""Metadata (3), versions 0 to 13: brokers, topics, partitions and their leaders.
+
+- 0: an empty topic list means all. 1: null means all, empty none; controller, racks, internal topics.
+- 2: cluster id. 3: throttle time. 4: the client says whether topics may be created. 5: offline replicas. 6: as 5.
+- 7: leader epochs. 8: authorized operations. 9: flexible. 10: topic ids in the reply. 11: no cluster operations.
+- 12: topics may be asked for by id. 13: an error for the whole reply.
+
+Every gateway serves every partition, so this gateway is the one broker, the controller and every leader, at the address
+that belongs to the listener that the client came in by. Leader epochs are told as -1, unknown: they count the owners
+behind the gateway, and a client must not fail over a number that this gateway cannot promise to know.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import CorruptData, Unavailable
+from kafscale.kafka import codec
+from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
+from kafscale.paths import is_topic_name
+from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.ids import new_topic_id
+
+KEY = 3
+
+_CREATE_SECONDS = 10.0
+_NOT_ASKED_FOR = -(1 << 31)
+# Bits by Kafka's AclOperation codes: what anybody may do who may do everything.
+_ALL_ON_TOPIC = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_ALL_ON_CLUSTER = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    partition_index: int
+    leader_id: int
+    replica_nodes: tuple[int, ...]
+    isr_nodes: tuple[int, ...]
+    error_code: ErrorCode = ErrorCode.none
+    leader_epoch: int = -1
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    error_code: ErrorCode
+    name: str | None
+    topic_id: bytes = codec.NO_TOPIC_ID
+    partitions: tuple[_Partition, ...] = ()
+    is_internal: bool = False
+    topic_authorized_operations: int = _NOT_ASKED_FOR
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    brokers: tuple[_Broker, ...]
+    cluster_id: str
+    controller_id: int
+    topics: tuple[_Topic, ...]
+    cluster_authorized_operations: int = _NOT_ASKED_FOR
+    error_code: ErrorCode = ErrorCode.none
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    environment = call.environment
+    view = environment.catalog.view
+    if request.topics is None or (call.version == 0 and not request.topics):
+        live = (view.by_name[name] for name in sorted(view.by_name) if view.by_name[name].live)
+        _reply(call, request, [_shown(call, request, topic) for topic in live])
+        return None
+    missing = [] if not _may_create(environment, request) else _creatable(environment, request.topics)
+    if missing:
+        return _create_and_reply(call, request, missing)
+    _reply(call, request, _found(call, request, {}))
+    return None
+
+
+def _may_create(environment: Environment, request: Any) -> bool:
+    return environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
+
+
+def _creatable(environment: Environment, topics: Iterable[Any]) -> list[str]:
+    """Names that nobody has and anybody could have, each once."""
+    view = environment.catalog.view
+    names = {
+        topic.name: None for topic in topics if topic.name is not None and getattr(topic, "topic_id", None) is None
+    }
+    return [name for name in names if is_topic_name(name) and name not in view.by_name]
+
+
+async def _create_and_reply(call: Call, request: Any, names: list[str]) -> None:
+    errors: dict[str, ErrorCode] = {}
+    for name in names:
+        errors[name] = await _create(call.environment, name)
+    _reply(call, request, _found(call, request, errors))
+
+
+async def _create(environment: Environment, name: str) -> ErrorCode:
+    """Make a topic with defaults; what is not decided in time is answered retriably."""
+    with trio.move_on_after(_CREATE_SECONDS):
+        try:
+            await environment.catalog.create(
+                name,
+                environment.settings.auto_create_partitions,
+                {},
+                now_ms=environment.now_ms(),
+                topic_id=new_topic_id(),
+            )
+        except InvalidTopicName:
+            return ErrorCode.invalid_topic_exception
+        except TopicDeleting:
+            return ErrorCode.unknown_topic_or_partition
+        except TopicExists:
+            pass
+        except Unavailable:
+            return ErrorCode.leader_not_available
+        return ErrorCode.none
+    return ErrorCode.leader_not_available
+
+
+def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topic]:
+    """The topics asked for, each once, in the order of the request."""
+    view = call.environment.catalog.view
+    shown: dict[tuple[str | None, bytes], _Topic] = {}
+    for asked in request.topics:
+        topic_id = getattr(asked, "topic_id", None)
+        key = (asked.name, topic_id.bytes if topic_id is not None else b"")
+        if call.version < 12 and (topic_id is not None or asked.name is None):
+            shown[key] = _Topic(ErrorCode.invalid_request, asked.name or "")
+        elif topic_id is not None:
+            live = view.live_by_id(topic_id.bytes)
+            unknown = _Topic(ErrorCode.unknown_topic_id, None, topic_id.bytes)
+            shown[key] = unknown if live is None else _shown(call, request, live)
+        elif asked.name is None:
+            raise CorruptData("a Metadata request names a topic neither by name nor by id")
+        else:
+            live = view.live(asked.name)
+            shown[key] = _missing(asked.name, errors) if live is None else _shown(call, request, live)
+    return list(shown.values())
+
+
+def _missing(name: str, errors: dict[str, ErrorCode]) -> _Topic:
+    if not is_topic_name(name):
+        return _Topic(ErrorCode.invalid_topic_exception, name)
+    return _Topic(errors.get(name) or ErrorCode.unknown_topic_or_partition, name)
+
+
+def _shown(call: Call, request: Any, topic: TopicInfo) -> _Topic:
+    broker = call.environment.settings.broker_id
+    asked_for = getattr(request, "include_topic_authorized_operations", False)
+    return _Topic(
+        ErrorCode.none,
+        topic.name,
+        topic.id,
+        tuple(_Partition(index, broker, (broker,), (broker,)) for index in range(topic.partitions)),
+        topic_authorized_operations=_ALL_ON_TOPIC if asked_for else _NOT_ASKED_FOR,
+    )
+
+
+def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = ErrorCode.none) -> None:
+    environment = call.environment
+    broker = environment.settings.broker_id
+    asked_for = getattr(request, "include_cluster_authorized_operations", False)
+    reply = _Reply(
+        brokers=(_Broker(broker, call.client.advertised_host, call.client.advertised_port),),
+        cluster_id=environment.cluster_id,
+        controller_id=broker,
+        topics=tuple(topics),
+        cluster_authorized_operations=_ALL_ON_CLUSTER if asked_for else _NOT_ASKED_FOR,
+        error_code=error,
+    )
+    call.reply(codec.encode_response(KEY, call.version, reply))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    topics = [_Topic(error, asked.name or "") for asked in request.topics or ()]
+    _reply(call, request, topics, error)
+
+
+API = Api(KEY, "Metadata", range(14), handle, fail)

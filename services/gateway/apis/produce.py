@@ -1,0 +1,204 @@
+"""Produce (0), versions 0 to 13: records into the log.
+
+- 0: message sets of magic 0; the reply has base offsets.
+- 1: the reply has a throttle time. 2: magic 1 too; the reply has the append time (LogAppendTime topics).
+- 3: batches of magic 2 only; a transactional id (refused: there are no transactions). 4: same on the wire.
+- 5: the reply has the log start. 6: same on the wire. 7: zstd is allowed.
+- 8: the reply has a message for what was refused. 9: flexible. 10: leader hints in the reply (optional, not sent).
+- 11, 12: same on the wire. 13: topics are named by id.
+
+acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable. Old message sets
+become one magic-2 batch. Several batches in one record set are all kept. A batch with a producer id is stored as it is.
+"""
+
+from functools import partial
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka.produce import (
+    API_KEY,
+    NAMES_BY_ID_FROM,
+    ProduceRequest,
+    ProduceResult,
+    ProduceTopicResults,
+    decode_request,
+    encode_response,
+)
+from kafscale.kafka.wire import Buffer
+from services.gateway.api import Api, Call, Work
+from services.gateway.pending import PendingAppend
+from services.gateway.storage_link import StorageLink
+from services.gateway.topics import KnownTopic
+from services.gateway.validation import RefusedRecords, check_records, convert_legacy, is_legacy
+
+_ACKS = (-1, 0, 1)
+_LONGEST_TIMEOUT_MS = 24 * 3600 * 1000
+
+
+class _Produce:
+    """One request: the results of its partitions, and the reply when the last of them is known.
+
+    Neither the request nor its bytes are kept here: a reply may be held long after storage has the records.
+    """
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self._slot = call.request.slot
+        self._client = call.client
+        self._router = call.environment.router
+        self._version = call.version
+        self._acks = request.acks
+        self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
+        self.topics: list[ProduceTopicResults] = []
+        self.appends: list[tuple[StorageLink, PendingAppend]] = []
+        # Old message sets: they are converted before anything is sent.
+        self.legacy: list[tuple[ProduceResult, KnownTopic, memoryview]] = []
+        self._open = 0
+
+    def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer) -> None:
+        """Records that passed all checks."""
+        partition = topic.partitions[result.index]
+        key = (topic.info.id, result.index)
+
+        def finished(append: PendingAppend) -> None:
+            self._finished(append, result)
+
+        append = PendingAppend(
+            partition,
+            key,
+            records,
+            unacknowledged=self._acks != -1,
+            deadline=self.deadline,
+            on_finish=finished,
+        )
+        self.appends.append((self._router.link(key), append))
+
+    @property
+    def must_wait(self) -> bool:
+        return any(link.full for link, _ in self.appends)
+
+    async def wait_for_room(self) -> None:
+        """Wait until all links have room; those that have none at the deadline refuse."""
+        with trio.move_on_at(self.deadline):
+            for link, _ in self.appends:
+                await link.wait_for_room()
+
+    def send(self) -> None:
+        """Hand over to storage. The reply follows from the outcomes, in whatever order they come."""
+        appends, self.appends = self.appends, []
+        self._open = len(appends)
+        if not appends:
+            self._reply()
+        full = [link for link, _ in appends if link.full]
+        for link, append in appends:
+            if link in full:
+                link.refuse_overloaded(append)
+            else:
+                link.append(append)
+
+    def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
+        result.error_code = append.error
+        if append.error:
+            result.error_message = append.detail or None
+        else:
+            result.base_offset = append.base_offset
+            result.log_append_time_ms = append.append_time_ms
+            result.log_start_offset = append.log_start
+        self._open -= 1
+        if self._open == 0:
+            self._reply()
+
+    def _reply(self) -> None:
+        if self._acks != 0:
+            self._slot.reply(encode_response(self.topics, self._version))
+            return
+        self._slot.skip()
+        failed = next((result for topic in self.topics for result in topic.results if result.error_code), None)
+        if failed is not None:
+            # A producer that wants no replies learns of an error by the loss of its connection, as with Kafka.
+            self._client.close(f"an acks=0 request failed: {ErrorCode(failed.error_code).name}")
+
+
+def handle(call: Call) -> Work | None:
+    request = decode_request(call.request.body, call.version)
+    produce = _Produce(call, request)
+    refused = _refused_as_a_whole(request)
+    if refused is not None:
+        _fail_all(produce, request, *refused)
+    else:
+        _check(produce, request, call)
+    if produce.legacy or produce.must_wait:
+        return _continue_later(produce, call.environment.now_ms())
+    produce.send()
+    return None
+
+
+def _refused_as_a_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
+    if request.acks not in _ACKS:
+        return ErrorCode.invalid_required_acks, f"acks={request.acks} is none of -1, 0, 1"
+    if request.transactional_id is not None:
+        return ErrorCode.invalid_request, "transactions are not supported"
+    return None
+
+
+def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
+    environment = call.environment
+    version = call.version
+    by_id = version >= NAMES_BY_ID_FROM
+    now_ms = environment.now_ms()
+    for topic in request.topics:
+        known = environment.topics.find(topic.name, topic.topic_id)
+        results: list[ProduceResult] = []
+        produce.topics.append(ProduceTopicResults(topic.name, topic.topic_id, results))
+        for partition in topic.partitions:
+            result = ProduceResult(partition.index)
+            results.append(result)
+            if known is None:
+                result.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+            elif not 0 <= partition.index < len(known.partitions):
+                result.error_code = ErrorCode.unknown_topic_or_partition
+            elif partition.records is not None and is_legacy(partition.records, version):
+                produce.legacy.append((result, known, partition.records))
+            else:
+                try:
+                    check_records(partition.records, known.config, version=version, now_ms=now_ms)
+                except RefusedRecords as refused:
+                    _refuse(result, refused.code, str(refused))
+                else:
+                    produce.add(result, known, partition.records or b"")
+
+
+async def _continue_later(produce: _Produce, now_ms: int) -> None:
+    for result, known, records in produce.legacy:
+        try:
+            batch = await trio.to_thread.run_sync(partial(convert_legacy, records, known.config, now_ms=now_ms))
+        except RefusedRecords as refused:
+            _refuse(result, refused.code, str(refused))
+        else:
+            produce.add(result, known, batch)
+    produce.legacy = []
+    await produce.wait_for_room()
+    produce.send()
+
+
+def _refuse(result: ProduceResult, code: ErrorCode, message: str) -> None:
+    result.error_code = code
+    result.error_message = message
+
+
+def _fail_all(produce: _Produce, request: ProduceRequest, error: ErrorCode, message: str) -> None:
+    for topic in request.topics:
+        results = [
+            ProduceResult(partition.index, error_code=error, error_message=message) for partition in topic.partitions
+        ]
+        produce.topics.append(ProduceTopicResults(topic.name, topic.topic_id, results))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = decode_request(call.request.body, call.version)
+    produce = _Produce(call, request)
+    _fail_all(produce, request, error, "the gateway could not handle the request")
+    produce.send()
+
+
+API = Api(API_KEY, "Produce", range(14), handle, fail, ordered=True)

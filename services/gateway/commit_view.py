@@ -1,0 +1,139 @@
+"""What one commit stream has told of its partitions, and what waits for it: held replies and parked fetches.
+
+A reply may come before or after the event that decides it. Decisions are made here, in one step, without awaiting.
+"""
+
+from collections.abc import Iterable
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.v1.storage_pb2 import Committed
+from services.gateway.kafka_errors import MAY_BE_KEPT
+from services.gateway.pending import PendingAppend
+
+Key = tuple[bytes, int]
+"""Topic id and partition: a topic that was made anew shares nothing with its predecessor."""
+
+
+class Waiter:
+    """A parked fetch, woken by the first news of any of its partitions."""
+
+    __slots__ = ("event",)
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def wake(self) -> None:
+        self.event.set()
+
+
+class _Partition:
+    __slots__ = ("committed_end", "epoch", "held", "lost", "waiters")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.committed_end = -1
+        self.lost = False
+        self.held: list[PendingAppend] = []
+        self.waiters: set[Waiter] = set()
+
+    def verdict(self, append: PendingAppend) -> ErrorCode | None:
+        """The outcome of an append as far as this partition's news go; None: not known yet."""
+        if append.epoch > self.epoch:
+            return None
+        if append.epoch == self.epoch:
+            if append.wait_for <= self.committed_end:
+                return ErrorCode.none
+            if not self.lost:
+                return None
+        return MAY_BE_KEPT
+
+
+class CommitView:
+    """The partitions of one commit stream."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[Key, _Partition] = {}
+        self._holding: set[Key] = set()
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._holding)
+
+    def apply(self, news: Iterable[Committed]) -> None:
+        """Take what the stream announced: let replies go and wake fetches. News of an older epoch is old."""
+        for event in news:
+            key = (event.partition.topic_id, event.partition.partition)
+            partition = self._partition(key)
+            if event.epoch < partition.epoch:
+                continue
+            if event.epoch > partition.epoch:
+                partition.epoch, partition.committed_end, partition.lost = event.epoch, event.committed_end, False
+            partition.committed_end = max(partition.committed_end, event.committed_end)
+            partition.lost = partition.lost or event.lost
+            self._settle(key, partition)
+            for waiter in partition.waiters:
+                waiter.wake()
+
+    def hold(self, append: PendingAppend) -> None:
+        """Answer the append, which is buffered at ``append.epoch``, when ``append.wait_for`` is committed, or lost."""
+        partition = self._partition(append.key)
+        verdict = partition.verdict(append)
+        if verdict is None:
+            partition.held.append(append)
+            self._holding.add(append.key)
+        else:
+            append.finish(verdict)
+
+    def is_ahead(self, key: Key, epoch: int, committed_end: int) -> bool:
+        """Whether the stream has told of more than a fetch saw that was answered with this epoch and end."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            return False
+        return partition.epoch > epoch or (partition.epoch == epoch and partition.committed_end > committed_end)
+
+    def watch(self, key: Key, waiter: Waiter) -> None:
+        self._partition(key).waiters.add(waiter)
+
+    def unwatch(self, key: Key, waiter: Waiter) -> None:
+        self._partition(key).waiters.discard(waiter)
+
+    def expire(self, now: float) -> None:
+        """Fail held replies whose producer has waited long enough."""
+        for key in list(self._holding):
+            partition = self._partitions[key]
+            for append in partition.held:
+                if append.deadline <= now:
+                    append.finish(MAY_BE_KEPT)
+            self._forget_finished(key, partition)
+
+    def end(self) -> None:
+        """The stream is no more: nothing that waits for it will be announced."""
+        for partition in self._partitions.values():
+            for append in partition.held:
+                append.finish(MAY_BE_KEPT)
+            for waiter in partition.waiters:
+                waiter.wake()
+        self._partitions.clear()
+        self._holding.clear()
+
+    def _partition(self, key: Key) -> _Partition:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition()
+        return partition
+
+    def _settle(self, key: Key, partition: _Partition) -> None:
+        if not partition.held:
+            return
+        for append in partition.held:
+            verdict = partition.verdict(append)
+            if verdict is not None:
+                append.finish(verdict)
+        self._forget_finished(key, partition)
+
+    def _forget_finished(self, key: Key, partition: _Partition) -> None:
+        partition.held = [append for append in partition.held if not append.finished]
+        if not partition.held:
+            self._holding.discard(key)

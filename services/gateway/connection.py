@@ -1,0 +1,203 @@
+"""One client connection: a task that reads and starts work, a task that writes what is ready, and the work between.
+
+Nothing that one client does reaches another: what a client breaks closes its own connection, what a handler breaks is
+answered with an error for that request, or closes that connection.
+"""
+
+import structlog
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import CorruptData
+from kafscale.kafka import codec
+from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
+from kafscale.kafka.wire import Buffer
+from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.registry import API_VERSIONS, APIS
+
+_SMALLEST_READ = 64 << 10
+_LARGEST_READ = 1 << 20
+_JOINED_UP_TO = 128 << 10
+"""Replies up to this size are sent as one piece; copying them is cheaper than a call that takes many."""
+_MAX_PIECES = 1024  # IOV_MAX
+_MAX_TASKS = 16
+"""Requests of one connection that work in tasks of their own (a parked fetch, say); more wait for one to end."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ClientConnection:
+    """``advertised``: host and port that this connection's clients are told."""
+
+    def __init__(self, stream: trio.SocketStream, environment: Environment, advertised: tuple[str, int]) -> None:
+        self._stream = stream
+        self._environment = environment
+        self.advertised_host, self.advertised_port = advertised
+        self._kafka = KafkaConnection(
+            flexible=codec.is_flexible,
+            on_ready=self._wake_writer,
+            max_request_bytes=environment.settings.max_request_bytes,
+            max_in_flight=environment.settings.max_in_flight,
+        )
+        self._ready = trio.Event()
+        self._room = trio.Event()
+        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._tasks = 0
+        self._sending = False
+        self._leaving = False
+        self._closed_because = ""
+        self.last_activity = trio.current_time()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being worked on, or the client does not take what it is sent."""
+        return self._kafka.in_flight == 0 or self._sending
+
+    def close(self, reason: str) -> None:
+        """Close at once, with what is under way."""
+        self._closed_because = self._closed_because or reason
+        self._scope.cancel()
+
+    def leave(self) -> None:
+        """Take no more requests; close when those under way are answered."""
+        self._leaving = True
+        self._reading.cancel()
+        self._wake_writer()
+
+    async def run(self) -> None:
+        """Serve the client until it goes, breaks the protocol, or is closed."""
+        try:
+            async with self._stream:
+                with self._scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._write)
+                        with self._reading:
+                            await self._read(nursery)
+                        if not self._leaving:
+                            nursery.cancel_scope.cancel()
+        finally:
+            if self._closed_because:
+                _log.info("connection closed", peer=self._peer(), reason=self._closed_because)
+
+    async def _read(self, nursery: trio.Nursery) -> None:
+        kafka = self._kafka
+        try:
+            while True:
+                size = min(max(kafka.bytes_missing, _SMALLEST_READ), _LARGEST_READ)
+                data = await self._stream.receive_some(size)
+                if not data:
+                    return
+                self.last_activity = trio.current_time()
+                kafka.receive_data(bytes(data))
+                while True:
+                    request = kafka.next_request()
+                    if request is not None:
+                        await self._start(request, nursery)
+                    elif kafka.at_limit:
+                        await self._room.wait()
+                    else:
+                        break
+        except CorruptData as error:
+            self.close(str(error))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+    async def _start(self, request: Request, nursery: trio.Nursery) -> None:
+        api = APIS.get(request.api_key)
+        if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
+            raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")
+        call = Call(request, self, self._environment)
+        try:
+            work = api.handle(call)
+        except CorruptData:
+            raise
+        except Exception as error:  # noqa: BLE001  one request's failure must stay that
+            self._failed(api, call, error)
+            return
+        if work is None:
+            return
+        if api.ordered:
+            await self._work(api, call, work)
+            return
+        while self._tasks >= _MAX_TASKS:
+            await self._room.wait()
+        self._tasks += 1
+        nursery.start_soon(self._work_in_task, api, call, work)
+
+    async def _work_in_task(self, api: Api, call: Call, work: Work) -> None:
+        try:
+            await self._work(api, call, work)
+        finally:
+            self._tasks -= 1
+            self._make_room()
+
+    async def _work(self, api: Api, call: Call, work: Work) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  one request's failure must stay that
+            self._failed(api, call, error)
+
+    def _failed(self, api: Api, call: Call, error: Exception) -> None:
+        """A bug, not the client's doing: answer the request, or close its connection."""
+        _log.error("request failed", api=api.name, version=call.version, peer=self._peer(), exc_info=error)
+        if call.request.slot.done:
+            return
+        try:
+            api.fail(call, ErrorCode.unknown_server_error)
+        except Exception as second:  # noqa: BLE001  there is nothing left to say
+            _log.error("request cannot be answered", api=api.name, exc_info=second)
+            self.close("a request failed and could not be answered")
+
+    async def _write(self) -> None:
+        kafka = self._kafka
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready = trio.Event()
+                while pieces := kafka.data_to_send():
+                    self._make_room()
+                    self._sending = True
+                    await self._send(pieces)
+                    self._sending = False
+                    self.last_activity = trio.current_time()
+                self._make_room()
+                if self._leaving and kafka.in_flight == 0:
+                    self._scope.cancel()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._scope.cancel()
+
+    async def _send(self, pieces: list[Buffer]) -> None:
+        if sum(map(len, pieces)) <= _JOINED_UP_TO:
+            await self._stream.send_all(b"".join(pieces))
+            return
+        try:
+            await _send_pieces(self._stream.socket, pieces)
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    def _wake_writer(self) -> None:
+        self._ready.set()
+
+    def _make_room(self) -> None:
+        self._room.set()
+        self._room = trio.Event()
+
+    def _peer(self) -> str:
+        try:
+            return str(self._stream.socket.getpeername())
+        except OSError:
+            return "gone"
+
+
+async def _send_pieces(socket: trio.socket.SocketType, pieces: list[Buffer]) -> None:
+    """Send all without joining them."""
+    views = [memoryview(piece) for piece in pieces if len(piece)]
+    first = 0
+    while first < len(views):
+        sent = await socket.sendmsg(views[first : first + _MAX_PIECES])
+        while first < len(views) and sent >= len(views[first]):
+            sent -= len(views[first])
+            first += 1
+        if sent:
+            views[first] = views[first][sent:]

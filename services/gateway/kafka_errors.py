@@ -1,0 +1,45 @@
+"""What a storage instance answers, as Kafka's error codes: the one table.
+
+A code is chosen by what clients do with it. NOT_LEADER_OR_FOLLOWER: fetch metadata anew, then retry; nothing was kept.
+NOT_ENOUGH_REPLICAS: retry after a pause, without new metadata, nothing was kept; that is what a full buffer needs.
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: retry, but the records may be in the log.
+"""
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.v1 import common_pb2
+
+_CODES = {
+    common_pb2.OK: ErrorCode.none,
+    common_pb2.NOT_OWNER: ErrorCode.not_leader_or_follower,
+    common_pb2.UNKNOWN_TOPIC: ErrorCode.unknown_topic_or_partition,
+    common_pb2.TOPIC_ID_MISMATCH: ErrorCode.unknown_topic_or_partition,
+    common_pb2.BUFFER_FULL: ErrorCode.not_enough_replicas,
+    common_pb2.OFFSET_OUT_OF_RANGE: ErrorCode.offset_out_of_range,
+    common_pb2.DAMAGED: ErrorCode.kafka_storage_error,
+    common_pb2.UNAVAILABLE: ErrorCode.not_leader_or_follower,
+    common_pb2.REFUSED_BEHIND: ErrorCode.not_enough_replicas,
+    common_pb2.FENCED_EPOCH: ErrorCode.fenced_leader_epoch,
+    common_pb2.UNKNOWN_EPOCH: ErrorCode.unknown_leader_epoch,
+    common_pb2.INVALID: ErrorCode.invalid_request,
+    common_pb2.TOO_LARGE: ErrorCode.message_too_large,
+}
+
+NEVER_KEPT = ErrorCode.not_leader_or_follower
+"""For an append that reached no buffer."""
+MAY_BE_KEPT = ErrorCode.not_enough_replicas_after_append
+"""For an append that was in a buffer, or may have been, and was not seen to commit."""
+OVERLOADED = ErrorCode.not_enough_replicas
+"""For an append that found no room, or stood behind one that was refused."""
+
+
+def code_of(status: common_pb2.Status, *, by_id: bool = False) -> ErrorCode:
+    """Kafka's error code for a `kafscale.v1.Status`; ``by_id``: the client names topics by their ids."""
+    if by_id and status in (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH):
+        return ErrorCode.unknown_topic_id
+    return _CODES.get(status, ErrorCode.unknown_server_error)
+
+
+def behind(code: ErrorCode) -> ErrorCode:
+    """The code for what stands behind an append that was refused with ``code``: it was not looked at, so retriable."""
+    return code if code.retriable else OVERLOADED

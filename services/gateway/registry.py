@@ -1,0 +1,53 @@
+"""All Kafka APIs that this gateway speaks. ApiVersions, routing and docs/protocol.md derive from this list.
+
+``python -m services.gateway.registry`` prints docs/protocol.md.
+"""
+
+import importlib
+import sys
+
+from kafscale.kafka.codec import is_flexible
+from services.gateway.api import Api
+from services.gateway.apis import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    fetch,
+    list_offsets,
+    metadata,
+    produce,
+)
+
+_OTHERS = (produce.API, fetch.API, list_offsets.API, metadata.API, create_topics.API, delete_topics.API)
+
+API_VERSIONS = api_versions.KEY
+
+APIS: dict[int, Api] = {api.key: api for api in (*_OTHERS, api_versions.api(_OTHERS))}
+"""By API key."""
+
+
+def document() -> str:
+    """docs/protocol.md."""
+    lines = [
+        "# Kafka protocol",
+        "",
+        "<!-- Generated from services/gateway/registry.py and the modules in services/gateway/apis/; do not edit. -->",
+        "",
+        "The APIs that the gateway advertises and answers, in the versions that are implemented in full. A request for",
+        "any other API or version closes its connection, as in Kafka; any ApiVersions request is told the ranges.",
+        "",
+        "| Key | API | Versions | Flexible from |",
+        "|---|---|---|---|",
+    ]
+    apis = sorted(APIS.values(), key=lambda api: api.key)
+    for api in apis:
+        flexible = next((str(version) for version in api.versions if is_flexible(api.key, version)), "-")
+        lines.append(f"| {api.key} | {api.name} | {api.versions[0]}-{api.versions[-1]} | {flexible} |")
+    for api in apis:
+        text = importlib.import_module(api.handle.__module__).__doc__ or ""
+        lines += ["", f"## {api.name}", "", text.strip()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

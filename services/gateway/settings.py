@@ -1,0 +1,97 @@
+"""What the gateway reads from its environment."""
+
+from dataclasses import dataclass
+
+from kafscale.service.listeners import ListenerSettings
+from kafscale.service.settings import KIB, MIB, boolean, integer, setting, size, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings(ListenerSettings):
+    """Sizes in bytes, times in milliseconds."""
+
+    broker_id: int = setting(
+        "KAFSCALE_BROKER_ID",
+        default=0,
+        parse=integer(0, 2**31 - 1),
+        doc="The node id under which clients know this gateway.",
+    )
+    auto_create_topics: bool = setting(
+        "KAFSCALE_AUTO_CREATE_TOPICS",
+        default=True,
+        parse=boolean,
+        doc="A Metadata request for a topic that does not exist creates it, where the client allows that too.",
+    )
+    auto_create_partitions: int = setting(
+        "KAFSCALE_AUTO_CREATE_PARTITIONS",
+        default=1,
+        parse=integer(1, 100_000),
+        doc="Partitions of a topic that is made automatically, or by CreateTopics without a number.",
+    )
+    max_partitions_per_topic: int = setting(
+        "KAFSCALE_MAX_PARTITIONS_PER_TOPIC",
+        default=10_000,
+        parse=integer(1, 100_000),
+        doc="CreateTopics refuses more than this.",
+    )
+    max_request_bytes: int = setting(
+        "KAFSCALE_MAX_REQUEST_BYTES",
+        default=100 * MIB,
+        parse=within(size, 1 * KIB, 2**31 - 1),
+        doc="The largest request; a connection that announces a larger one is closed before it is read.",
+    )
+    max_fetch_bytes: int = setting(
+        "KAFSCALE_MAX_FETCH_BYTES",
+        default=55 * MIB,
+        parse=within(size, 1 * KIB, 1024 * MIB),
+        doc="Record bytes in one Fetch reply, whatever the client asks for; one whole batch is always given.",
+    )
+    max_connections: int = setting(
+        "KAFSCALE_MAX_CONNECTIONS",
+        default=10_000,
+        parse=integer(1, 1_000_000),
+        doc="Client connections at the same time; more are closed as they come.",
+    )
+    max_in_flight: int = setting(
+        "KAFSCALE_MAX_IN_FLIGHT_PER_CONNECTION",
+        default=128,
+        parse=integer(1, 100_000),
+        doc="Requests of one connection that are not answered yet; beyond it the connection is not read.",
+    )
+    idle_timeout_ms: int = setting(
+        "KAFSCALE_CONNECTION_IDLE_MS",
+        default=600_000,
+        parse=integer(1_000, 86_400_000),
+        doc="A connection on which nothing moved for this long is closed.",
+    )
+    append_queue_bytes: int = setting(
+        "KAFSCALE_APPEND_QUEUE_BYTES",
+        default=64 * MIB,
+        parse=within(size, 64 * KIB),
+        doc="Record bytes on their way to one storage instance; beyond it connections that produce are not read, and "
+        "what still waits at the producer's timeout is refused retriably.",
+    )
+    append_message_bytes: int = setting(
+        "KAFSCALE_APPEND_MESSAGE_BYTES",
+        default=4 * MIB,
+        parse=within(size, 16 * KIB, 1024 * MIB),
+        doc="Record bytes in one message to a storage instance; a larger single append goes alone.",
+    )
+    storage_timeout_ms: int = setting(
+        "KAFSCALE_STORAGE_TIMEOUT_MS",
+        default=30_000,
+        parse=integer(100, 600_000),
+        doc="How long one call to a storage instance may take.",
+    )
+    commit_silence_ms: int = setting(
+        "KAFSCALE_COMMIT_SILENCE_MS",
+        default=10_000,
+        parse=integer(100, 600_000),
+        doc="A commit stream without any sign of life for this long is taken for broken.",
+    )
+    shutdown_grace_ms: int = setting(
+        "KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS",
+        default=10_000,
+        parse=integer(0, 600_000),
+        doc="How long busy connections may finish their replies when the gateway stops; idle ones leave at once.",
+    )

@@ -1,0 +1,194 @@
+"""Everything between the gateway and one storage instance: one commit stream at a time, appends, fetches, look-ups.
+
+A stream that breaks, falls silent, or has an Append of unknown outcome is given up as a whole: what it held fails, what
+waited behind is refused, and a new stream with a new id starts at message 1.
+"""
+
+import random
+import secrets
+
+import structlog
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.interface import MessageStream, SegmentStorageClient
+from kafscale.v1.storage_pb2 import (
+    CommitsEvent,
+    CommitsRequest,
+    FetchReply,
+    FetchRequest,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+    PartitionFetch,
+)
+from services.gateway.appender import AppendQueue, AppendStream
+from services.gateway.commit_view import CommitView, Key, Waiter
+from services.gateway.kafka_errors import NEVER_KEPT, OVERLOADED
+from services.gateway.pending import PendingAppend
+from services.gateway.settings import GatewaySettings
+
+_MESSAGES_IN_FLIGHT = 2
+_EXPIRY_SECONDS = 0.1
+_FIRST_BACKOFF_SECONDS = 0.05
+_LONGEST_BACKOFF_SECONDS = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+class _Session:
+    """One commit stream's life."""
+
+    def __init__(self, queue: AppendQueue) -> None:
+        self.view = CommitView()
+        self.appends = AppendStream(secrets.token_hex(16), queue, self.view)
+        self.scope = trio.CancelScope()
+        self.broken_because = ""
+
+    def give_up(self, reason: str) -> None:
+        self.broken_because = self.broken_because or reason
+        self.scope.cancel()
+
+
+class StorageLink:
+    """`run` must be running; without a stream, appends wait for one as long as their producers do."""
+
+    def __init__(self, client: SegmentStorageClient, settings: GatewaySettings) -> None:
+        self._client = client
+        self._timeout = settings.storage_timeout_ms / 1000
+        self._silence = settings.commit_silence_ms / 1000
+        self._queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
+        self._session: _Session | None = None
+        self._parked: set[Waiter] = set()
+        self._waiting = trio.Event()
+
+    @property
+    def full(self) -> bool:
+        """Appends should wait (`wait_for_room`) before they are handed over."""
+        return self._queue.full
+
+    @property
+    def stream_id(self) -> str:
+        """The commit stream that is up, empty when none is. A fetch without one cannot be woken by commits."""
+        return self._session.appends.stream_id if self._session else ""
+
+    async def wait_for_room(self) -> None:
+        await self._queue.wait_for_room()
+
+    def append(self, append: PendingAppend) -> None:
+        """Send the records with the next message; the outcome is told by ``append.finish``."""
+        self._queue.put(append)
+        self._waiting.set()
+
+    def refuse_overloaded(self, append: PendingAppend) -> None:
+        append.finish(OVERLOADED, "no room on the way to storage within the request's timeout")
+
+    async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> FetchReply:
+        """One call. Raises Unavailable."""
+        request = FetchRequest(stream_id=self.stream_id, max_bytes=max_bytes, fetches=fetches)
+        return await self._client.fetch(request, timeout=self._timeout)
+
+    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
+        """One call. Raises Unavailable."""
+        return await self._client.list_offsets(request, timeout=self._timeout)
+
+    def is_ahead(self, key: Key, stream_id: str, epoch: int, committed_end: int) -> bool:
+        """Whether asking again may give more than a fetch on ``stream_id`` did, answered with this epoch and end."""
+        if self._session is None:
+            return False
+        return stream_id != self.stream_id or self._session.view.is_ahead(key, epoch, committed_end)
+
+    def park(self, keys: list[Key], waiter: Waiter) -> None:
+        """Wake ``waiter`` by news of one of the partitions, and when the commit stream ends or starts."""
+        self._parked.add(waiter)
+        if self._session is not None:
+            for key in keys:
+                self._session.view.watch(key, waiter)
+
+    def unpark(self, keys: list[Key], waiter: Waiter) -> None:
+        self._parked.discard(waiter)
+        if self._session is not None:
+            for key in keys:
+                self._session.view.unwatch(key, waiter)
+
+    def wake_all(self) -> None:
+        """Wake every parked fetch."""
+        for waiter in self._parked:
+            waiter.wake()
+
+    async def run(self) -> None:
+        """Keep a commit stream up until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._expire)
+            backoff = _FIRST_BACKOFF_SECONDS
+            while True:
+                session = _Session(self._queue)
+                if await self._run_session(session):
+                    backoff = _FIRST_BACKOFF_SECONDS
+                _log.warning("commit stream is opened anew", reason=session.broken_because)
+                await trio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311  jitter, not a secret
+                backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
+
+    async def _run_session(self, session: _Session) -> bool:
+        """One stream until it breaks; True when it ever was ready."""
+        try:
+            with session.scope:
+                request = CommitsRequest(stream_id=session.appends.stream_id)
+                async with self._client.commits(request) as stream, trio.open_nursery() as nursery:
+                    await self._follow(session, stream, nursery)
+        except* Unavailable as errors:
+            session.give_up(str(errors.exceptions[0]))
+        finally:
+            was_ready = self._session is session
+            self._end(session)
+        return was_ready
+
+    async def _follow(self, session: _Session, stream: MessageStream[CommitsEvent], nursery: trio.Nursery) -> None:
+        while True:
+            with trio.move_on_after(self._silence) as silence:
+                event = await stream.receive()
+            if silence.cancelled_caught:
+                session.give_up(f"silent for {self._silence:g} s")
+                return
+            if event.ready and self._session is None:
+                self._begin(session, nursery)
+            session.view.apply(event.committed)
+
+    def _begin(self, session: _Session, nursery: trio.Nursery) -> None:
+        self._session = session
+        for _ in range(_MESSAGES_IN_FLIGHT):
+            nursery.start_soon(self._send, session)
+        self.wake_all()
+
+    def _end(self, session: _Session) -> None:
+        if self._session is not session:
+            return
+        self._session = None
+        session.appends.end()
+        session.view.end()
+        self._queue.refuse_all(NEVER_KEPT)
+        self.wake_all()
+
+    async def _send(self, session: _Session) -> None:
+        while True:
+            await self._queue.wait_for_work()
+            message = session.appends.next_message()
+            try:
+                reply = await self._client.append(message, timeout=self._timeout)
+            except Unavailable as error:
+                session.give_up(f"an Append has no answer: {error}")
+                return
+            session.appends.replied(message.sequence, reply)
+
+    async def _expire(self) -> None:
+        """Answer producers whose timeout has come, while any waits."""
+        while True:
+            await self._waiting.wait()
+            await trio.sleep(_EXPIRY_SECONDS)
+            now = trio.current_time()
+            session = self._session
+            self._queue.expire(now)
+            if session is not None:
+                session.appends.expire(now)
+                session.view.expire(now)
+            if self._queue.empty and (session is None or not (session.appends.busy or session.view.holding)):
+                self._waiting = trio.Event()

@@ -1,0 +1,54 @@
+"""What the gateway keeps of each topic so that no produced batch computes it again."""
+
+from dataclasses import dataclass
+
+from kafscale.metadata.topic_values import TopicInfo, TopicsView
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.topics.configs import TopicConfig
+from kafscale.v1.common_pb2 import PartitionRef
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic as it is now, with what its configs mean and its partitions as storage knows them."""
+
+    info: TopicInfo
+    config: TopicConfig
+    partitions: tuple[PartitionRef, ...]
+
+
+class TopicCache:
+    """Live topics by name and by id, following the catalogue's view."""
+
+    def __init__(self, catalog: TopicCatalog) -> None:
+        self._catalog = catalog
+        self._view: TopicsView = catalog.view
+        self._known: dict[bytes, KnownTopic] = {}
+
+    def by_name(self, name: str) -> KnownTopic | None:
+        info = self._current().live(name)
+        return None if info is None else self._known_topic(info)
+
+    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+        info = self._current().live_by_id(topic_id)
+        return None if info is None else self._known_topic(info)
+
+    def find(self, name: str, topic_id: bytes) -> KnownTopic | None:
+        """By ``topic_id`` unless it is empty, else by ``name``."""
+        return self.by_id(topic_id) if topic_id else self.by_name(name)
+
+    def _current(self) -> TopicsView:
+        view = self._catalog.view
+        if view is not self._view:
+            self._view = view
+            self._known = {key: known for key, known in self._known.items() if view.by_id.get(key) is known.info}
+        return view
+
+    def _known_topic(self, info: TopicInfo) -> KnownTopic:
+        known = self._known.get(info.id)
+        if known is None:
+            partitions = tuple(
+                PartitionRef(topic=info.name, topic_id=info.id, partition=index) for index in range(info.partitions)
+            )
+            known = self._known[info.id] = KnownTopic(info, TopicConfig.of(info.configs), partitions)
+        return known
