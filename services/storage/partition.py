@@ -46,6 +46,8 @@ class Partition:
     buffer: WriteBuffer
     # Since when the interval counts (Trio time): the beginning of the last flush.
     last_flush: float = -float("inf")
+    # The number of the timer that will seal the open buffer; 0: none.
+    timer: int = 0
     # Why nothing more can be written, for a person: damaged or rolled-back metadata.
     offline: str | None = None
     # This epoch is over here: fenced, deleted, released. Uploads under way end by themselves.

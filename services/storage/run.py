@@ -1,5 +1,6 @@
 """One run of the storage service: everything that lives and dies with one lease."""
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,7 +49,10 @@ class Run:
         self._parts = parts
         self._nursery = nursery
         self.buffered_bytes = 0
-        self._timed: dict[Partition, float] = {}
+        # Open buffers that are not due yet: a heap of (due, number), and the partition behind each number.
+        self._due: list[tuple[float, int]] = []
+        self._timed: dict[int, Partition] = {}
+        self._timers = 0
         self._timer_wake = trio.Event()
         self._moved = trio.Event()
         self.membership = Membership(
@@ -119,14 +123,17 @@ class Run:
         due = partition.last_flush + self._parts.settings.flush_interval_ms / 1000
         if partition.buffer.open_bytes and due <= trio.current_time():
             self.seal(partition)
-        elif partition.buffer.open_bytes and partition not in self._timed:
-            self._timed[partition] = due
+        elif partition.buffer.open_bytes and not partition.timer:
+            self._timers += 1
+            partition.timer = self._timers
+            self._timed[partition.timer] = partition
+            heapq.heappush(self._due, (due, partition.timer))
             self._timer_wake.set()
         self._flusher.start(partition)
 
     def seal(self, partition: Partition) -> None:
         """Close the open buffer and upload it."""
-        self._timed.pop(partition, None)
+        self._untime(partition)
         if partition.buffer.seal():
             partition.last_flush = trio.current_time()
         self._flusher.start(partition)
@@ -156,12 +163,16 @@ class Run:
         while True:
             await self._timer_wake.wait()
             self._timer_wake = trio.Event()
-            while self._timed:
-                # Due times are set in order of arrival at one interval, so the smallest is near the front.
-                await trio.sleep_until(min(self._timed.values()))
-                now = trio.current_time()
-                for partition in [partition for partition, due in self._timed.items() if due <= now]:
-                    self.seal(partition)
+            while self._due:
+                await trio.sleep_until(self._due[0][0])
+                while self._due and self._due[0][0] <= trio.current_time():
+                    partition = self._timed.get(heapq.heappop(self._due)[1])
+                    if partition is not None:
+                        self.seal(partition)
+
+    def _untime(self, partition: Partition) -> None:
+        self._timed.pop(partition.timer, None)
+        partition.timer = 0
 
     async def _follow_configs(self) -> None:
         view = self._parts.catalog.view
@@ -223,7 +234,7 @@ class Run:
 
     def _closed(self, partition: Partition) -> None:
         """What the partition still had buffered is lost with its epoch."""
-        self._timed.pop(partition, None)
+        self._untime(partition)
         self.buffered_bytes -= partition.buffer.uncommitted_bytes
         self._announce(partition, lost=True)
         self.streams.forget(partition.key)

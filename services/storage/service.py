@@ -191,6 +191,8 @@ class StorageService:
         view = partition.log
         if not run.membership.proven:
             return Status.NOT_OWNER, "the lease cannot be proven at present"
+        if not view.epochs:
+            return Status.DAMAGED, partition.offline or "the epoch history is not settled"
         if 0 <= leader_epoch < partition.epoch:
             return Status.FENCED_EPOCH, f"the leader epoch is {partition.epoch}"
         if leader_epoch > partition.epoch:

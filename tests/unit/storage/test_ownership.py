@@ -105,6 +105,7 @@ async def test_rolled_back_metadata_puts_the_partition_offline(autojump_clock: M
         refused = await caller.append(ref, batch(b"y"))
         assert refused.status == Status.DAMAGED
         assert "epoch" in refused.detail
+        assert (await caller.fetch(ref, 0)).status == Status.DAMAGED
 
 
 def test_settled_history_drops_epochs_that_wrote_nothing_or_lie_below_the_log() -> None:
