@@ -1,0 +1,89 @@
+import pytest
+
+from kafscale.records.codecs import Codec
+from kafscale.topics.configs import InvalidConfig, TopicConfig, validate
+from kafscale.topics.definitions import DEFINITIONS
+
+
+def test_what_is_valid_is_stored_as_kafka_shows_it() -> None:
+    assert validate(
+        {
+            "retention.ms": " 1000 ",
+            "compression.type": "none",
+            "preallocate": "TRUE",
+            "max.message.bytes": "+10",
+            "cleanup.policy": "delete",
+            "min.insync.replicas": "2",
+            "min.cleanable.dirty.ratio": "0.25",
+            "follower.replication.throttled.replicas": "*",
+        }
+    ) == {
+        "cleanup.policy": "delete",
+        "compression.type": "uncompressed",
+        "follower.replication.throttled.replicas": "*",
+        "max.message.bytes": "10",
+        "min.cleanable.dirty.ratio": "0.25",
+        "min.insync.replicas": "2",
+        "preallocate": "true",
+        "retention.ms": "1000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("no.such.config", "1"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "delete,compact"),
+        ("cleanup.policy", ""),
+        ("compression.type", "zip"),
+        ("compression.type", "SNAPPY"),
+        ("max.message.bytes", "-1"),
+        ("max.message.bytes", "2147483648"),
+        ("max.message.bytes", "1MB"),
+        ("max.message.bytes", ""),
+        ("retention.ms", "-2"),
+        ("retention.ms", "9223372036854775808"),
+        ("retention.ms", "1.5"),
+        ("message.timestamp.type", "createtime"),
+        ("min.insync.replicas", "0"),
+        ("min.cleanable.dirty.ratio", "1.5"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("preallocate", "1"),
+        ("segment.ms", None),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(name: str, value: str | None) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        validate({"retention.bytes": "1", name: value})
+    assert caught.value.name == name
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(DEFINITIONS))
+def test_every_default_is_valid_and_written_as_it_would_be_stored(name: str) -> None:
+    assert validate({name: DEFINITIONS[name].default}) == {name: DEFINITIONS[name].default}
+
+
+def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka() -> None:
+    plain = TopicConfig.of({})
+    assert plain == TopicConfig(
+        compression=Codec.NONE,
+        max_message_bytes=1048588,
+        log_append_time=False,
+        timestamp_before_max_ms=2**63 - 1,
+        timestamp_after_max_ms=3600000,
+    )
+    process = {"compression.type": "snappy", "max.message.bytes": "7"}
+    assert TopicConfig.of({}, process).compression is Codec.SNAPPY
+    assert TopicConfig.of({"compression.type": "zstd"}, process).compression is Codec.ZSTD
+    assert TopicConfig.of({"compression.type": "producer"}, process).compression is Codec.NONE
+    assert TopicConfig.of({"compression.type": "uncompressed"}, process).compression is Codec.NONE
+    assert TopicConfig.of({}, process).max_message_bytes == 7
+
+
+def test_timestamp_bounds_and_the_older_name_for_both() -> None:
+    older = {"message.timestamp.difference.max.ms": "5"}
+    both = TopicConfig.of(older | {"message.timestamp.after.max.ms": "9"})
+    assert (both.timestamp_before_max_ms, both.timestamp_after_max_ms) == (5, 9)
+    assert TopicConfig.of({"message.timestamp.type": "LogAppendTime"}).log_append_time
