@@ -26,6 +26,7 @@ class Acceptor:
     def __init__(self, listeners: tuple[Listener, ...], environment: Environment) -> None:
         self._listeners = listeners
         self._environment = environment
+        self._sockets: list[list[trio.SocketListener]] = []
         self._connections: set[ClientConnection] = set()
         self._full = False
 
@@ -33,19 +34,19 @@ class Acceptor:
     def connections(self) -> int:
         return len(self._connections)
 
-    async def run(self, stop: trio.Event, task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
-        """Serve until ``stop``, then let the connections end. Reports the listeners with the ports that were bound.
+    async def bind(self) -> tuple[Listener, ...]:
+        """The listeners with the ports that they now have. Raises ConfigError when one cannot be bound."""
+        self._listeners = tuple([await self._bind(listener) for listener in self._listeners])
+        return self._listeners
 
-        Raises ConfigError when a listener cannot be bound.
-        """
+    async def run(self, stop: trio.Event) -> None:
+        """Serve, after `bind`, until ``stop``; then let the connections end."""
         settings = self._environment.settings
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
-                bound = []
-                for listener in self._listeners:
-                    bound.append(await self._bind(listener, accepting, connections))
+                for listener, sockets in zip(self._listeners, self._sockets, strict=True):
+                    accepting.start_soon(self._accept, listener, sockets, connections)
                 accepting.start_soon(self._sweep, settings.idle_timeout_ms / 1000)
-                task_status.started(tuple(bound))
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             self._environment.stopping = True
@@ -55,19 +56,21 @@ class Acceptor:
                 link.wake_all()
             connections.cancel_scope.deadline = trio.current_time() + settings.shutdown_grace_ms / 1000
 
-    async def _bind(self, listener: Listener, accepting: trio.Nursery, connections: trio.Nursery) -> Listener:
+    async def _bind(self, listener: Listener) -> Listener:
         try:
             sockets = await trio.open_tcp_listeners(listener.port, host=listener.host or None, backlog=_BACKLOG)
         except OSError as error:
-            raise ConfigError(f"listener {listener.name} cannot listen on {listener.host}:{listener.port}: {error}")
+            where = f"{listener.host}:{listener.port}"
+            raise ConfigError(f"listener {listener.name} cannot listen on {where}: {error}") from error
+        self._sockets.append(sockets)
         port = int(sockets[0].socket.getsockname()[1])
-        bound = replace(listener, port=port, advertised_port=listener.advertised_port or port)
+        return replace(listener, port=port, advertised_port=listener.advertised_port or port)
 
+    async def _accept(self, listener: Listener, sockets: list[trio.SocketListener], connections: trio.Nursery) -> None:
         async def serve(stream: trio.SocketStream) -> None:
-            await self._serve(stream, bound)
+            await self._serve(stream, listener)
 
-        accepting.start_soon(lambda: trio.serve_listeners(serve, sockets, handler_nursery=connections))
-        return bound
+        await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream, listener: Listener) -> None:
         settings = self._environment.settings
@@ -84,7 +87,7 @@ class Acceptor:
             connection.leave()
         try:
             await connection.run()
-        except Exception:
+        except Exception:  # noqa: BLE001  one connection's failure must stay that
             _log.exception("connection failed")
         finally:
             self._connections.discard(connection)

@@ -42,17 +42,20 @@ class Gateway:
         """
         listeners = self._settings.resolve()
         cluster = await self._catalog.cluster()
+        router = Router(StorageLink(self._storage, self._settings))
+        environment = Environment(
+            settings=self._settings,
+            catalog=self._catalog,
+            router=router,
+            cluster_id=cluster.cluster_id,
+            topics=TopicCache(self._catalog),
+            now_ms=self._now_ms,
+        )
+        acceptor = Acceptor(listeners, environment)
+        bound = await acceptor.bind()
         async with trio.open_nursery() as links:
-            router = Router(StorageLink(self._storage, self._settings))
             for link in router.links():
                 links.start_soon(link.run)
-            environment = Environment(
-                settings=self._settings,
-                catalog=self._catalog,
-                router=router,
-                cluster_id=cluster.cluster_id,
-                topics=TopicCache(self._catalog),
-                now_ms=self._now_ms,
-            )
-            await Acceptor(listeners, environment).run(stop, task_status)
+            task_status.started(bound)
+            await acceptor.run(stop)
             links.cancel_scope.cancel()
