@@ -44,7 +44,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_for(self, found: Callable[[str], T | None], *, timeout: float) -> T:
-        """What ``found`` makes of the first line that it accepts; raises when the process ends or time runs out first."""
+        """What ``found`` makes of the first line that it accepts. Raises when the process or the time ends first."""
         deadline = time.monotonic() + timeout
         while True:
             try:

@@ -1,7 +1,5 @@
 """The Kafka clients that the scenarios run on."""
 
-from collections.abc import Callable
-
 from tests.clients.adapters.aiokafka_client import AiokafkaClient
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Client
@@ -9,7 +7,7 @@ from tests.clients.adapters.java import JavaClient
 from tests.clients.adapters.kafka_python import KafkaPythonClient
 from tests.clients.adapters.kcat import KcatClient
 
-CLIENTS: dict[str, Callable[[str], Client]] = {
+CLIENTS: dict[str, type[Client]] = {
     "confluent-kafka": ConfluentClient,
     "kafka-python": KafkaPythonClient,
     "java": JavaClient,

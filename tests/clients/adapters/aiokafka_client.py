@@ -52,10 +52,10 @@ class AiokafkaClient:
             if entry[1]:
                 raise ClientError(entry[1], str(entry))
 
-    def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int]:
+    def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int] | None:
         return _run(self._produce(topic, messages, options))
 
-    async def _produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions) -> list[int]:
+    async def _produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions) -> list[int] | None:
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=self._bootstrap,
             acks=options.acks if options.acks == "all" else int(options.acks),
@@ -78,7 +78,8 @@ class AiokafkaClient:
                 for message in messages
             ]
             await producer.flush()
-            return [(await future).offset for future in sent]
+            acks = [await future for future in sent]
+            return None if options.acks == "0" else [ack.offset for ack in acks]
         finally:
             await producer.stop()
 

@@ -85,12 +85,12 @@ class Client(Protocol):
     name: str
     abilities: Abilities
 
+    def __init__(self, bootstrap: str) -> None: ...
+
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
     def delete_topic(self, topic: str) -> None: ...
 
-    def produce(
-        self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN
-    ) -> list[int] | None:
+    def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int] | None:
         """Sends the messages in order and waits for their acks. Returns their offsets where the client tells them."""
         ...
 

@@ -38,7 +38,7 @@ class KcatClient:
         self._bootstrap = bootstrap
 
     def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        command = ["kcat", "-q", "-b", self._bootstrap, *arguments]
+        command = ["kcat", "-b", self._bootstrap, *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode != 0:
             text = done.stderr.decode(errors="replace")

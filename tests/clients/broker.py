@@ -1,0 +1,60 @@
+"""KafScale as its users run it: ``kafscale run`` in a process of its own, on a free port of 127.0.0.1."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.clients.process import ServerProcess
+
+_COMMAND = (sys.executable, "-c", "from services.cli.main import main; main()", "run")
+
+
+class KafscaleBroker:
+    """Started by the constructor; may be killed and started again on the same data and port."""
+
+    def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "broker.log"
+        self._env = {"KAFSCALE_DATA_DIR": str(directory / "data"), **env}
+        self._port = 0
+        self._process = self._start()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def process(self) -> ServerProcess:
+        return self._process
+
+    def _start(self) -> ServerProcess:
+        address = {"KAFSCALE_BROKER_ADDR": f"127.0.0.1:{self._port}"}
+        process = ServerProcess(_COMMAND, log=self._log, env={**self._env, **address})
+        try:
+            self._port = process.wait_for(_listening_port, timeout=60)
+        except RuntimeError:
+            process.kill()
+            raise
+        return process
+
+    def kill_and_restart(self) -> None:
+        """kill -9, then the same command on the same data and the same port."""
+        self._process.kill()
+        self._process = self._start()
+
+    def stop(self) -> None:
+        """A graceful stop; raises when the broker reports a failure."""
+        status = self._process.stop()
+        if status != 0:
+            raise RuntimeError(f"kafscale run ended with status {status}:\n{self._process.tail()}")
+
+
+def _listening_port(line: str) -> int | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or entry.get("event") != "listening":
+        return None
+    return int(entry["port"])

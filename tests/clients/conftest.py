@@ -1,0 +1,99 @@
+"""The brokers and clients that every scenario runs on.
+
+``KAFSCALE_TEST_AGAINST=apache`` runs the same scenarios on Apache Kafka: it shows that they state what Kafka does.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.clients.adapters import CLIENTS
+from tests.clients.adapters.interface import Client
+from tests.clients.broker import KafscaleBroker
+from tests.java.apache_kafka import apache_kafka
+
+AGAINST_APACHE = os.environ.get("KAFSCALE_TEST_AGAINST") == "apache"
+STORES = ("apache",) if AGAINST_APACHE else ("local", "s3")
+
+MakeBroker = Callable[..., AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="session", params=STORES)
+def store(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def store_env(store: str, request: pytest.FixtureRequest) -> Callable[[], Mapping[str, str]]:
+    """Settings of a fresh store at each call: nothing for a local directory, a new bucket for S3."""
+    numbers = itertools.count()
+
+    def fresh() -> Mapping[str, str]:
+        if store != "s3":
+            return {}
+        minio = request.getfixturevalue("minio")
+        settings: Mapping[str, str] = minio.broker_settings(f"clients-{next(numbers)}")
+        return settings
+
+    return fresh
+
+
+@pytest.fixture(scope="session")
+def make_broker(
+    store: str, store_env: Callable[[], Mapping[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> MakeBroker:
+    """Makes a context manager of a fresh broker that yields its address."""
+
+    @contextmanager
+    def make(*, auto_create: bool = True) -> Iterator[str]:
+        directory: Path = tmp_path_factory.mktemp("broker")
+        flag = str(auto_create).lower()
+        if store == "apache":
+            with apache_kafka(directory, properties=[f"auto.create.topics.enable={flag}"]) as kafka:
+                yield kafka.bootstrap
+            return
+        broker = KafscaleBroker(directory, {**store_env(), "KAFSCALE_AUTO_CREATE_TOPICS": flag})
+        try:
+            yield broker.bootstrap
+        finally:
+            broker.stop()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def bootstrap(make_broker: MakeBroker) -> Iterator[str]:
+    """The address of a broker that all scenarios of one store share."""
+    with make_broker() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
+    """Every client, connected to the shared broker."""
+    made = {name: make(bootstrap) for name, make in CLIENTS.items()}
+    yield made
+    for client in made.values():
+        client.close()
+
+
+@pytest.fixture(params=sorted(CLIENTS))
+def client(request: pytest.FixtureRequest, clients: Mapping[str, Client]) -> Client:
+    """Each client in turn."""
+    return clients[request.param]
+
+
+_TOPIC_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def topic(clients: Mapping[str, Client]) -> str:
+    """A fresh topic with one partition."""
+    name = f"topic-{next(_TOPIC_NUMBERS)}"
+    clients["confluent-kafka"].create_topic(name, configs={"compression.type": "producer"})
+    return name
