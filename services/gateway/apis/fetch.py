@@ -32,6 +32,7 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Work
 from services.gateway.commit_view import Key, Waiter
+from services.gateway.epochs import UNCHECKED_EPOCH
 from services.gateway.kafka_errors import NEVER_KEPT, code_of
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
@@ -49,7 +50,6 @@ class _Position:
     key: Key
     partition: common_pb2.PartitionRef
     result: FetchResult
-    leader_epoch: int
     offset: int
     budget: int
     records: list[bytes] = field(default_factory=list)
@@ -125,7 +125,6 @@ class _Fetch:
                 key,
                 known.partitions[partition.index],
                 result,
-                partition.current_leader_epoch,
                 partition.offset,
                 max(partition.max_bytes, 1),
             )
@@ -158,7 +157,7 @@ class _Fetch:
                 partition=position.partition,
                 offset=position.offset,
                 max_bytes=position.budget,
-                leader_epoch=position.leader_epoch,
+                leader_epoch=UNCHECKED_EPOCH,
             )
             for position in positions
         ]

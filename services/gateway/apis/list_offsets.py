@@ -21,6 +21,7 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionOffset, PartitionQuery
 from services.gateway.api import Api, Call, Work
+from services.gateway.epochs import UNCHECKED_EPOCH
 from services.gateway.kafka_errors import NEVER_KEPT, code_of
 from services.gateway.storage_link import StorageLink
 
@@ -102,10 +103,11 @@ def handle(call: Call) -> Work | None:
 
 def _queries(partition: PartitionRef, asked: Any, version: int) -> list[PartitionQuery]:
     timestamp = _EARLIEST if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp
-    epoch = getattr(asked, "current_leader_epoch", -1)
     # The old style needs both ends beside what was asked for.
     timestamps = (timestamp, _EARLIEST, _LATEST) if version == 0 else (timestamp,)
-    return [PartitionQuery(partition=partition, timestamp=wanted, leader_epoch=epoch) for wanted in timestamps]
+    return [
+        PartitionQuery(partition=partition, timestamp=wanted, leader_epoch=UNCHECKED_EPOCH) for wanted in timestamps
+    ]
 
 
 async def _ask(call: Call, topics: list[_Topic], by_link: dict[StorageLink, list[_Asked]]) -> None:

@@ -6,8 +6,7 @@
 - 12: topics may be asked for by id. 13: an error for the whole reply.
 
 Every gateway serves every partition, so this gateway is the one broker, the controller and every leader, at the address
-that belongs to the listener that the client came in by. Leader epochs are told as -1, unknown: they count the owners
-behind the gateway, and a client must not fail over a number that this gateway cannot promise to know.
+that belongs to the listener that the client came in by. Leader epochs are told as unknown (``services.gateway.epochs``).
 """
 
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from kafscale.kafka import codec
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.epochs import UNKNOWN_EPOCH
 from services.gateway.ids import new_topic_id
 
 KEY = 3
@@ -48,7 +48,7 @@ class _Partition:
     replica_nodes: tuple[int, ...]
     isr_nodes: tuple[int, ...]
     error_code: ErrorCode = ErrorCode.none
-    leader_epoch: int = -1
+    leader_epoch: int = UNKNOWN_EPOCH
     offline_replicas: tuple[int, ...] = ()
 
 
