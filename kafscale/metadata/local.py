@@ -68,7 +68,6 @@ class LocalMetadataStore:
         await self._catch_up()
         lease, self._next_lease = self._next_lease, self._next_lease + 1
         self._state.grant(lease, ttl_seconds, trio.current_time())
-        self._watchers.unpark_all()
         return lease
 
     async def keep_alive(self, lease: int) -> int:
@@ -91,7 +90,8 @@ class LocalMetadataStore:
             batch, from_revision = self._state.changes(prefix, from_revision)
             if batch:
                 return batch, from_revision
-            # No await between the look above and parking: a change in between cannot be missed.
+            # No await between the look above and parking: a change in between cannot be missed. A lease granted later
+            # matters only with its first key, and that commit wakes this.
             with trio.move_on_at(self._state.next_deadline()):
                 await self._watchers.park()
 

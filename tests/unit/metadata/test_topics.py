@@ -171,6 +171,24 @@ async def test_pitfall_51_a_half_done_deletion_keeps_the_epochs_that_only_its_fi
     assert (await make(catalog, "orders")).epoch_floor >= 9
 
 
+async def test_pitfall_51_two_that_finish_a_deletion_spare_the_topic_made_in_between(
+    store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
+) -> None:
+    old = (await make(catalog, "orders")).id
+    await catalog.mark_deleting("orders")
+    cluster = paths.cluster_key(NAMESPACE)
+    # The first one stops after it removed the partitions' keys, before it looks at the cluster again.
+    store.faults = [Fault(method="get", key=cluster), Fault(method="get", key=cluster, delay=10)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(catalog.finish_delete, "orders", old, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        await catalog.finish_delete("orders", old, 1)
+        new = await make(catalog, "orders")
+    stored = await store.get(paths.topic_key(NAMESPACE, "orders"))
+    assert stored is not None
+    assert TopicInfo.read(stored) == new
+
+
 async def test_a_finished_deletion_leaves_no_key_of_the_topic_and_all_of_the_others(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
