@@ -64,6 +64,7 @@ class Acceptor:
             raise ConfigError(f"listener {listener.name} cannot listen on {where}: {error}") from error
         self._sockets.append(sockets)
         port = int(sockets[0].socket.getsockname()[1])
+        _log.info("listening", listener=listener.name, host=listener.host, port=port)
         return replace(listener, port=port, advertised_port=listener.advertised_port or port)
 
     async def _accept(self, listener: Listener, sockets: list[trio.SocketListener], connections: trio.Nursery) -> None:
