@@ -39,10 +39,10 @@ check: $(VENV)/.dev ## Lint, types, layers, and that generated code and document
 	$(BIN)/python -m services.cli.docs --check
 
 test: check servers ## Set everything up, check, and run all tests but the long ones
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-long: check servers ## The same with the full counts of the long tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --run-long $(PYTEST_ARGS)
 
 bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick" for a short run
 	@$(BIN)/python -m tests.java.build apache
