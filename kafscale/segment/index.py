@@ -42,6 +42,11 @@ class IndexEntry(NamedTuple):
     position: int
 
 
+def is_index(data: Buffer) -> bool:
+    """Whether ``data`` begins as an index does; it may still be damaged."""
+    return bytes(data[:4]) in (INDEX_MAGIC, _OTHER_MAGIC)
+
+
 def choose_entries(offsets: Sequence[int], interval: int) -> list[int]:
     """The numbers of the batches that get an entry: the first, then each ``interval`` offsets or more past the last."""
     chosen: list[int] = []

@@ -1,0 +1,263 @@
+"""`kafscale inspect` on golden, good and damaged files, and on S3."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from kafscale.objects.s3 import S3ObjectStore
+from kafscale.records.batch import seal, with_log_append_time
+from kafscale.records.record import Record, build_batch
+from kafscale.segment.index import build_index
+from services.cli.main import main
+from tests.servers.minio import Minio
+from tests.unit.segment.samples import (
+    KAFSCALE_1_INDEX,
+    KAFSCALE_1_SEGMENT,
+    make_batch,
+    make_segment,
+    small_segment,
+)
+
+
+def _inspect(*arguments: str | Path, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(main, ["inspect", *map(str, arguments)], env=env, catch_exceptions=False)
+
+
+def _rows(output: str, section: str) -> list[list[str]]:
+    """The words of a section's lines after its heads."""
+    lines = output.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(section))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line:
+            break
+        rows.append(line.split())
+    return rows
+
+
+def test_a_segment_of_kafscale_1_shows_header_batches_and_footer() -> None:
+    result = _inspect("--verify", KAFSCALE_1_SEGMENT)
+
+    assert result.exit_code == 0
+    assert "17,013 bytes" in result.output
+    assert "base offset  0\n" in result.output
+    assert "messages     752\n" in result.output
+    assert "epoch        0 (imported from KafScale 1)" in result.output
+    batches = _rows(result.output, "Batches (17)")
+    assert len(batches) == 17
+    assert batches[0] == ["32", "1935", "0-49", "50", "none", "0", "2023-11-14", "22:13:20.490Z", "-"]
+    assert [row[4] for row in batches[::3]] == ["none", "gzip", "snappy", "lz4", "zstd", "none"]
+    assert "last offset  751" in result.output
+    assert "0x9667b42f, right" in result.output
+    assert result.output.endswith("Verified: no damage.\n")
+
+
+def test_the_columns_of_a_table_are_aligned() -> None:
+    lines = _inspect(KAFSCALE_1_SEGMENT).output.splitlines()
+    start = lines.index("Batches (17)")
+
+    ends = {line.index("Z") if "Z" in line else None for line in lines[start + 2 : start + 19]}
+    assert len(ends) == 1
+
+
+def test_an_index_shows_its_entries_and_is_compared_with_the_segment_beside_it() -> None:
+    result = _inspect("--verify", KAFSCALE_1_INDEX)
+
+    assert result.exit_code == 0
+    assert "interval  100 messages" in result.output
+    assert _rows(result.output, "Entries (8)")[-1] == ["700", "16076"]
+    assert result.output.endswith("Verified: no damage.\n")
+
+
+def test_records_are_decoded_and_cut() -> None:
+    result = _inspect("--records", "--width", "20", KAFSCALE_1_SEGMENT)
+
+    assert result.exit_code == 0
+    lines = [line.rstrip() for line in result.output.splitlines()]
+    assert (
+        '       0  2023-11-14 22:13:20.000Z  null      null                                  "h"="v0" "n"=null' in lines
+    )
+    assert '       1  2023-11-14 22:13:20.010Z  "key-1"   "value 1 value 1 "' in lines
+    assert '       2  2023-11-14 22:13:20.020Z  "key-2"   "value 2 value 2 valu"... (24 bytes)' in lines
+    assert sum('"key-' in line for line in lines) == 642
+    assert sum('"last"' in line for line in lines) == 2
+
+
+def test_what_a_record_holds_cannot_move_the_cursor(tmp_path: Path) -> None:
+    hostile = Record(0, 5, b"\x1b[2J", b"a\nb\xff", (("\x1b]0;h\udcff", b"\r"),))
+    path = tmp_path / "s.kfs"
+    path.write_bytes(make_segment([build_batch([hostile], base_offset=0)]).data)
+
+    output = _inspect("--records", path).output
+
+    assert '"\\x1b[2J"  "a\\nb\\xff"  "\\x1b]0;h\\xff"="\\r"' in output
+    assert all(line.isprintable() for line in output.splitlines())
+
+
+def test_producers_control_marks_and_append_time_are_shown(tmp_path: Path) -> None:
+    idempotent = build_batch(
+        [Record(0, 5, None, b"v")], base_offset=0, producer_id=77, producer_epoch=2, base_sequence=9
+    )
+    path = tmp_path / "s.kfs"
+    path.write_bytes(make_segment([idempotent, with_log_append_time(make_batch([1]), 1000)]).data)
+
+    rows = _rows(_inspect(path).output, "Batches (2)")
+
+    assert rows[0][-5:] == ["77", "epoch", "2", "seq", "9"]
+    assert rows[1][-4:] == ["00:00:01.000Z", "(append", "time)", "-"]
+
+
+def _damaged(path: Path, at: int) -> Path:
+    data = bytearray(small_segment().data)
+    data[at] ^= 0x40
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (0, "not a segment"),
+        (5, "segment version 65"),
+        (19, "6 messages, the header says 70"),
+        (31, "has epoch 3 in a segment of epoch 67"),
+        (100, "checksum of the body"),
+        (-3, "cut short or damaged"),
+        (-16, "checksum of the body"),
+    ],
+)
+def test_pitfall_11_verify_exits_1_on_damage_and_says_what(tmp_path: Path, at: int, said: str) -> None:
+    result = _inspect("--verify", _damaged(tmp_path / "s.kfs", at))
+
+    assert result.exit_code == 1
+    assert said in result.output.partition("Damage (")[2]
+
+
+def test_without_verify_a_wrong_checksum_is_shown_and_the_batches_too(tmp_path: Path) -> None:
+    result = _inspect(_damaged(tmp_path / "s.kfs", 100))
+
+    assert result.exit_code == 0
+    assert "WRONG, the body has" in result.output
+    assert len(_rows(result.output, "Batches (3)")) == 3
+
+
+def test_a_segment_cut_short_shows_the_batches_that_are_whole(tmp_path: Path) -> None:
+    built = small_segment()
+    path = tmp_path / "s.kfs"
+    path.write_bytes(built.data[: built.positions[2] + 10])
+
+    result = _inspect("--verify", path)
+
+    assert result.exit_code == 1
+    assert len(_rows(result.output, "Batches (2)")) == 3  # two batches, and what stands where the third begins
+    assert "too few for a batch header" in result.output
+
+
+def test_a_batch_that_cannot_be_decoded_is_damage(tmp_path: Path) -> None:
+    good = make_batch([1, 2])
+    broken = bytearray(good)
+    broken[61] = 0x7F  # the first record's length
+    seal(broken)
+    path = tmp_path / "s.kfs"
+    path.write_bytes(make_segment([good, bytes(broken)]).data)
+
+    assert _inspect("--verify", path).exit_code == 0
+    result = _inspect("--verify", "--records", path)
+    assert result.exit_code == 1
+    assert f"batch at {32 + len(good)} cannot be decoded" in result.output.partition("Damage (1)")[2]
+
+
+def test_pitfall_64_the_index_of_another_segment_is_damage(tmp_path: Path) -> None:
+    theirs = make_segment([make_batch([1] * 7)] * 3, base_offset=1000)
+    (tmp_path / "s.kfs").write_bytes(small_segment().data)
+    (tmp_path / "s.index").write_bytes(build_index(theirs.offsets, theirs.positions, 5))
+
+    result = _inspect("--verify", tmp_path / "s.index")
+
+    assert result.exit_code == 1
+    assert "where no batch begins" in result.output.partition("Damage (")[2]
+
+
+def test_an_index_beside_a_damaged_segment_names_the_segment(tmp_path: Path) -> None:
+    built = small_segment()
+    _damaged(tmp_path / "s.kfs", 100)
+    (tmp_path / "s.index").write_bytes(build_index(built.offsets, built.positions))
+
+    result = _inspect("--verify", tmp_path / "s.index")
+
+    assert result.exit_code == 1
+    assert f"{tmp_path / 's.kfs'}: checksum of the body" in result.output
+
+
+def test_an_index_without_its_segment_is_checked_by_itself(tmp_path: Path) -> None:
+    shutil.copyfile(KAFSCALE_1_INDEX, tmp_path / "s.index")
+
+    result = _inspect("--verify", tmp_path / "s.index")
+
+    assert result.exit_code == 0
+    assert f"No segment {tmp_path / 's.kfs'} to compare it with" in result.output
+
+
+def test_a_damaged_index_says_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "s.index").write_bytes(KAFSCALE_1_INDEX.read_bytes()[:-1])
+
+    result = _inspect(tmp_path / "s.index")
+
+    assert result.exit_code == 1
+    assert "do not hold the 8 entries" in result.output
+
+
+def test_mistakes_are_answered_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+
+    assert "No such file" in _inspect(tmp_path / "absent.kfs").output
+    assert 'begins with "hell"' in _inspect(tmp_path / "notes.txt").output
+    assert "is not s3://BUCKET/KEY" in _inspect("s3://bucket").output
+    assert "--records needs a segment" in _inspect("--records", KAFSCALE_1_INDEX).output
+    assert "Is a directory" in _inspect(tmp_path).output
+    for arguments in (["s3://bucket"], [str(tmp_path)], []):
+        assert _inspect(*arguments).exit_code != 0
+
+
+def test_help_names_both_commands_and_every_option() -> None:
+    runner = CliRunner()
+
+    overview = runner.invoke(main, ["--help"]).output
+    assert "inspect" in overview
+    assert "run" in overview
+    details = runner.invoke(main, ["inspect", "--help"]).output
+    for word in ("--records", "--verify", "--width", "s3://BUCKET/KEY", "KAFSCALE_S3_ENDPOINT", "Examples:"):
+        assert word in details
+
+
+def test_a_segment_and_an_index_are_read_from_s3(minio: Minio) -> None:
+    config = minio.new_bucket()
+    key = "ns/golden/0/segment-00000000000000000000"
+    other = minio.new_bucket().bucket
+
+    async def store() -> None:
+        async with S3ObjectStore.open(config) as objects:
+            await objects.put_if_absent(f"{key}.kfs", KAFSCALE_1_SEGMENT.read_bytes())
+            await objects.put_if_absent(f"{key}.index", KAFSCALE_1_INDEX.read_bytes())
+
+    trio.run(store)
+    env = {
+        "KAFSCALE_S3_BUCKET": other,
+        "KAFSCALE_S3_REGION": config.region,
+        "KAFSCALE_S3_ENDPOINT": config.endpoint,
+        "KAFSCALE_S3_ACCESS_KEY": config.access_key,
+        "KAFSCALE_S3_SECRET_KEY": config.secret_key,
+    }
+
+    segment = _inspect("--verify", f"s3://{config.bucket}/{key}.kfs", env=env)
+    assert (segment.exit_code, len(_rows(segment.output, "Batches (17)"))) == (0, 17)
+    index = _inspect("--verify", f"s3://{config.bucket}/{key}.index", env=env)
+    assert index.exit_code == 0
+    assert "No segment" not in index.output
+    absent = _inspect(f"s3://{config.bucket}/{key}.none", env=env)
+    assert (absent.exit_code, "no such object" in absent.output) == (1, True)
+    unset = _inspect(f"s3://{config.bucket}/{key}.kfs", env={**env, "KAFSCALE_S3_SECRET_KEY": ""})
+    assert (unset.exit_code, "KAFSCALE_S3_SECRET_KEY" in unset.output) == (1, True)
