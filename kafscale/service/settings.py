@@ -119,12 +119,12 @@ def within(parser: Parser[T], low: T | None = None, high: T | None = None) -> Pa
             raise ValueError(text)
         return cast(T, value)
 
-    bounds = []
-    if low is not None:
-        bounds.append(f"at least {parser.show(low)}")
-    if high is not None:
-        bounds.append(f"at most {parser.show(high)}")
-    return Parser(f"{parser.accepts}, {', '.join(bounds)}", parse, parser.show)
+    if low is not None and high is not None:
+        bounds = f" from {parser.show(low)} to {parser.show(high)}"
+    else:
+        bounds = f", at least {parser.show(low)}" if low is not None else ""
+        bounds += f", at most {parser.show(high)}" if high is not None else ""
+    return Parser(parser.accepts + bounds, parse, parser.show)
 
 
 def integer(low: int | None = None, high: int | None = None) -> Parser[int]:
@@ -183,7 +183,7 @@ def _parse_seconds(text: str) -> float:
     return float(text)
 
 
-size: Parser[int] = Parser("a size such as 4MB, 256KiB, 1GB or plain bytes", _parse_size, _show_size)
+size: Parser[int] = Parser("a size (4MB, 256KiB, plain bytes)", _parse_size, _show_size)
 """Bytes. Units are powers of two with or without the i: the spec's 4 MB is 4 MiB = 4194304 bytes."""
 milliseconds: Parser[int] = within(Parser("a whole number of milliseconds", _whole), 0)
 seconds: Parser[float] = Parser("a number of seconds", _parse_seconds, lambda value: f"{value:g}")

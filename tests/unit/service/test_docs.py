@@ -1,0 +1,72 @@
+import importlib
+import pkgutil
+import re
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import kafscale
+import services
+from kafscale.service.listeners import ListenerSettings
+from kafscale.service.settings import documented
+from services.cli import docs
+from services.dev import main as dev
+
+_ROOT = Path(__file__).resolve().parents[3]
+# Not KAFSCALE_S3_* and the like, which stand for several.
+_VARIABLE = re.compile(r"KAFSCALE_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
+
+
+def test_the_documents_are_what_the_code_says() -> None:
+    assert docs.differences() == []
+
+
+def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "_DOCS", tmp_path / "docs")
+    runner = CliRunner()
+    assert runner.invoke(docs.main, ["--check"]).exit_code == 1
+    assert runner.invoke(docs.main, []).exit_code == 0
+    assert runner.invoke(docs.main, ["--check"]).exit_code == 0
+    path = tmp_path / "docs" / "configuration.md"
+    path.write_text(path.read_text().replace("`4MB`", "`5MB`"))
+    result = runner.invoke(docs.main, ["--check"])
+    assert result.exit_code == 1
+    assert re.search(r"^-.*KAFSCALE_SEGMENT_BYTES.*`5MB`", result.output, re.MULTILINE)
+    assert re.search(r"^\+.*KAFSCALE_SEGMENT_BYTES.*`4MB`", result.output, re.MULTILINE)
+
+
+def test_pitfall_42_every_settings_class_is_documented_and_read_by_the_one_process_mode() -> None:
+    found = set()
+    for package in (kafscale, services):
+        for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(module_info.name)
+            for value in vars(module).values():
+                if isinstance(value, type) and is_dataclass(value) and value.__name__.endswith("Settings"):
+                    found.add(value)
+    found = {cls for cls in found if not cls.__name__.startswith("_")} - {ListenerSettings}
+    assert found == set(docs.SETTINGS.values()) == set(dev.SETTINGS)
+
+
+def test_pitfall_42_no_variable_is_named_anywhere_that_no_code_reads() -> None:
+    known = {setting.env for _, settings in documented(docs.SETTINGS.values()) for setting in settings}
+    named: dict[str, set[str]] = {}
+    for pattern in (
+        "docs/**/*.md",
+        "*.md",
+        "compose.yaml",
+        "Dockerfile",
+        "k8s/**/*",
+        "kafscale/**/*.py",
+        "services/**/*.py",
+    ):
+        for path in _ROOT.glob(pattern):
+            if path.is_file():
+                for name in _VARIABLE.findall(path.read_text()):
+                    named.setdefault(name, set()).add(str(path.relative_to(_ROOT)))
+    unread = {name: places for name, places in named.items() if name not in known and "_TEST_" not in name}
+    # What the settings module itself says of Kubernetes' own variables.
+    unread = {name: places - {"kafscale/service/settings.py"} for name, places in unread.items()}
+    assert {name: places for name, places in unread.items() if places} == {}
+    assert len(known) > 30
