@@ -6,7 +6,7 @@
 - 12: topics may be asked for by id. 13: an error for the whole reply.
 
 Every gateway serves every partition, so this gateway is the one broker, the controller and every leader, at the address
-that belongs to the listener that the client came in by. Leader epochs are told as unknown (``services.gateway.epochs``).
+that belongs to the listener that the client came in by. Leader epochs are told as unknown; ``epochs.py`` says why.
 """
 
 from collections.abc import Iterable
