@@ -1,0 +1,70 @@
+"""kill -9 of the broker while three clients produce with acks=all: what was acked is there, once and in order."""
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.clients.acked import PRODUCERS, AckedProducer, await_acks, running_producers
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.broker import KafscaleBroker
+from tests.clients.conftest import AGAINST_APACHE
+
+ROUNDS = {"local": 10, "s3": 4}
+LONG_ROUNDS = 10
+
+
+def _check(producer: AckedProducer, log: list[bytes | None], first: int) -> None:
+    """Every acked record is at its acked offset; nothing is there twice; what is there is in the order it was sent."""
+    name = type(producer).__name__
+    assert first == 0, name
+    numbers = [int(value or b"-1") for value in log]
+    assert all(earlier < later for earlier, later in itertools.pairwise(numbers)), f"{name}: out of order"
+    lost = {number: offset for number, offset in producer.acked.items() if log[offset : offset + 1] != [b"%d" % number]}
+    assert not lost, f"{name}: acked and not at their offsets: {dict(list(lost.items())[:5])} of {len(lost)}"
+
+
+def _run_rounds(rounds: int, directory: Path, env: Mapping[str, str]) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed of the kill times: {seed}")
+    moments = random.Random(seed)
+    broker = KafscaleBroker(directory, env)
+    try:
+        client = ConfluentClient(broker.bootstrap)
+        client.create_topic("acked", partitions=len(PRODUCERS))
+        with running_producers(broker.bootstrap, "acked") as producers:
+            await_acks(producers, 1, timeout=60)
+            for _ in range(rounds):
+                # The moment within a flush interval is what is random here; that acks flow again is awaited.
+                time.sleep(moments.uniform(0.1, 1.2))
+                broker.kill_and_restart()
+                await_acks(producers, 100, timeout=60)
+        for partition, producer in enumerate(producers):
+            first, end = client.offsets("acked", partition=partition)
+            records = client.consume("acked", count=end - first, partition=partition)
+            assert [record.offset for record in records] == list(range(first, end))
+            _check(producer, [record.value for record in records], first)
+        print("acked:", [len(producer.acked) for producer in producers])
+    finally:
+        broker.stop()
+
+
+pytestmark = pytest.mark.skipif(AGAINST_APACHE, reason="Apache Kafka does not fsync before it acks")
+
+
+@pytest.mark.timeout(600)
+def test_every_acked_record_survives_kill_9_once_and_in_order(
+    store: str, store_env: Callable[[], Mapping[str, str]], tmp_path: Path
+) -> None:
+    _run_rounds(ROUNDS[store], tmp_path, store_env())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_every_acked_record_survives_kill_9_ten_times_on_each_store(
+    store: str, store_env: Callable[[], Mapping[str, str]], tmp_path: Path
+) -> None:
+    _run_rounds(LONG_ROUNDS, tmp_path, store_env())
