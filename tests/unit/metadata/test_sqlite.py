@@ -12,6 +12,7 @@ from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.interface import Compacted, KeyValue, LeaseNotFound, Put, Unchanged
 from kafscale.metadata.sqlite import open_sqlite, run_inline
 
+_ROOT = Path(__file__).resolve().parents[3]
 _COMMITTER = Path(__file__).with_name("committer.py")
 
 
@@ -54,7 +55,7 @@ def test_kill_9_during_commits_loses_no_answered_transaction(tmp_path: Path, rou
     for _ in range(2):
         # One line is read for each life's progress, the rest when it is dead: what was printed was answered.
         command = [sys.executable, str(_COMMITTER), str(path), str(answered)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.getcwd()}) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(_ROOT)}) as process:
             assert process.stdout is not None
             try:
                 for _ in range(10 + 7 * round_):

@@ -54,7 +54,9 @@ async def test_main_is_cancelled_when_the_grace_period_is_over(autojump_clock: M
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:
-    with subprocess.Popen([sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    command = [sys.executable, "-c", _STUBBORN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"up\n"
@@ -76,7 +78,7 @@ def test_pitfall_10_a_config_error_is_one_line_and_status_2(capfd: pytest.Captur
     assert capfd.readouterr() == ("", "kafscale: KAFSCALE_S3_BUCKET = 'b' cannot be reached\n")
 
 
-def test_another_error_is_raised_with_its_traceback(tmp_path: Path) -> None:
+def test_another_error_is_raised_with_its_traceback() -> None:
     async def main(stopping: trio.Event) -> None:
         raise RuntimeError("a bug")
 
