@@ -1,0 +1,225 @@
+"""A storage instance that keeps batches in memory and does what a test tells it to."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.records.batch import place, walk
+from kafscale.rpc.interface import MessageStream
+from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import (
+    AppendReply,
+    AppendRequest,
+    CommitsEvent,
+    CommitsRequest,
+    Committed,
+    FetchReply,
+    FetchRequest,
+    FlushReply,
+    FlushRequest,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+    PartitionAppend,
+    PartitionAppended,
+    PartitionFetch,
+    PartitionFetched,
+    PartitionOffset,
+)
+
+Key = tuple[bytes, int]
+
+
+@dataclass
+class Partition:
+    ref: PartitionRef
+    epoch: int = 1
+    log_start: int = 0
+    committed_end: int = 0
+    end: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, next offset, bytes
+
+
+class _Stream:
+    def __init__(self) -> None:
+        self.send, self.receive_channel = trio.open_memory_channel[CommitsEvent](1000)
+
+    async def receive(self) -> CommitsEvent:
+        try:
+            return await self.receive_channel.receive()
+        except trio.EndOfChannel:
+            raise Unavailable("the stream broke") from None
+
+
+class FakeStorage:
+    """A `SegmentStorageClient`. Without instructions it accepts and commits everything at once."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[Key, Partition] = {}
+        self.appends: list[AppendRequest] = []
+        self.fetches: list[FetchRequest] = []
+        self.list_offsets_requests: list[ListOffsetsRequest] = []
+        self.streams: dict[str, _Stream] = {}
+        self.opened: list[str] = []
+        self.auto_commit = True
+        self.auto_ready = True
+        self.keep_records = True
+        self.append_time_ms = -1
+        self.hold_until = 0
+        # A status in here is given instead of keeping the append; the oldest first.
+        self.refuse: dict[Key, list[Status]] = {}
+        # When set, replies to appends (of these sequence numbers) wait for their event.
+        self.gates: dict[int, trio.Event] = {}
+        self.append_fails: Exception | None = None
+        self.fetch_fails: Exception | None = None
+        self.on_fetched: Callable[[], None] | None = None
+        self.fetch_status: dict[Key, Status] = {}
+        self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
+        self.changed = trio.Event()
+
+    def partition(self, ref: PartitionRef) -> Partition:
+        return self.partitions.setdefault((ref.topic_id, ref.partition), Partition(ref))
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition``, which is looked at whenever a call came in or a stream opened."""
+        with trio.fail_after(5):
+            while not condition():
+                await self.changed.wait()
+
+    def note(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
+        self.appends.append(request)
+        self.note()
+        if self.append_fails is not None:
+            raise self.append_fails
+        results = [self._append_one(append) for append in request.appends]
+        gate = self.gates.get(request.sequence)
+        if gate is not None:
+            with trio.move_on_after(timeout) as scope:
+                await gate.wait()
+            if scope.cancelled_caught:
+                raise Unavailable("no answer")
+        return AppendReply(results=results)
+
+    def _append_one(self, append: PartitionAppend) -> PartitionAppended:
+        partition = self.partition(append.partition)
+        statuses = self.refuse.get((append.partition.topic_id, append.partition.partition))
+        if statuses:
+            return PartitionAppended(status=statuses.pop(0), detail="as told")
+        base = partition.end
+        for position, header in walk(append.records):
+            if self.keep_records:
+                batch = bytearray(append.records[position : position + header.size])
+                place(batch, 0, partition.end, partition.epoch)
+                partition.batches.append((partition.end, partition.end + header.record_count, bytes(batch)))
+            partition.end += header.record_count
+        if self.auto_commit:
+            self.commit(partition)
+        return PartitionAppended(
+            epoch=partition.epoch,
+            base_offset=base,
+            end_offset=partition.end,
+            log_start=partition.log_start,
+            append_time_ms=self.append_time_ms,
+            hold_until=self.hold_until,
+        )
+
+    def commit(self, partition: Partition, end: int | None = None) -> None:
+        """Make what is appended (up to ``end``) durable, and announce it."""
+        partition.committed_end = partition.end if end is None else end
+        self.announce(partition)
+
+    def announce(
+        self, partition: Partition, *, ref: PartitionRef | None = None, epoch: int | None = None, lost: bool = False
+    ) -> None:
+        event = Committed(
+            partition=ref or partition.ref,
+            epoch=partition.epoch if epoch is None else epoch,
+            committed_end=partition.committed_end,
+            log_start=partition.log_start,
+            lost=lost,
+        )
+        for stream in self.streams.values():
+            stream.send.send_nowait(CommitsEvent(committed=[event]))
+
+    def break_streams(self) -> None:
+        for stream in self.streams.values():
+            stream.send.close()
+        self.streams.clear()
+
+    @asynccontextmanager
+    async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
+        stream = self.streams[request.stream_id] = _Stream()
+        self.opened.append(request.stream_id)
+        if self.auto_ready:
+            stream.send.send_nowait(CommitsEvent(ready=True))
+        self.note()
+        try:
+            yield stream
+        finally:
+            self.streams.pop(request.stream_id, None)
+
+    async def fetch(self, request: FetchRequest, *, timeout: float) -> FetchReply:
+        self.fetches.append(request)
+        self.note()
+        await trio.lowlevel.checkpoint()
+        if self.fetch_fails is not None:
+            raise self.fetch_fails
+        left = request.max_bytes
+        results = []
+        for fetch in request.fetches:
+            result = self._fetch_one(fetch, left, first=left == request.max_bytes)
+            left -= len(result.records)
+            results.append(result)
+        if self.on_fetched is not None:
+            self.on_fetched()
+        return FetchReply(results=results)
+
+    def _fetch_one(self, fetch: PartitionFetch, left: int, *, first: bool) -> PartitionFetched:
+        partition = self.partition(fetch.partition)
+        key = (fetch.partition.topic_id, fetch.partition.partition)
+        status = self.fetch_status.get(key, common_pb2.OK)
+        if status == common_pb2.OK and not partition.log_start <= fetch.offset <= partition.committed_end:
+            status = common_pb2.OFFSET_OUT_OF_RANGE
+        result = PartitionFetched(
+            status=status,
+            epoch=partition.epoch,
+            committed_end=partition.committed_end,
+            log_start=partition.log_start,
+        )
+        if status == common_pb2.OK:
+            result.records = self._read(partition, fetch.offset, min(fetch.max_bytes, left), first=first)
+        return result
+
+    def _read(self, partition: Partition, offset: int, limit: int, *, first: bool) -> bytes:
+        out = b""
+        for _, following, batch in partition.batches:
+            if following <= offset or following > partition.committed_end:
+                continue
+            if len(out) + len(batch) > limit and (out or not first):
+                break
+            out += batch
+        return out
+
+    async def list_offsets(self, request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply:
+        self.list_offsets_requests.append(request)
+        await trio.lowlevel.checkpoint()
+        results = []
+        for query in request.queries:
+            partition = self.partition(query.partition)
+            told = self.offsets.get(query.timestamp)
+            if told is not None:
+                results.append(told)
+            else:
+                offset = partition.log_start if query.timestamp == -2 else partition.committed_end
+                results.append(PartitionOffset(offset=offset, timestamp=-1, leader_epoch=partition.epoch))
+        return ListOffsetsReply(results=results)
+
+    async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
+        raise NotImplementedError

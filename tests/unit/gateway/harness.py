@@ -1,0 +1,168 @@
+"""A gateway on a loopback port, on a fake storage, and clients that speak to it in bytes."""
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
+from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
+from kio.serial import entity_reader
+from kio.static.primitive import i16, i32
+
+from kafscale.kafka import codec
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.records.codecs import Codec
+from kafscale.records.record import Record, build_batch
+from kafscale.service.listeners import Listener
+from services.gateway.service import Gateway
+from services.gateway.settings import GatewaySettings
+from tests.unit.gateway.fake_storage import FakeStorage, Partition
+from tests.unit.kafka.kio_types import written
+
+NOW_MS = 1_700_000_000_000
+LISTENER = "127.0.0.1:0"
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._correlation = 0
+        self._buffer = bytearray()
+        self._asked: dict[int, tuple[int, int]] = {}
+        self.last_reply = b""
+
+    async def send(self, api_key: int, version: int, body: bytes) -> int:
+        """Send a request and give its correlation id."""
+        self._correlation += 1
+        schema = HeaderV2 if codec.is_flexible(api_key, version) else HeaderV1
+        header = written(
+            schema(
+                request_api_key=i16(api_key),
+                request_api_version=i16(version),
+                correlation_id=i32(self._correlation),
+                client_id="test",
+            )
+        )
+        self._asked[self._correlation] = (api_key, version)
+        await self.stream.send_all(struct.pack(">i", len(header) + len(body)) + header + body)
+        return self._correlation
+
+    async def receive(self) -> tuple[int, bytes]:
+        """Correlation id and body of the next reply; EOFError when the connection was closed."""
+        with trio.fail_after(5):
+            while len(self._buffer) < 4 or len(self._buffer) < 4 + struct.unpack_from(">i", self._buffer)[0]:
+                data = await self.stream.receive_some(65536)
+                if not data:
+                    raise EOFError
+                self._buffer += data
+        (size,) = struct.unpack_from(">i", self._buffer)
+        frame = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        (correlation,) = struct.unpack_from(">i", frame)
+        api_key, version = self._asked.pop(correlation)
+        tagged = codec.is_flexible(api_key, version) and api_key != 18
+        if tagged:
+            assert frame[4] == 0
+        self.last_reply = frame[5 if tagged else 4 :]
+        return correlation, self.last_reply
+
+    async def call(self, api_key: int, version: int, body: bytes) -> bytes:
+        correlation = await self.send(api_key, version, body)
+        answered, reply = await self.receive()
+        assert answered == correlation
+        return reply
+
+    async def ask(self, api_key: int, version: int, /, **values: Any) -> Any:
+        """Send kio's request of this version and read kio's response; nothing may be left over."""
+        return read_response(api_key, version, await self.call(api_key, version, request(api_key, version, **values)))
+
+    async def closed(self) -> bool:
+        """Whether the gateway closes the connection."""
+        try:
+            with trio.move_on_after(5):
+                while await self.stream.receive_some(65536):
+                    pass
+                return True
+        except trio.BrokenResourceError:
+            return True
+        return False
+
+
+def request(api_key: int, version: int, /, **values: Any) -> bytes:
+    schema: Any = load_request_schema(api_key, version)
+    return written(schema(**values))
+
+
+def read_response(api_key: int, version: int, body: bytes) -> Any:
+    entity: Any
+    entity, end = entity_reader(load_response_schema(api_key, version))(body, 0)
+    assert end == len(body), "bytes are left over behind the response"
+    return entity
+
+
+@dataclass
+class Harness:
+    storage: FakeStorage
+    catalog: TopicCatalog
+    listeners: tuple[Listener, ...]
+    nursery: trio.Nursery
+    stop: trio.Event
+    stopped: trio.Event
+    clients: list[Client] = field(default_factory=list)
+
+    async def connect(self, listener: int = 0) -> Client:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.listeners[listener].port)
+        client = Client(stream)
+        self.clients.append(client)
+        return client
+
+    async def topic(self, name: str = "t", partitions: int = 1, **configs: str) -> TopicInfo:
+        settings = {name.replace("_", "."): value for name, value in configs.items()}
+        return await self.catalog.create(
+            name, partitions, settings, now_ms=0, topic_id=name.encode().ljust(16, b"-")[:16]
+        )
+
+    def partition(self, topic: TopicInfo, index: int = 0) -> Partition:
+        return self.storage.partitions[topic.id, index]
+
+
+@asynccontextmanager
+async def running_gateway(storage: FakeStorage | None = None, **settings: Any) -> AsyncIterator[Harness]:
+    storage = storage or FakeStorage()
+    catalog = TopicCatalog(MemoryMetadataStore(), "test")
+    values = {"broker_addr": LISTENER, **settings}
+    if "listeners" in settings:
+        del values["broker_addr"]
+    gateway = Gateway(GatewaySettings(**values), catalog, storage, now_ms=lambda: NOW_MS)
+    stop, stopped = trio.Event(), trio.Event()
+
+    async def run(task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
+        await gateway.run(stop, task_status=task_status)
+        stopped.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(catalog.run)
+        listeners = await nursery.start(run)
+        harness = Harness(storage, catalog, listeners, nursery, stop, stopped)
+        if storage.auto_ready:
+            await storage.wait_until(lambda: bool(storage.opened))
+        try:
+            yield harness
+        finally:
+            for client in harness.clients:
+                await trio.aclose_forcefully(client.stream)
+            nursery.cancel_scope.cancel()
+
+
+def batch(*values: bytes | None, codec_: Codec = Codec.NONE, timestamp: int = NOW_MS, **fields: int) -> bytes:
+    """One magic-2 batch as a producer sends it."""
+    records = [Record(offset, timestamp, None, value) for offset, value in enumerate(values or (b"v",))]
+    return build_batch(records, base_offset=0, codec=codec_, **fields)

@@ -1,0 +1,120 @@
+"""What is advertised is what is answered: every API and version, and what lies outside of them."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.gateway import registry
+from services.gateway.api import Call
+from services.gateway.registry import APIS
+from tests.unit.gateway.exchanges import EXCHANGES
+from tests.unit.gateway.harness import read_response, running_gateway
+
+ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
+
+
+@pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
+async def test_pitfall_37_every_advertised_version_is_answered_in_full(api_key: int, version: int) -> None:
+    async with running_gateway() as harness:
+        await EXCHANGES[api_key](harness, await harness.connect(), version)
+
+
+async def test_pitfall_37_the_advertised_ranges_are_the_registry() -> None:
+    async with running_gateway() as harness:
+        reply = await (await harness.connect()).ask(18, 0)
+        told = [(api.api_key, v) for api in reply.api_keys for v in range(api.min_version, api.max_version + 1)]
+        assert sorted(told) == sorted(ADVERTISED)
+
+
+def test_the_spec_is_within_what_is_advertised() -> None:
+    spec = {0: (0, 9), 1: (11, 13), 2: (0, 4), 3: (0, 12), 18: (0, 3), 19: (0, 2), 20: (0, 2)}
+    for api_key, (low, high) in spec.items():
+        assert set(range(low, high + 1)) <= set(APIS[api_key].versions)
+
+
+@pytest.mark.parametrize("version", [5, 9, 999])
+async def test_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        body = await client.call(18, version, b"\x01\x02\x03")
+        reply = read_response(18, 0, body)
+        assert reply.error_code == 35
+        assert {api.api_key for api in reply.api_keys} == set(APIS)
+        assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (1, 3), (0, 14), (3, 99), (-1, 0), (10, 3), (3, -1)])
+async def test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success(
+    api_key: int, version: int
+) -> None:
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await client.stream.send_all(struct.pack(">ihhih", 30, api_key, version, 1, -1) + bytes(20))
+        with pytest.raises(EOFError):
+            await client.receive()
+        assert (await other.ask(18, 0)).error_code == 0
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("ok", "a b"), ("-x", "1"), ("x-", "1")])
+async def test_a_client_with_an_illegal_software_name_is_refused(name: str, version: str) -> None:
+    async with running_gateway() as harness:
+        reply = await (await harness.connect()).ask(18, 3, client_software_name=name, client_software_version=version)
+        assert reply.error_code == 42
+
+
+@pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
+async def test_pitfall_36_a_broken_handler_is_answered_with_an_error_for_everything_asked(
+    api_key: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(call: Call) -> None:
+        raise KeyError("a bug")
+
+    api = APIS[api_key]
+    monkeypatch.setitem(registry.APIS, api_key, replace(api, handle=broken))
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client, other = await harness.connect(), await harness.connect()
+        with pytest.raises((AssertionError, AttributeError)):
+            await EXCHANGES[api_key](harness, client, version)
+        assert b"\xff\xff" in client.last_reply, "UNKNOWN_SERVER_ERROR"
+        monkeypatch.setitem(registry.APIS, api_key, api)
+        assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
+        assert (await other.ask(18, 0)).error_code == 0
+
+
+async def test_pitfall_36_and_39_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        harness.storage.fetch_fails = KeyError("a bug")
+        client, other = await harness.connect(), await harness.connect()
+        with pytest.raises(AssertionError):
+            await EXCHANGES[1](harness, client, 12)
+        harness.storage.fetch_fails = None
+        assert (await client.ask(18, 0)).error_code == 0
+        assert (await other.ask(18, 0)).error_code == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\x00", b"\xff" * 30])
+async def test_pitfall_39_a_request_that_does_not_decode_closes_only_its_own_connection(body: bytes) -> None:
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await client.send(3, 9, body)
+        assert await client.closed()
+        assert (await other.ask(18, 0)).error_code == 0
+
+
+def test_the_protocol_document_is_up_to_date() -> None:
+    path = Path(__file__).parents[3] / "docs" / "protocol.md"
+    assert path.read_text() == registry.document()
+
+
+def test_every_module_of_apis_says_what_each_version_changed() -> None:
+    document = registry.document()
+    for api in APIS.values():
+        assert f"## {api.name}\n\n{api.name} ({api.key}), versions {api.versions[0]} to {api.versions[-1]}:" in document
+
+
+def test_every_api_has_an_exchange() -> None:
+    assert set(EXCHANGES) == set(APIS)
