@@ -40,7 +40,9 @@ def build(project: str) -> Path:
     with tempfile.TemporaryDirectory(dir=built.parent, prefix="maven-") as scratch:
         work = Path(scratch) / "work"
         shutil.copytree(source, work)
-        done = subprocess.run([maven, "-B", "-q", "-Dstyle.color=never", "package"], cwd=work, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [maven, "-B", "-q", "-Dstyle.color=never", "package"], cwd=work, stdin=subprocess.DEVNULL, check=False
+        )
         if done.returncode != 0:
             raise SystemExit(f"Maven could not build tests/java/{project}: its messages stand above")
         jars = Path(scratch) / "jars"

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptData
@@ -82,7 +82,7 @@ def mutated(draw: st.DrawFn, sources: list[bytes]) -> bytes:
     return bytes(data)
 
 
-many = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=300)
 
 
 @many

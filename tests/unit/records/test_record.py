@@ -182,6 +182,18 @@ def test_a_record_count_that_lies_is_refused(count: int, codec: Codec) -> None:
         largest_timestamp(batch, max_bytes=MAX)
 
 
+@pytest.mark.parametrize("count", [-1, 3, 2**31 - 1])
+def test_a_record_count_that_cannot_be_is_refused_before_decoding(count: int) -> None:
+    with pytest.raises(CorruptBatch, match="cannot be"):
+        read_records(batch_of(b"" if count < 0 else bytes(20), count=count, last_delta=5), max_bytes=MAX)
+
+
+def test_look_ups_refuse_a_record_that_reaches_into_the_next() -> None:
+    reaching = bytes.fromhex("020016000002") + bytes(8)
+    with pytest.raises(CorruptBatch, match="ends at"):
+        largest_timestamp(batch_of(reaching, count=2, last_delta=1), max_bytes=MAX)
+
+
 def test_a_batch_emptied_by_compaction_has_no_records() -> None:
     empty = batch_of(b"", count=0, last_delta=5)
     assert list(read_records(empty, max_bytes=MAX)) == []

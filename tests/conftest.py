@@ -1,0 +1,25 @@
+"""Fixtures that tests of several kinds share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.minio import Minio, running_minio
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-long", action="store_true", help="also run the full counts of the tests marked long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--run-long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="long: run with --run-long"))
+
+
+@pytest.fixture(scope="session")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+    """A real S3 server; every test makes its own bucket there."""
+    with running_minio(tmp_path_factory.mktemp("minio")) as server:
+        yield server

@@ -1,0 +1,154 @@
+"""MinIO for tests: built once from its Go module, started on a free loopback port, stopped by its handle.
+
+``python -m tests.servers.minio build`` builds the version that ``minio/go.mod`` pins into the cache directory. With
+``KAFSCALE_TEST_CONTAINERS=1`` the official image runs instead, by testcontainers.
+"""
+
+import fcntl
+import hashlib
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpcore
+
+from kafscale.objects.s3_wire import S3Config, Signer, static_credentials
+from tests.java.build import cache_root
+
+MANIFEST = Path(__file__).parent / "minio"
+IMAGE = "minio/minio:RELEASE.2025-09-07T16-13-09Z"
+ACCESS_KEY = "kafscale"
+SECRET_KEY = "kafscale-secret"
+REGION = "us-east-1"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+class Minio:
+    """A running server."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.access_key = ACCESS_KEY
+        self.secret_key = SECRET_KEY
+        self._numbers = itertools.count()
+
+    def new_bucket(self, name: str = "") -> S3Config:
+        """Make a bucket, of a name of its own unless one is given, and give what it takes to use it."""
+        config = S3Config(name or f"test-{next(self._numbers)}", REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
+        url = Signer(config, REGION, static_credentials(config)).url("PUT", "", {}, datetime.now(UTC))
+        reply = httpcore.request("PUT", url)
+        if reply.status != 200:
+            raise RuntimeError(f"MinIO made no bucket {config.bucket}: {reply.status} {reply.content!r}")
+        return config
+
+    def broker_settings(self, bucket: str) -> dict[str, str]:
+        """Make ``bucket`` and give the environment of a process that keeps its log there."""
+        config = self.new_bucket(bucket)
+        return {
+            "KAFSCALE_S3_BUCKET": config.bucket,
+            "KAFSCALE_S3_REGION": config.region,
+            "KAFSCALE_S3_ENDPOINT": config.endpoint,
+            "KAFSCALE_S3_ACCESS_KEY": config.access_key,
+            "KAFSCALE_S3_SECRET_KEY": config.secret_key,
+        }
+
+
+@contextmanager
+def running_minio(directory: Path) -> Iterator[Minio]:
+    """A server that keeps its data in ``directory`` (with containers: in the container)."""
+    start = _container if os.environ.get("KAFSCALE_TEST_CONTAINERS") == "1" else _process
+    with start(directory) as endpoint:
+        yield Minio(endpoint)
+
+
+def build() -> Path:
+    """The server's executable, built first when the cache lacks it."""
+    manifests = [(MANIFEST / name).read_bytes() for name in ("go.mod", "go.sum")]
+    built = cache_root() / f"minio-{hashlib.sha256(b''.join(manifests)).hexdigest()[:16]}" / "minio"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with (built.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            _build(built)
+    return built
+
+
+def _build(built: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise SystemExit("Go is needed to build MinIO, the S3 server under test: on Debian, apt-get install golang")
+    print(f"building MinIO into {built} (some minutes) ...", flush=True)
+    unfinished = built.with_suffix(".unfinished")
+    command = [go, "build", "-trimpath", "-o", str(unfinished), "github.com/minio/minio"]
+    if subprocess.run(command, cwd=MANIFEST, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+        raise SystemExit("Go could not build MinIO: its messages stand above")
+    unfinished.rename(built)
+
+
+@contextmanager
+def _process(directory: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    log = directory / "minio.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [build(), "server", "--quiet", "--address", address, directory / "data"],
+            env={
+                **os.environ,
+                "MINIO_ROOT_USER": ACCESS_KEY,
+                "MINIO_ROOT_PASSWORD": SECRET_KEY,
+                "MINIO_BROWSER": "off",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        _await_ready(f"http://{address}", process, log)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_ready(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until it answers a signed request: its health address answers before the server can do anything."""
+    deadline = time.monotonic() + _START_SECONDS
+    config = S3Config("no-such-bucket", REGION, endpoint, ACCESS_KEY, SECRET_KEY)
+    signer = Signer(config, REGION, static_credentials(config))
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            if httpcore.request("GET", signer.url("GET", "", {}, datetime.now(UTC))).status == 404:
+                return
+        except httpcore.NetworkError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"MinIO did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+@contextmanager
+def _container(_directory: Path) -> Iterator[str]:
+    from testcontainers.minio import MinioContainer
+
+    with MinioContainer(IMAGE, access_key=ACCESS_KEY, secret_key=SECRET_KEY) as container:
+        yield f"http://{container.get_config()['endpoint']}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["build"]:
+        raise SystemExit("usage: python -m tests.servers.minio build")
+    build()
