@@ -1,8 +1,8 @@
 """Kafka's compression codecs, in the framings that Kafka's own clients write and read.
 
-Decompression never believes a size that the data claims: output goes into buffers that start at four times the input
-and grow to at most ``max_bytes``. On top of that a decoder keeps its own window: up to 8 MiB for lz4, and for zstd what
-the frame asks for up to 128 MiB, of which no more is touched than was decoded.
+Decompression never believes a size that the data claims. Output goes into buffers that grow with need to at most
+``max_bytes``; with the copy that is returned, that is twice ``max_bytes``. On top of it a decoder keeps its own window: up to
+8 MiB for lz4, and for zstd what the frame asks for up to 128 MiB, of which no more is touched than was decoded.
 """
 
 from collections.abc import Callable
