@@ -1,7 +1,7 @@
 """Kafka's compression codecs, in the framings that Kafka's own clients write and read.
 
 Decompression never believes a size that the data claims. Output goes into buffers that grow with need to at most
-``max_bytes``; with the copy that is returned, that is twice ``max_bytes``. On top of it a decoder keeps its own window: up to
+``max_bytes``; with the copy that is returned, that is twice ``max_bytes``. On top comes the decoder's window: at most
 8 MiB for lz4, and for zstd what the frame asks for up to 128 MiB, of which no more is touched than was decoded.
 """
 
