@@ -1,0 +1,172 @@
+"""KafScale beside Apache Kafka: the same load on the same machine in alternating runs; prints ratios.
+
+Producing is Apache's own ProducerPerformance with idempotence off; consuming is kcat (librdkafka), which assigns all
+partitions of a topic. ``acks=all`` is run twice: with as many requests in flight as the buffer holds, so that a flush
+interval of half a second is not the limit, and with the client's default of five. A full run takes about 15 minutes
+and 3 GB of disk, ``--quick`` about 2 minutes. Both servers run all the time; one works while the other idles.
+"""
+
+import itertools
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tests.bench.report import Result, render
+from tests.bench.usage import Usage, measured
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.broker import KafscaleBroker
+from tests.java.apache_kafka import apache_kafka, java
+from tests.servers.minio import running_minio
+
+KAFKA, LOCAL, S3 = "Apache Kafka", "KafScale, directory", "KafScale, MinIO"
+_RUN_SECONDS = 300
+_SUMMARY = re.compile(r"([\d.]+) records/sec .*?(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
+_topic_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one row of the table measures. ``in_flight``: requests at a time, None: the client's default."""
+
+    record_bytes: int
+    batch_bytes: int
+    acks: str
+    partitions: int
+    in_flight: int | None
+
+    @property
+    def name(self) -> str:
+        size = f"{self.record_bytes} B, {self.batch_bytes // 1024} KB batches, {self.partitions} partitions"
+        return f"{size}, acks={self.acks}" + ("" if self.in_flight else ", 5 in flight")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    name: str
+    bootstrap: str
+    pid: int
+
+
+def loads(*, quick: bool) -> Iterator[Load]:
+    """The rows of the table, in order."""
+    sizes, batches, partitions = ([100], [16384], [1]) if quick else ([100, 1000], [16384, 131072], [1, 6])
+    for size, batch, count in itertools.product(sizes, batches, partitions):
+        yield Load(size, batch, "1", count, 1000)
+        yield Load(size, batch, "all", count, 1000)
+        yield Load(size, batch, "all", count, None)
+
+
+def produce(target: Target, load: Load, topic: str, megabytes: float) -> Result:
+    """One run of ProducerPerformance. Raises RuntimeError when it reports no result."""
+    records = max(1, int(megabytes * 1_000_000 / load.record_bytes))
+    settings = {
+        "bootstrap.servers": target.bootstrap,
+        "acks": load.acks,
+        "batch.size": load.batch_bytes,
+        "linger.ms": 5,
+        "buffer.memory": 256 * 1024 * 1024,
+        "enable.idempotence": "false",
+        "compression.type": "none",
+        "max.in.flight.requests.per.connection": load.in_flight or 5,
+    }
+    command = java(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(records), "--record-size", str(load.record_bytes)),
+        *("--throughput", "-1", "--producer-props", *(f"{name}={value}" for name, value in settings.items())),
+        heap="1g",
+    )
+    with measured(target.pid) as usage:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)
+    summary = _SUMMARY.search(done.stdout.splitlines()[-1] if done.stdout else "")
+    if done.returncode != 0 or summary is None:
+        raise RuntimeError(f"ProducerPerformance on {target.name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    rate = float(summary[1]) * load.record_bytes / 1e6
+    return _result(f"produce: {load.name}", target, usage, rate, records * load.record_bytes / 1e9, summary.groups())
+
+
+def consume(target: Target, load: Load, topic: str, megabytes: float) -> Result:
+    """One run of kcat over a topic that was produced with this load, from the beginning to the end."""
+    command = ["kcat", "-C", "-q", "-b", target.bootstrap, "-t", topic, "-o", "beginning", "-e", "-f", ""]
+    command += ["-X", "fetch.message.max.bytes=4194304", "-X", "queued.max.messages.kbytes=262144"]
+    started = time.monotonic()
+    with measured(target.pid) as usage:
+        subprocess.run(command, stdout=subprocess.DEVNULL, timeout=_RUN_SECONDS, check=True)
+    rate = megabytes / (time.monotonic() - started)
+    size = f"{load.record_bytes} B, {load.batch_bytes // 1024} KB batches, {load.partitions} partitions"
+    return _result(f"consume: {size}", target, usage, rate, megabytes / 1000, None)
+
+
+def _result(
+    row: str, target: Target, usage: Usage, rate: float, gigabytes: float, summary: tuple[str, ...] | None
+) -> Result:
+    return Result(
+        row=row,
+        target=target.name,
+        megabytes_per_second=rate,
+        p50_ms=int(summary[1]) if summary else None,
+        p99_ms=int(summary[2]) if summary else None,
+        cpu_seconds_per_gb=usage.cpu_seconds / gigabytes,
+        peak_rss_mb=usage.peak_rss_bytes / 1e6,
+    )
+
+
+def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]:
+    """Each target in turn under one load; what was produced with acks=1 is also consumed."""
+    results = []
+    for target in targets:
+        topic = f"bench-{next(_topic_numbers)}"
+        client = ConfluentClient(target.bootstrap)
+        client.create_topic(topic, partitions=load.partitions, configs={"compression.type": "producer"})
+        results.append(produce(target, load, topic, megabytes))
+        if load.acks == "1":
+            results.append(consume(target, load, topic, megabytes))
+        client.delete_topic(topic)
+        for result in results[-2:] if load.acks == "1" else results[-1:]:
+            click.echo(f"{result.row}: {result.target}: {result.megabytes_per_second:.1f} MB/s", err=True)
+    return results
+
+
+def start_targets(stack: ExitStack, directory: Path, *, with_s3: bool) -> list[Target]:
+    """Apache Kafka first, then KafScale on each store, all fresh; ``stack`` stops them."""
+    kafka = stack.enter_context(apache_kafka(directory / "kafka"))
+    targets = [Target(KAFKA, kafka.bootstrap, kafka.process.pid)]
+    stores: dict[str, dict[str, str]] = {LOCAL: {}}
+    if with_s3:
+        (directory / "minio").mkdir()
+        stores[S3] = stack.enter_context(running_minio(directory / "minio")).broker_settings("bench")
+    for name, env in stores.items():
+        broker = KafscaleBroker(directory / name.replace(", ", "-"), env)
+        stack.callback(broker.stop)
+        targets.append(Target(name, broker.bootstrap, broker.process.pid))
+    return targets
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="One size, one partition, no S3.")
+@click.option("--megabytes", default=300.0, show_default=True, help="Payload of each run.")
+@click.option("--five-megabytes", default=2.0, show_default=True, help="Payload of the runs with 5 in flight.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table there.")
+def main(*, quick: bool, megabytes: float, five_megabytes: float, output: Path | None) -> None:
+    """Compare KafScale with Apache Kafka on this machine."""
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as scratch, ExitStack() as stack:
+        targets = start_targets(stack, Path(scratch), with_s3=not quick)
+        click.echo("warming up ...", err=True)
+        run_row(targets, Load(100, 16384, "1", 1, 1000), megabytes / 3)
+        for load in loads(quick=quick):
+            results += run_row(targets, load, megabytes if load.in_flight else five_megabytes)
+    table = render(results, reference=KAFKA)
+    click.echo(table)
+    if output is not None:
+        output.write_text(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""What a server process used while something ran, from /proc (Linux)."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Usage:
+    """Filled when the measured block ends."""
+
+    cpu_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+
+
+@contextmanager
+def measured(pid: int) -> Iterator[Usage]:
+    """CPU time of the block, and the highest resident memory in it."""
+    process = Path("/proc") / str(pid)
+    # proc(5): writing 5 resets the peak resident set size.
+    (process / "clear_refs").write_text("5")
+    usage = Usage()
+    before = _cpu_seconds(process)
+    yield usage
+    usage.cpu_seconds = _cpu_seconds(process) - before
+    usage.peak_rss_bytes = _peak_rss(process)
+
+
+def _cpu_seconds(process: Path) -> float:
+    # The command name, in parentheses, may contain spaces; utime and stime are fields 14 and 15.
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_rss(process: Path) -> int:
+    for line in (process / "status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"{process}/status tells no VmHWM")
