@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
-from kafscale.objects.keys import check_key
+from kafscale.objects.keys import check_key, may_begin_key
 
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR})
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -90,9 +90,9 @@ class ObjectDirectory:
     def list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:
         """Reads the directories that can hold a key of the page, in order, and no others."""
         page: list[ObjectInfo] = []
-        base = prefix[: prefix.rfind("/") + 1]
-        if any(segment in ("", ".", "..") for segment in base.split("/")[:-1]):
+        if not may_begin_key(prefix):
             return page
+        base = prefix[: prefix.rfind("/") + 1]
         with _translated(prefix):
             for key, status in self._walk(base.encode(), prefix.encode(), start_after.encode()):
                 page.append(ObjectInfo(key.decode(), status.st_size, _etag(status)))

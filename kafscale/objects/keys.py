@@ -33,6 +33,11 @@ def check_keys(keys: Iterable[str]) -> list[str]:
     return checked
 
 
+def may_begin_key(prefix: str) -> bool:
+    """Whether the segments that ``prefix`` has in full are such as keys have."""
+    return not any(segment in ("", ".", "..") for segment in prefix.split("/")[:-1])
+
+
 def check_range(start: int, length: int) -> None:
     if start < 0 or length < 0:
         raise ValueError(f"not a range: {length} bytes from {start}")

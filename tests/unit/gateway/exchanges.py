@@ -63,7 +63,7 @@ async def metadata(harness: Harness, client: Client, version: int) -> None:
     assert (shown.error_code, shown.name) == (0, "t")
     assert [(p.error_code, p.partition_index, p.leader_id) for p in shown.partitions] == [(0, 0, 0), (0, 1, 0)]
     assert all(p.replica_nodes == p.isr_nodes == (0,) for p in shown.partitions)
-    since = {
+    since: dict[int, Callable[[], bool]] = {
         1: lambda: (reply.controller_id, broker.rack, shown.is_internal) == (0, None, False),
         2: lambda: len(reply.cluster_id) == 22,
         3: lambda: reply.throttle_time == timedelta(0),

@@ -113,7 +113,7 @@ def test_the_protocol_document_is_up_to_date() -> None:
 def test_every_module_of_apis_says_what_each_version_changed() -> None:
     document = registry.document()
     for api in APIS.values():
-        assert f"## {api.name}\n\n{api.name} ({api.key}), versions {api.versions[0]} to {api.versions[-1]}:" in document
+        assert f"## {api.name}\n\n{api.name} ({api.key}), versions {api.versions[0]} to {api.versions[-1]}" in document
 
 
 def test_every_api_has_an_exchange() -> None:
