@@ -83,11 +83,14 @@ class FakeStorage:
     def partition(self, ref: PartitionRef) -> Partition:
         return self.partitions.setdefault((ref.topic_id, ref.partition), Partition(ref))
 
-    async def wait_until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool], seconds: float = 5) -> None:
         """Wait until ``condition``, which is looked at whenever a call came in or a stream opened."""
-        with trio.fail_after(5):
+        with trio.fail_after(seconds):
             while not condition():
                 await self.changed.wait()
+
+    async def wait_until_opened(self, streams: int) -> None:
+        await self.wait_until(lambda: len(self.opened) >= streams, 60)
 
     def note(self) -> None:
         self.changed.set()

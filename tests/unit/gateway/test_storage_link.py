@@ -1,0 +1,350 @@
+"""The link to one storage instance: numbered messages, refusals, held replies, broken streams. On virtual time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from kio.schema.errors import ErrorCode
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kafscale.errors import Unavailable
+from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import AppendRequest
+from services.gateway.pending import PendingAppend
+from services.gateway.settings import GatewaySettings
+from services.gateway.storage_link import StorageLink
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import batch
+
+T_ID = b"t" * 16
+KIB = 1024
+
+
+def ref(partition: int = 0, topic_id: bytes = T_ID) -> PartitionRef:
+    return PartitionRef(topic="t", topic_id=topic_id, partition=partition)
+
+
+class Appends:
+    """Appends of one test, and their outcomes in the order in which they were told."""
+
+    def __init__(self, link: StorageLink) -> None:
+        self.link = link
+        self.told: list[PendingAppend] = []
+
+    def put(
+        self, partition: int = 0, *, value: bytes = b"v", acks_all: bool = True, timeout: float = 30
+    ) -> PendingAppend:
+        append = PendingAppend(
+            ref(partition),
+            (T_ID, partition),
+            batch(value),
+            unacknowledged=not acks_all,
+            deadline=trio.current_time() + timeout,
+            on_finish=self.told.append,
+        )
+        self.link.append(append)
+        return append
+
+
+@asynccontextmanager
+async def running_link(
+    storage: FakeStorage, *, append_queue_bytes: int = 1 << 20, append_message_bytes: int = 1 << 20
+) -> AsyncIterator[Appends]:
+    link = StorageLink(
+        storage, GatewaySettings(append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes)
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run)
+        await wait_all_tasks_blocked()
+        yield Appends(link)
+        nursery.cancel_scope.cancel()
+
+
+def values(message: AppendRequest) -> list[tuple[int, bytes]]:
+    return [(append.partition.partition, append.records[-2:-1]) for append in message.appends]
+
+
+def gate(storage: FakeStorage, *sequences: int) -> list[trio.Event]:
+    events = []
+    for sequence in sequences:
+        storage.gates[sequence] = trio.Event()
+        events.append(storage.gates[sequence])
+    return events
+
+
+async def test_what_arrives_while_messages_are_under_way_goes_in_the_next_one() -> None:
+    storage = FakeStorage()
+    first, second = gate(storage, 1, 2)
+    async with running_link(storage) as appends:
+        for value in (b"a", b"b", b"c", b"d"):
+            appends.put(value=value)
+            await wait_all_tasks_blocked()
+        assert [values(message) for message in storage.appends] == [[(0, b"a")], [(0, b"b")]], "at most two under way"
+        first.set()
+        await wait_all_tasks_blocked()
+        assert [(message.sequence, values(message)) for message in storage.appends] == [
+            (1, [(0, b"a")]),
+            (2, [(0, b"b")]),
+            (3, [(0, b"c"), (0, b"d")]),
+        ]
+        second.set()
+        await wait_all_tasks_blocked()
+        assert [append.error for append in appends.told] == [0] * 4
+        assert {message.stream_id for message in storage.appends} == set(storage.opened)
+
+
+async def test_messages_are_bounded_in_size_and_a_larger_append_goes_alone() -> None:
+    storage = FakeStorage()
+    gates = gate(storage, 1, 2)
+    async with running_link(storage, append_message_bytes=3 * KIB) as appends:
+        sizes = [1, 1, 1400, 1400, 1400, 5000, 10]
+        for size in sizes:
+            appends.put(value=b"x" * size)
+            await wait_all_tasks_blocked()
+        for event in gates:
+            event.set()
+        await wait_all_tasks_blocked()
+        assert [len(message.appends) for message in storage.appends] == [1, 1, 2, 1, 1, 1]
+
+
+async def test_seen_is_the_highest_reply_without_a_gap() -> None:
+    storage = FakeStorage()
+    first, second = gate(storage, 1, 2)
+    async with running_link(storage) as appends:
+        appends.put()
+        await wait_all_tasks_blocked()
+        appends.put()
+        await wait_all_tasks_blocked()
+        second.set()
+        await wait_all_tasks_blocked()
+        appends.put()
+        await wait_all_tasks_blocked()
+        first.set()
+        await wait_all_tasks_blocked()
+        appends.put()
+        await wait_all_tasks_blocked()
+        assert [(message.sequence, message.seen) for message in storage.appends] == [(1, 0), (2, 0), (3, 0), (4, 3)]
+
+
+@pytest.mark.parametrize(
+    ("status", "first", "rest"),
+    [
+        (common_pb2.BUFFER_FULL, ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas),
+        (common_pb2.NOT_OWNER, ErrorCode.not_leader_or_follower, ErrorCode.not_leader_or_follower),
+        (common_pb2.TOO_LARGE, ErrorCode.message_too_large, ErrorCode.not_enough_replicas),
+    ],
+)
+async def test_pitfall_54_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition(
+    status: common_pb2.Status, first: ErrorCode, rest: ErrorCode
+) -> None:
+    storage = FakeStorage()
+    storage.refuse[T_ID, 0] = [status]
+    one, two = gate(storage, 1, 2)
+    async with running_link(storage) as appends:
+        refused = appends.put(value=b"0")
+        await wait_all_tasks_blocked()
+        other = appends.put(1, value=b"1")
+        await wait_all_tasks_blocked()
+        behind = [appends.put(value=b"2"), appends.put(value=b"3")]
+        beside = appends.put(1, value=b"4")
+        one.set()
+        await wait_all_tasks_blocked()
+        two.set()
+        await wait_all_tasks_blocked()
+        assert (refused.error, [append.error for append in behind]) == (first, [rest, rest])
+        assert (other.error, beside.error) == (0, 0)
+        assert [value for message in storage.appends for value in values(message)] == [(0, b"0"), (1, b"1"), (1, b"4")]
+        again = appends.put(value=b"5")
+        await wait_all_tasks_blocked()
+        assert (again.finished, again.error) == (True, 0)
+
+
+async def test_pitfall_59_batches_of_one_partition_keep_their_order() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        put = []
+        for number in range(50):
+            put.append(appends.put(value=b"%c" % (48 + number)))
+            if number % 7 == 0:
+                await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
+        assert [append.base_offset for append in put] == list(range(50))
+
+
+async def test_a_held_reply_goes_when_its_last_record_is_committed() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        first, second = appends.put(), appends.put()
+        await wait_all_tasks_blocked()
+        partition = storage.partition(ref())
+        storage.commit(partition, 1)
+        await wait_all_tasks_blocked()
+        assert (first.finished, second.finished) == (True, False)
+        storage.commit(partition, 2)
+        await wait_all_tasks_blocked()
+        assert (second.finished, second.error, second.base_offset) == (True, 0, 1)
+
+
+async def test_pitfall_65_a_commit_that_is_announced_before_the_reply_lets_the_reply_go() -> None:
+    storage = FakeStorage()
+    (one,) = gate(storage, 1)
+    async with running_link(storage) as appends:
+        append = appends.put()
+        await wait_all_tasks_blocked()
+        assert not append.finished, "the commit was announced, the reply is still to come"
+        one.set()
+        await wait_all_tasks_blocked()
+        assert (append.finished, append.error) == (True, 0)
+
+
+async def test_a_loss_that_is_announced_before_the_reply_fails_it() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    (one,) = gate(storage, 1)
+    async with running_link(storage) as appends:
+        append = appends.put()
+        await wait_all_tasks_blocked()
+        storage.announce(storage.partition(ref()), lost=True)
+        await wait_all_tasks_blocked()
+        one.set()
+        await wait_all_tasks_blocked()
+        assert append.error == ErrorCode.not_enough_replicas_after_append
+
+
+async def test_pitfall_51_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        append = appends.put()
+        await wait_all_tasks_blocked()
+        partition = storage.partition(ref())
+        partition.committed_end = 100
+        storage.announce(partition, ref=ref(topic_id=b"n" * 16))
+        storage.announce(partition, epoch=0)
+        await wait_all_tasks_blocked()
+        assert not append.finished, "another topic of the same name, and an older epoch, say nothing of these records"
+        storage.announce(partition, epoch=2)
+        await wait_all_tasks_blocked()
+        assert append.error == ErrorCode.not_enough_replicas_after_append
+
+
+async def test_what_is_lost_fails_above_the_committed_end_only() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        first, second = appends.put(), appends.put()
+        await wait_all_tasks_blocked()
+        partition = storage.partition(ref())
+        partition.committed_end = 1
+        storage.announce(partition, lost=True)
+        await wait_all_tasks_blocked()
+        assert (first.error, second.error) == (0, ErrorCode.not_enough_replicas_after_append)
+
+
+async def test_pitfall_48_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream(
+    autojump_clock: MockClock,
+) -> None:
+    storage = FakeStorage()
+    storage.append_fails = Unavailable("no answer")
+    async with running_link(storage) as appends:
+        unknown = appends.put(value=b"0")
+        await wait_all_tasks_blocked()
+        assert unknown.error == ErrorCode.not_enough_replicas_after_append
+        storage.append_fails = None
+        after = appends.put(value=b"1")
+        await storage.wait_until(lambda: len(storage.appends) == 2)
+        await wait_all_tasks_blocked()
+        assert after.error == 0
+        assert [values(message) for message in storage.appends] == [[(0, b"0")], [(0, b"1")]]
+        assert [message.sequence for message in storage.appends] == [1, 1]
+        assert len({message.stream_id for message in storage.appends}) == 2
+
+
+async def test_a_broken_stream_fails_what_is_held_and_under_way_and_refuses_what_is_queued(
+    autojump_clock: MockClock,
+) -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        held = appends.put()
+        await wait_all_tasks_blocked()
+        gate(storage, 2, 3)
+        under_way = appends.put(1)
+        await wait_all_tasks_blocked()
+        also = appends.put(1)
+        await wait_all_tasks_blocked()
+        queued = appends.put(1)
+        storage.break_streams()
+        await storage.wait_until(lambda: len(storage.opened) == 2)
+        await wait_all_tasks_blocked()
+        after_append = ErrorCode.not_enough_replicas_after_append
+        assert [held.error, under_way.error, also.error] == [after_append] * 3
+        assert queued.error == ErrorCode.not_leader_or_follower
+        assert len(storage.appends) == 3
+
+
+async def test_pitfall_65_a_half_open_stream_is_given_up_when_it_falls_silent(autojump_clock: MockClock) -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        append = appends.put(timeout=3600)
+        started = trio.current_time()
+        await storage.wait_until_opened(2)
+        assert append.error == ErrorCode.not_enough_replicas_after_append
+        assert 10 <= trio.current_time() - started < 15
+
+
+async def test_a_producers_timeout_ends_every_kind_of_waiting(autojump_clock: MockClock) -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        held = appends.put(timeout=2)
+        await wait_all_tasks_blocked()
+        gate(storage, 2, 3)
+        under_way = appends.put(timeout=2)
+        await wait_all_tasks_blocked()
+        appends.put(1, timeout=2)
+        await wait_all_tasks_blocked()
+        queued = appends.put(timeout=2)
+        patient = appends.put(2, timeout=8)
+        await trio.sleep(2.2)
+        after_append = ErrorCode.not_enough_replicas_after_append
+        assert [held.error, under_way.error] == [after_append] * 2
+        assert queued.error == ErrorCode.not_leader_or_follower
+        assert not patient.finished
+
+
+async def test_appends_wait_for_a_stream_as_long_as_their_producers_do(autojump_clock: MockClock) -> None:
+    storage = FakeStorage()
+    storage.auto_ready = False
+    async with running_link(storage) as appends:
+        impatient, patient = appends.put(timeout=1), appends.put(1, timeout=30)
+        await trio.sleep(2)
+        assert impatient.error == ErrorCode.not_leader_or_follower
+        storage.auto_ready = True
+        storage.break_streams()
+        await storage.wait_until_opened(2)
+        await wait_all_tasks_blocked()
+        assert (patient.finished, patient.error) == (True, 0)
+
+
+async def test_bytes_on_their_way_are_bounded(autojump_clock: MockClock) -> None:
+    storage = FakeStorage()
+    one, two = gate(storage, 1, 2)
+    async with running_link(storage, append_queue_bytes=2 * KIB) as appends:
+        assert not appends.link.full
+        for _ in range(3):
+            appends.put(value=b"x" * 700)
+            await wait_all_tasks_blocked()
+        assert appends.link.full
+        with trio.move_on_after(1) as waiting:
+            await appends.link.wait_for_room()
+        assert waiting.cancelled_caught
+        one.set()
+        await appends.link.wait_for_room()
+        assert not appends.link.full
+        two.set()
