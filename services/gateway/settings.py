@@ -54,7 +54,7 @@ class GatewaySettings(ListenerSettings):
     )
     max_in_flight: int = setting(
         "KAFSCALE_MAX_IN_FLIGHT_PER_CONNECTION",
-        default=128,
+        default=1024,
         parse=integer(1, 100_000),
         doc="Requests of one connection that are not answered yet; beyond it the connection is not read.",
     )
