@@ -143,15 +143,16 @@ def failure(reply: Reply) -> KafscaleError:
         return ObjectNotFound(reply.key)
     if reply.status in _TRANSIENT_STATUS or (reply.status >= 500 and reply.status != 501) or code in _TRANSIENT_CODES:
         return Unavailable(text)
-    if reply.status == 403 and _expired(reply, code, message):
+    if reply.status == 403 and _out_of_time(reply, code, message):
         return Unavailable(f"{text} (the request took too long to arrive, or this machine's clock is off)")
     region = error.findtext("Region") or reply.headers.get("x-amz-bucket-region", "")
     return S3Refused(text, code, region)
 
 
-def _expired(reply: Reply, code: str, message: str) -> bool:
+def _out_of_time(reply: Reply, code: str, message: str) -> bool:
+    """Whether a 403 is about the signature's life: it has no code of its own, and in a reply to HEAD no message."""
     if code:
-        return message.lower().startswith("request has expired")
+        return message.lower().startswith(("request has expired", "request is not valid yet"))
     return reply.date is not None and (reply.date - reply.signed_at).total_seconds() > SIGNATURE_SECONDS
 
 

@@ -1,0 +1,213 @@
+"""What only S3 has to prove, on a real MinIO: wrong settings, signatures that ran out, answers that got lost."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+
+from kafscale.errors import ConfigError, Refused, Unavailable
+from kafscale.objects.interface import ObjectNotFound, PreconditionFailed
+from kafscale.objects.retry import Backoff, RetryingObjectStore
+from kafscale.objects.s3 import S3ObjectStore
+from kafscale.objects.s3_wire import SIGNATURE_SECONDS, S3Config
+
+
+def off_by(seconds: float) -> Callable[[], datetime]:
+    return lambda: datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+@asynccontextmanager
+async def lossy_proxy(config: S3Config, lose: Callable[[bytes], bool]) -> AsyncIterator[S3Config]:
+    """Passes requests on to the server; loses the reply, and the connection, where ``lose`` says so of a request."""
+    server = urlsplit(config.endpoint)
+
+    async def handle(client: trio.SocketStream) -> None:
+        upstream = await trio.open_tcp_stream(server.hostname or "", server.port or 0)
+        lost = False
+        async with client, upstream, trio.open_nursery() as nursery:
+
+            async def forward() -> None:
+                nonlocal lost
+                async for part in client:
+                    lost = lost or lose(bytes(part))
+                    await upstream.send_all(part)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(forward)
+            async for part in upstream:
+                if lost:
+                    break
+                await client.send_all(part)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, handle, listeners)
+        yield replace(config, endpoint=f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("operation", ["create", "replace"])
+async def test_pitfall_19_a_put_whose_answer_was_lost_is_known_for_ones_own(
+    s3_config: S3Config, operation: str
+) -> None:
+    heads: list[bytes] = []
+
+    def lose_first_put(part: bytes) -> bool:
+        if part.startswith(b"PUT"):
+            heads.append(part)
+        return part.startswith(b"PUT") and len(heads) == 1
+
+    body = bytes(range(256)) * 1000
+    async with S3ObjectStore.open(s3_config) as direct:
+        start = await direct.put_if_absent("ns/a", b"old") if operation == "replace" else ""
+        async with (
+            lossy_proxy(s3_config, lose_first_put) as proxied,
+            S3ObjectStore.open(proxied) as bare,
+        ):
+            store = RetryingObjectStore(bare, random.Random(1).random, Backoff(first=0.01))
+            put = store.replace_if_match("ns/a", body, start) if start else store.put_if_absent("ns/a", body)
+            etag = await put
+            assert len(heads) == 2
+            found = await direct.get("ns/a")
+            assert (found.body, found.etag) == (body, etag)
+            with pytest.raises(PreconditionFailed):
+                await store.put_if_absent("ns/a", body)
+
+
+async def test_a_lost_answer_without_retries_is_unavailable(s3_config: S3Config) -> None:
+    async with (
+        lossy_proxy(s3_config, lambda part: part.startswith(b"PUT")) as proxied,
+        S3ObjectStore.open(proxied) as store,
+    ):
+        with pytest.raises(Unavailable):
+            await store.put_if_absent("ns/a", b"body")
+        assert (await store.get("ns/a")).body == b"body"
+
+
+async def test_the_probe_passes_and_leaves_nothing(s3_config: S3Config) -> None:
+    async with S3ObjectStore.open(s3_config) as store:
+        await store.probe("ns")
+        assert await store.list_from("") == []
+
+
+async def test_the_region_is_found_when_none_is_given(s3_config: S3Config) -> None:
+    async with S3ObjectStore.open(replace(s3_config, region="")) as store:
+        await store.probe("ns")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "blamed"),
+    [
+        ({"bucket": "no-such-bucket"}, "KAFSCALE_S3_BUCKET"),
+        ({"bucket": "Not A Bucket"}, "KAFSCALE_S3_BUCKET"),
+        ({"access_key": "nobody"}, "KAFSCALE_S3_ACCESS_KEY"),
+        ({"secret_key": "not-the-secret"}, "KAFSCALE_S3_SECRET_KEY"),
+        ({"session_token": "not-a-token"}, "KAFSCALE_S3_SESSION_TOKEN"),
+        ({"endpoint": "http://127.0.0.1:1"}, "KAFSCALE_S3_ENDPOINT"),
+        ({"endpoint": "http://no-such-host.invalid"}, "KAFSCALE_S3_ENDPOINT"),
+        ({"endpoint": "127.0.0.1:9000"}, "KAFSCALE_S3_ENDPOINT"),
+        ({"access_key": ""}, "KAFSCALE_S3_ACCESS_KEY"),
+        ({"secret_key": ""}, "KAFSCALE_S3_SECRET_KEY"),
+    ],
+)
+async def test_pitfall_10_a_wrong_setting_is_named(s3_config: S3Config, wrong: dict[str, str], blamed: str) -> None:
+    with pytest.raises(ConfigError, match=blamed) as raised:
+        async with S3ObjectStore.open(replace(s3_config, **wrong)) as store:  # type: ignore[arg-type]
+            await store.probe("ns", patience=0)
+    assert s3_config.secret_key not in str(raised.value)
+
+
+async def test_wrong_credentials_are_refused_at_every_operation(s3_config: S3Config) -> None:
+    async with S3ObjectStore.open(replace(s3_config, secret_key="not-the-secret")) as store:
+        with pytest.raises(Refused):
+            await store.put_if_absent("ns/a", b"x")
+        with pytest.raises(Refused):
+            await store.replace_if_match("ns/a", b"x", "etag")
+        with pytest.raises(Refused):
+            await store.get("ns/a")
+        with pytest.raises(Refused):
+            await store.get_range("ns/a", 0, 1)
+        with pytest.raises(Refused):
+            await store.head("ns/a")
+        with pytest.raises(Refused):
+            await store.list_from("")
+        with pytest.raises(Refused):
+            await store.delete_many(["ns/a"])
+
+
+async def test_a_bucket_that_is_gone_is_not_an_absent_object(s3_config: S3Config) -> None:
+    async with S3ObjectStore.open(replace(s3_config, bucket="no-such-bucket")) as store:
+        with pytest.raises(Refused, match="NoSuchBucket"):
+            await store.put_if_absent("ns/a", b"x")
+        with pytest.raises(Refused, match="NoSuchBucket"):
+            await store.get("ns/a")
+        with pytest.raises(Refused, match="NoSuchBucket"):
+            await store.head("ns/a")
+
+
+@pytest.mark.parametrize("seconds", [-2 * SIGNATURE_SECONDS, -3600.0, 3600.0])
+async def test_a_request_outside_its_signatures_life_is_unavailable(s3_config: S3Config, seconds: float) -> None:
+    async with S3ObjectStore.open(s3_config) as store:
+        await store.put_if_absent("ns/there", b"x")
+    async with S3ObjectStore.open(s3_config, now=off_by(seconds)) as store:
+        with pytest.raises(Unavailable):
+            await store.put_if_absent("ns/a", b"x")
+        with pytest.raises(Unavailable):
+            await store.get("ns/there")
+        with pytest.raises(Unavailable):
+            await store.head("ns/there")
+        with pytest.raises(Unavailable):
+            await store.delete_many(["ns/there"])
+    async with S3ObjectStore.open(s3_config) as store:
+        assert [info.key for info in await store.list_from("")] == ["ns/there"]
+
+
+async def test_deletes_are_dated_when_they_are_asked_for(s3_config: S3Config) -> None:
+    readings = iter([-2.0 * SIGNATURE_SECONDS])
+
+    def now() -> datetime:
+        return off_by(next(readings, 0.0))()
+
+    async with S3ObjectStore.open(s3_config) as store:
+        await store.put_if_absent("ns/a", b"x")
+        await store.put_if_absent("ns/b", b"x")
+    async with S3ObjectStore.open(s3_config, now=now) as store:
+        with pytest.raises(Unavailable):  # asked for long ago, though each is sent now
+            await store.delete_many(["ns/a", "ns/b"])
+        assert len(await store.list_from("")) == 2
+
+
+@pytest.mark.parametrize("seconds", [0.0, 6.0, -6.0])
+async def test_the_clocks_offset_is_known_from_the_first_answer(s3_config: S3Config, seconds: float) -> None:
+    async with S3ObjectStore.open(s3_config, now=off_by(seconds)) as store:
+        assert store.clock_skew_seconds is None
+        while store.clock_skew_seconds is None:  # an answer that took over a second tells nothing
+            with pytest.raises(ObjectNotFound):
+                await store.get("ns/absent")
+        assert store.clock_skew_seconds == pytest.approx(-seconds, abs=2.0)
+
+
+async def test_a_session_token_travels_with_the_signature(s3_config: S3Config) -> None:
+    async with S3ObjectStore.open(replace(s3_config, session_token="not+a/token=")) as store:
+        with pytest.raises(Refused, match="Token"):
+            await store.get("ns/a")
+
+
+async def test_nothing_answers_after_the_server_is_gone(s3_config: S3Config) -> None:
+    async with lossy_proxy(s3_config, lambda _: False) as proxied, S3ObjectStore.open(proxied) as store:
+        await store.put_if_absent("ns/a", b"x")
+    async with S3ObjectStore.open(proxied) as store:
+        with pytest.raises(Unavailable):
+            await store.put_if_absent("ns/a", b"x")
+        with pytest.raises(Unavailable):
+            await store.get("ns/a")
+        with pytest.raises(Unavailable):
+            await store.list_from("")
+        with pytest.raises(Unavailable):
+            await store.delete_many(["ns/a"])

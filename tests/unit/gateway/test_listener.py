@@ -1,0 +1,191 @@
+"""Connections: how many, how long, how large, and how they leave."""
+
+import struct
+
+import pytest
+import trio
+from kio.schema.errors import ErrorCode
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kafscale.errors import ConfigError
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topics import TopicCatalog
+from services.gateway.service import Gateway
+from services.gateway.settings import GatewaySettings
+from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import batch, read_response, running_gateway
+
+
+async def test_pitfall_39_a_frame_over_the_limit_closes_its_connection_and_no_other() -> None:
+    async with running_gateway(max_request_bytes=2000) as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await client.stream.send_all(struct.pack(">i", 2001))
+        assert await client.closed()
+        assert (await other.ask(18, 0)).error_code == 0
+
+
+async def test_pitfall_39_garbage_closes_its_connection_and_no_other() -> None:
+    async with running_gateway() as harness:
+        other = await harness.connect()
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", bytes(20), b"\xff" * 100):
+            client = await harness.connect()
+            await client.stream.send_all(garbage)
+            await client.stream.send_eof()
+            assert await client.closed()
+        assert (await other.ask(18, 0)).error_code == 0
+
+
+async def test_connections_are_bounded() -> None:
+    async with running_gateway(max_connections=2) as harness:
+        first, second = await harness.connect(), await harness.connect()
+        for client in (first, second):
+            assert (await client.ask(18, 0)).error_code == 0
+        assert await (await harness.connect()).closed()
+        await first.stream.aclose()
+        await wait_all_tasks_blocked(0.02)
+        assert (await (await harness.connect()).ask(18, 0)).error_code == 0
+
+
+async def test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end() -> None:
+    async with running_gateway(max_in_flight=3) as harness:
+        harness.storage.auto_commit = False
+        topic = await harness.topic()
+        client = await harness.connect()
+        for _ in range(5):
+            await client.send(0, 9, produce_body({("t", 0): batch(b"a")}))
+        await harness.storage.wait_until(lambda: sum(len(m.appends) for m in harness.storage.appends) == 3)
+        await wait_all_tasks_blocked(0.02)
+        partition = harness.partition(topic)
+        assert partition.end == 3
+        harness.storage.auto_commit = True
+        harness.storage.commit(partition)
+        assert [(await produced(client)).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+async def test_a_connection_on_which_nothing_moves_is_closed(mock_clock: MockClock) -> None:
+    async with running_gateway(idle_timeout_ms=60_000) as harness:
+        idle, busy = await harness.connect(), await harness.connect()
+        for _ in range(6):
+            assert (await busy.ask(18, 0)).error_code == 0
+            mock_clock.jump(15)
+            await wait_all_tasks_blocked(0.02)
+        assert await idle.closed()
+        assert (await busy.ask(18, 0)).error_code == 0
+
+
+async def test_a_connection_whose_request_is_being_worked_on_is_not_idle(mock_clock: MockClock) -> None:
+    async with running_gateway(
+        idle_timeout_ms=60_000, storage_timeout_ms=600_000, commit_silence_ms=600_000
+    ) as harness:
+        harness.storage.auto_commit = False
+        topic = await harness.topic()
+        client = await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"a")}, timeout_ms=500_000))
+        await harness.storage.wait_until(lambda: bool(harness.storage.appends))
+        for _ in range(10):
+            mock_clock.jump(15)
+            await wait_all_tasks_blocked(0.02)
+        harness.storage.commit(harness.partition(topic))
+        assert (await produced(client)).error_code == 0
+
+
+async def test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops(mock_clock: MockClock) -> None:
+    async with running_gateway(shutdown_grace_ms=600_000) as harness:
+        fresh, used = await harness.connect(), await harness.connect()
+        assert (await used.ask(18, 0)).error_code == 0
+        await wait_all_tasks_blocked(0.02)
+        harness.stop.set()
+        await harness.stopped.wait()
+        assert await fresh.closed()
+        assert await used.closed()
+        with pytest.raises(OSError, match="failed"):
+            await harness.connect()
+
+
+async def test_pitfall_41_busy_connections_get_their_replies_when_the_gateway_stops(mock_clock: MockClock) -> None:
+    async with running_gateway(shutdown_grace_ms=600_000) as harness:
+        harness.storage.auto_commit = False
+        topic = await harness.topic()
+        client = await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"a")}))
+        await harness.storage.wait_until(lambda: bool(harness.storage.appends))
+        harness.stop.set()
+        await wait_all_tasks_blocked(0.02)
+        assert not harness.stopped.is_set()
+        harness.storage.commit(harness.partition(topic))
+        assert (await produced(client)).error_code == 0
+        assert await client.closed()
+        await harness.stopped.wait()
+
+
+async def test_pitfall_41_waiting_fetches_are_answered_when_the_gateway_stops(mock_clock: MockClock) -> None:
+    async with running_gateway(shutdown_grace_ms=600_000) as harness:
+        await harness.topic()
+        client = await harness.connect()
+        await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=300_000))
+        await harness.storage.wait_until(lambda: bool(harness.storage.fetches))
+        await wait_all_tasks_blocked(0.02)
+        harness.stop.set()
+        _, body = await client.receive()
+        assert [part.error_code for part in parts(read_response(1, 12, body))] == [0]
+        await harness.stopped.wait()
+
+
+async def test_pitfall_41_what_is_not_answered_by_the_deadline_is_given_up(mock_clock: MockClock) -> None:
+    async with running_gateway(shutdown_grace_ms=5_000) as harness:
+        harness.storage.auto_commit = False
+        await harness.topic()
+        client = await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"a")}, timeout_ms=600_000))
+        await harness.storage.wait_until(lambda: bool(harness.storage.appends))
+        harness.stop.set()
+        await wait_all_tasks_blocked(0.02)
+        mock_clock.jump(5.1)
+        await harness.stopped.wait()
+        assert await client.closed()
+
+
+async def test_a_producer_is_not_read_while_storage_does_not_keep_up_and_refused_when_that_lasts(
+    mock_clock: MockClock,
+) -> None:
+    async with running_gateway(append_queue_bytes=65536) as harness:
+        for sequence in (1, 2):
+            harness.storage.gates[sequence] = trio.Event()
+        await harness.topic()
+        client = await harness.connect()
+        for _ in range(4):
+            await client.send(0, 9, produce_body({("t", 0): batch(b"x" * 40_000)}, acks=1, timeout_ms=2000))
+            await wait_all_tasks_blocked(0.02)
+        assert len(harness.storage.appends) == 2
+        mock_clock.jump(1.9)
+        await wait_all_tasks_blocked(0.02)
+        assert len(harness.storage.appends) == 2
+        for _ in range(30):  # one timeout after the other: the last request is looked at when the third is refused
+            mock_clock.jump(0.1)
+            await wait_all_tasks_blocked(0.005)
+        codes = [(await produced(client)).error_code for _ in range(4)]
+        after_append, overloaded = ErrorCode.not_enough_replicas_after_append, ErrorCode.not_enough_replicas
+        assert codes == [after_append, after_append, overloaded, overloaded]
+        assert len(harness.storage.appends) == 2
+
+
+async def test_a_large_request_and_a_large_reply_pass() -> None:
+    async with running_gateway() as harness:
+        await harness.topic(max_message_bytes=str(20 << 20))
+        client = await harness.connect()
+        records = batch(b"x" * (10 << 20))
+        assert (await produce(client, records)).error_code == 0
+        body = fetch_body({("t", 0): 0}, max_bytes=50 << 20, partition_max_bytes=50 << 20)
+        (part,) = parts(read_response(1, 12, await client.call(1, 12, body)))
+        assert part.records[61:] == records[61:]
+
+
+async def test_a_port_that_is_taken_stops_the_start_with_a_message_that_names_it() -> None:
+    async with running_gateway() as harness:
+        port = harness.listeners[0].port
+        gateway = Gateway(
+            GatewaySettings(broker_addr=f"127.0.0.1:{port}"), TopicCatalog(MemoryMetadataStore(), "x"), FakeStorage()
+        )
+        with pytest.raises(ConfigError, match=str(port)):
+            await gateway.run(trio.Event())
