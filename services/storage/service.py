@@ -240,6 +240,10 @@ class StorageService:
             found = await self._acquired(run, list(request.partitions))
         else:
             found = list(run.owned)
+        # Sealed all at once: while one is waited for, the others are uploaded too.
+        for one in found:
+            if isinstance(one, Partition):
+                run.seal(one)
         reply = FlushReply()
         for one in found:
             if isinstance(one, NotAvailable):

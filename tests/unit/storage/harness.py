@@ -13,8 +13,8 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.records.batch import walk
 from kafscale.records.record import Record, build_batch, read_records
-from kafscale.rpc.direct import DirectStorage
-from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.direct import DirectIndexer, DirectStorage
+from kafscale.rpc.interface import IndexerClient, MessageStream
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
@@ -39,6 +39,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetch,
     PartitionFetched,
 )
+from services.indexer.service import IndexerService
+from services.indexer.settings import IndexerSettings
 from services.storage.run import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
@@ -125,13 +127,14 @@ class Caller:
 
     async def durable(self, appended: PartitionAppended) -> bool:
         """Wait as a gateway does: True when the append is committed, False when its epoch is lost."""
-        while True:
-            for news in self.news:
-                if news.epoch == appended.epoch and news.committed_end >= appended.end_offset:
-                    return True
-                if news.epoch == appended.epoch and news.lost:
-                    return False
-            await self.moved.wait()
+        with trio.fail_after(TIMEOUT):
+            while True:
+                for news in self.news:
+                    if news.epoch == appended.epoch and news.committed_end >= appended.end_offset:
+                        return True
+                    if news.epoch == appended.epoch and news.lost:
+                        return False
+                await self.moved.wait()
 
     async def fetch(self, ref: PartitionRef, offset: int, *, max_bytes: int = 1 << 20) -> PartitionFetched:
         request = FetchRequest(
@@ -157,11 +160,17 @@ class Caller:
 
 
 class World:
-    """Stores that outlive the services started on them."""
+    """Stores that outlive the services started on them. ``indexing``: an indexer answers."""
 
-    def __init__(self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0) -> None:
+    def __init__(
+        self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0, indexing: bool = False
+    ) -> None:
         self.objects = MemoryObjectStore(settle_seconds=settle_seconds)
         self.metadata = MemoryMetadataStore()
+        self.indexer: IndexerClient = NoIndexer()
+        if indexing:
+            indexer = IndexerService(self.objects, NAMESPACE, IndexerSettings(), run_sync=inline)
+            self.indexer = DirectIndexer(indexer)
         self.settings = settings or StorageSettings(compression_codec="producer")
         self.runs = 0
         self.now_ms = 1_700_000_000_000
@@ -176,7 +185,7 @@ class World:
             objects=self.objects,
             metadata=self.metadata,
             catalog=catalog,
-            indexer=NoIndexer(),
+            indexer=self.indexer,
             now_ms=lambda: self.now_ms,
             run_sync=inline,
         )

@@ -1,12 +1,16 @@
 """Committed ranges from memory, from cache, by index and ranged GET; damage is reported, never skipped."""
 
+import trio
 from trio.testing import MockClock
 
 from kafscale import paths
+from kafscale.metadata.memory import no_answer
 from kafscale.records.batch import walk
+from kafscale.segment.index import build_index, parse_index
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import FetchRequest, ListOffsetsRequest, PartitionFetch, PartitionQuery
 from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, values
+from tests.unit.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, values
 
 
 async def _fill(caller: Caller, ref: PartitionRef, segments: int, batches: int = 4) -> None:
@@ -48,13 +52,52 @@ async def test_pitfall_21_small_batches_beyond_one_index_interval_do_not_stall(a
         await caller.flush(ref)
     async with world.service(cache_size=0) as (caller, _):
         assert len(await caller.read_all(ref)) == 250
+        for offset in (190, 90, 160, 60, 1):
+            fetched = await caller.fetch(ref, offset)
+            assert values(fetched.records)[:1] == [b"%d" % offset + b"y" * 20_000]
 
 
 async def test_pitfall_24_middle_of_a_batch_gives_that_batch(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"a", b"b", b"c") + batch(b"d", b"e")))
+        for offset in (1, 2):
+            assert values((await caller.fetch(ref, offset)).records) == [b"a", b"b", b"c", b"d", b"e"]
+    async with world.service(cache_size=0) as (caller, _):
+        for offset in (1, 2):
+            assert values((await caller.fetch(ref, offset)).records) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(autojump_clock: MockClock) -> None:
+    async with (world := World(indexing=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for timestamp in (1_000, 2_000, 3_000):
+            await caller.append(ref, batch(b"a", b"b", timestamp=timestamp))
+            await caller.flush(ref)
+        asked = [0, 1_000, 1_001, 2_000, 3_000, 3_001, -1, -2]
+        queries = [PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1) for timestamp in asked]
+        reply = await caller.storage.list_offsets(ListOffsetsRequest(queries=queries), timeout=TIMEOUT)
+        assert [result.offset for result in reply.results] == [0, 0, 2, 2, 4, -1, 6, 0]
+
+
+async def test_pitfall_27_limits_hold_for_each_partition_and_over_all(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
-        await caller.durable(await caller.append(ref, batch(b"a", b"b", b"c")))
-        assert values((await caller.fetch(ref, 1)).records) == [b"a", b"b", b"c"]
+        refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=index) for index in range(3)]
+        for one in refs:
+            await caller.append(one, batch(b"x" * 4_000) + batch(b"y" * 4_000))
+            await caller.flush(one)
+
+        async def batches(*, each: int, over_all: int) -> list[int]:
+            fetches = [PartitionFetch(partition=one, offset=0, max_bytes=each, leader_epoch=-1) for one in refs]
+            reply = await caller.storage.fetch(FetchRequest(max_bytes=over_all, fetches=fetches), timeout=TIMEOUT)
+            return [len(values(result.records)) for result in reply.results]
+
+        assert await batches(each=1 << 20, over_all=1 << 20) == [2, 2, 2]
+        assert await batches(each=5_000, over_all=1 << 20) == [1, 1, 1]
+        assert await batches(each=1 << 20, over_all=9_000) == [2, 0, 0]
+        assert await batches(each=5_000, over_all=9_000) == [1, 1, 0]
 
 
 async def test_pitfall_11_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockClock) -> None:
@@ -73,26 +116,72 @@ async def test_pitfall_11_damaged_bytes_are_an_error_not_an_answer(autojump_cloc
         assert not fetched.records
 
 
-async def test_pitfall_57_a_hole_in_the_middle_is_reported_and_moves_nothing(autojump_clock: MockClock) -> None:
+async def test_pitfall_25_and_57_a_hole_in_the_middle_is_reported_and_moves_nothing(
+    autojump_clock: MockClock,
+) -> None:
     world = World()
-    async with world.service() as (caller, catalog):
+
+    async def read_around_the_hole(caller: Caller) -> None:
+        for _ in range(2):
+            fetched = await caller.fetch(ref, 250)
+            assert (fetched.status, fetched.log_start, fetched.records) == (Status.DAMAGED, 0, b"")
+            for offset in (0, 450):
+                fetched = await caller.fetch(ref, offset)
+                assert (fetched.status, fetched.log_start) == (Status.OK, 0)
+
+    async with world.service(cache_size=0) as (caller, catalog):
         ref = await world.topic(catalog)
         await _fill(caller, ref, 3)
         await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 200)])
+        await read_around_the_hole(caller)
     async with world.service() as (caller, _):
-        fetched = await caller.fetch(ref, 250)
-        assert (fetched.status, fetched.log_start, fetched.records) == (Status.DAMAGED, 0, b"")
-        assert (await caller.fetch(ref, 0)).status == Status.OK
-        assert (await caller.fetch(ref, 450)).status == Status.OK
+        await read_around_the_hole(caller)
 
 
-async def test_pitfall_58_cache_is_filled_by_commit_not_by_put(autojump_clock: MockClock) -> None:
+async def test_pitfall_58_what_is_put_but_not_committed_does_not_enter_the_cache(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(cache_size=15_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"1" * 10_000)))
+        state_key = paths.partition_state_key(NAMESPACE, ref.topic, 0)
+        world.metadata.faults.append(no_answer("txn", key=state_key, times=1_000))
+        second = await caller.append(ref, batch(b"2" * 10_000))
+        await trio.sleep(5)
+        assert (await world.objects.head(paths.segment_key(NAMESPACE, ref.topic, 0, 1))).size > 10_000
+        world.objects.calls.clear()
+        assert values((await caller.fetch(ref, 0)).records) == [b"1" * 10_000]
+        assert world.objects.calls == [], "the cache has room for one of them: the one that is committed"
+        world.metadata.faults.clear()
+        assert await caller.durable(second)
+        world.objects.calls.clear()
+        assert values((await caller.fetch(ref, 1)).records) == [b"2" * 10_000]
+        assert world.objects.calls == []
+
+
+async def test_pitfall_58_what_is_committed_is_served_from_the_cache(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _fill(caller, ref, 1)
         world.objects.calls.clear()
         assert len(await caller.read_all(ref)) == 200
         assert world.objects.calls == []
+
+
+async def test_pitfall_64_an_index_that_leads_astray_is_rebuilt(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _fill(caller, ref, 1, batches=6)
+        key = paths.index_key(NAMESPACE, ref.topic, 0, 50)
+        right = await world.objects.get(key)
+        wrong = build_index([50, 200], [32, parse_index(right.body).positions[1]], interval=1)
+        await world.objects.replace_if_match(key, wrong, right.etag)
+    async with world.service(cache_size=0) as (caller, _):
+        for offset in (280, 160, 40):
+            fetched = await caller.fetch(ref, offset, max_bytes=1)
+            assert fetched.status == Status.OK, fetched.detail
+            header = next(walk(fetched.records))[1]
+            assert header.base_offset <= offset < header.next_offset
+        assert (await world.objects.get(key)).body == right.body
 
 
 async def test_offsets_outside_the_log_are_out_of_range(autojump_clock: MockClock) -> None:

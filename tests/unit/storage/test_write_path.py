@@ -5,10 +5,12 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.memory import lost_answer
+from kafscale.metadata.memory import lost_answer, no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.segment.format import SegmentHeader
+from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.reader import parse_segment
+from kafscale.segment.verify import verify_index
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppend
@@ -23,7 +25,7 @@ def _state_key(ref: PartitionRef) -> str:
     return paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
 
 
-async def test_appended_batches_are_read_back_after_commit(autojump_clock: MockClock) -> None:
+async def test_pitfall_16_every_batch_of_an_append_is_read_back_after_commit(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         appended = await caller.append(ref, batch(b"a", b"b") + batch(b"c"))
@@ -35,6 +37,7 @@ async def test_appended_batches_are_read_back_after_commit(autojump_clock: MockC
 async def test_pitfall_01_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"zero")))
         refused = {"n": 0}
 
         def plan(call: Call) -> Fault | None:
@@ -46,11 +49,23 @@ async def test_pitfall_01_failed_flush_is_not_success_for_anyone(autojump_clock:
         world.objects.plan = plan
         first = await caller.append(ref, batch(b"one"))
         second = await caller.append(ref, batch(b"two"))
-        await trio.sleep(0.05)
-        assert not any(news.committed_end > 0 for news in caller.news)
+        flushed: list[int] = []
+
+        async def flush() -> None:
+            await caller.flush(ref)
+            flushed.append((await caller.fetch(ref, 0)).committed_end)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flush)
+            nursery.start_soon(flush)
+            await trio.sleep(0.05)
+            assert refused["n"] == 1
+            assert flushed == []
+            assert not any(news.committed_end > 1 for news in caller.news)
+        assert flushed == [3, 3]
         assert await caller.durable(first)
         assert await caller.durable(second)
-        assert await caller.read_all(ref) == [b"one", b"two"]
+        assert await caller.read_all(ref) == [b"zero", b"one", b"two"]
         assert refused["n"] == 3
 
 
@@ -80,15 +95,17 @@ async def test_pitfall_03_appends_within_one_interval_share_a_segment(autojump_c
 
 
 async def test_pitfall_04_partitions_of_one_request_are_flushed_together(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World()).service(flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
         refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=i) for i in range(3)]
         world.objects.plan = lambda call: Fault(delay=10) if call.kind == "put_if_absent" else None
-        began = trio.current_time()
-        reply = await caller.send(*(PartitionAppend(partition=one, records=batch(b"x")) for one in refs))
-        assert [result.status for result in reply.results] == [Status.OK] * 3
-        await caller.flush(*refs)
-        assert trio.current_time() - began < 20
+        # The first records are stored at once, the second ones when they are flushed.
+        for _ in range(2):
+            began = trio.current_time()
+            reply = await caller.send(*(PartitionAppend(partition=one, records=batch(b"x")) for one in refs))
+            assert [result.status for result in reply.results] == [Status.OK] * 3
+            await caller.flush(*refs)
+            assert trio.current_time() - began < 20
 
 
 async def test_pitfall_06_end_moves_only_after_object_and_metadata(autojump_clock: MockClock) -> None:
@@ -104,6 +121,20 @@ async def test_pitfall_06_end_moves_only_after_object_and_metadata(autojump_cloc
         state = await world.metadata.get(_state_key(ref))
         assert state is not None
         assert PartitionState.FromString(state.value).committed_end == 1
+
+
+async def test_pitfall_06_end_does_not_move_while_the_commit_is_not_answered(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"first")))
+        world.metadata.faults.append(no_answer("txn", key=_state_key(ref), times=1_000))
+        appended = await caller.append(ref, batch(b"x"))
+        await trio.sleep(5)
+        assert _segments(world) == 2
+        assert not any(news.committed_end > 1 for news in caller.news)
+        assert (await caller.fetch(ref, 0)).committed_end == 1
+        world.metadata.faults.clear()
+        assert await caller.durable(appended)
 
 
 async def test_pitfall_07_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
@@ -178,6 +209,16 @@ async def test_a_dead_owners_object_at_our_name_is_replaced(autojump_clock: Mock
         assert await caller.durable(appended)
         assert SegmentHeader.parse((await world.objects.get(stray)).body).epoch == appended.epoch
         assert await caller.read_all(ref) == [b"old", b"new"]
+
+
+async def test_pitfall_64_a_dead_owners_index_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        key = paths.index_key(NAMESPACE, ref.topic, 0, 0)
+        await world.objects.put_if_absent(key, build_index([0, 200], [32, 500]))
+        assert await caller.durable(await caller.append(ref, batch(b"ours") + batch(b"too")))
+        segment = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, 0, 0))).body
+        assert verify_index(parse_index((await world.objects.get(key)).body), parse_segment(segment)) == []
 
 
 async def test_full_buffer_refuses_and_what_is_behind_is_refused_too(autojump_clock: MockClock) -> None:
