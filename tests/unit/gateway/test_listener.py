@@ -8,8 +8,10 @@ from kio.schema.errors import ErrorCode
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.errors import ConfigError
+from kafscale.kafka.connection import Request
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
+from services.gateway.connection import ClientConnection
 from services.gateway.service import Gateway
 from services.gateway.settings import GatewaySettings
 from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
@@ -34,6 +36,24 @@ async def test_pitfall_39_garbage_closes_its_connection_and_no_other() -> None:
             await client.stream.send_eof()
             assert await client.closed()
         assert (await other.ask(18, 0)).error_code == 0
+
+
+async def test_pitfall_39_a_bug_in_serving_one_connection_closes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ClientConnection._start
+
+    async def broken(connection: ClientConnection, request: Request, nursery: trio.Nursery) -> None:
+        if request.api_key == 3:
+            raise KeyError("a bug")
+        await start(connection, request, nursery)
+
+    monkeypatch.setattr(ClientConnection, "_start", broken)
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        assert (await other.ask(18, 0)).error_code == 0
+        await client.send(3, 1, bytes(4))
+        assert await client.closed()
+        assert (await other.ask(18, 0)).error_code == 0
+        assert (await (await harness.connect()).ask(18, 0)).error_code == 0
 
 
 async def test_connections_are_bounded() -> None:
@@ -96,7 +116,8 @@ async def test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops(
         assert (await used.ask(18, 0)).error_code == 0
         await wait_all_tasks_blocked(0.02)
         harness.stop.set()
-        await harness.stopped.wait()
+        await wait_all_tasks_blocked(0.05)
+        assert harness.stopped.is_set()
         assert await fresh.closed()
         assert await used.closed()
         with pytest.raises(OSError, match="failed"):
@@ -127,9 +148,10 @@ async def test_pitfall_41_waiting_fetches_are_answered_when_the_gateway_stops(mo
         await harness.storage.wait_until(lambda: bool(harness.storage.fetches))
         await wait_all_tasks_blocked(0.02)
         harness.stop.set()
+        await wait_all_tasks_blocked(0.05)
+        assert harness.stopped.is_set()
         _, body = await client.receive()
         assert [part.error_code for part in parts(read_response(1, 12, body))] == [0]
-        await harness.stopped.wait()
 
 
 async def test_pitfall_41_what_is_not_answered_by_the_deadline_is_given_up(mock_clock: MockClock) -> None:
@@ -142,7 +164,8 @@ async def test_pitfall_41_what_is_not_answered_by_the_deadline_is_given_up(mock_
         harness.stop.set()
         await wait_all_tasks_blocked(0.02)
         mock_clock.jump(5.1)
-        await harness.stopped.wait()
+        await wait_all_tasks_blocked(0.05)
+        assert harness.stopped.is_set()
         assert await client.closed()
 
 

@@ -233,6 +233,14 @@ async def test_old_messages_become_one_batch_of_magic_2_in_their_order() -> None
         assert all(header.magic == 2 for _, _, records in kept for _, header in walk(records))
 
 
+async def test_pitfall_40_old_messages_over_max_message_bytes_are_refused() -> None:
+    async with running_gateway() as harness:
+        await harness.topic(max_message_bytes="50")
+        reply = await (await harness.connect()).call(0, 2, legacy_produce_body(legacy_message()))
+        assert reply[15:17] == struct.pack(">h", ErrorCode.message_too_large)
+        assert harness.storage.appends == []
+
+
 async def test_old_messages_are_refused_from_version_3_on() -> None:
     async with running_gateway() as harness:
         await harness.topic()

@@ -232,7 +232,7 @@ async def test_pitfall_51_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch
         assert append.error == ErrorCode.not_enough_replicas_after_append
 
 
-async def test_what_is_lost_fails_above_the_committed_end_only() -> None:
+async def test_pitfall_01_what_is_lost_is_acked_up_to_the_committed_end_only() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:

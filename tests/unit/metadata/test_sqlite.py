@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -102,6 +103,24 @@ async def test_a_second_opener_is_refused(tmp_path: Path) -> None:
         await store.txn([], [Put("a", b"1")])
     async with open_sqlite(tmp_path / "m.db") as store:
         assert await store.get("a") is not None
+
+
+async def test_pitfall_18_a_commit_is_on_the_disk_when_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def remembered(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", remembered)
+    async with open_sqlite(tmp_path / "m.db", run_sync=run_inline) as store:
+        await store.txn([], [Put("a", b"1")])
+        (connection,) = opened
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
 
 
 async def test_pitfall_17_the_file_does_not_grow_with_the_number_of_commits(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import CorruptData, Unavailable
-from kafscale.metadata.interface import Compacted, Put
+from kafscale.metadata.interface import Compacted, KeyValue, Put, Snapshot
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo, UnknownTopic
 from kafscale.metadata.topics import TopicCatalog
@@ -69,6 +69,28 @@ async def test_every_catalogue_sees_it_and_views_do_not_change_under_their_reade
         assert (before.live("orders"), after.live("orders")) == (None, catalog.view.live("orders"))
     async with open_catalog(store) as late:
         assert late.view.by_name == catalog.view.by_name
+
+
+async def test_pitfall_23_nothing_is_asked_of_the_store_while_nothing_changes(autojump_clock: MockClock) -> None:
+    class Counting(MemoryMetadataStore):
+        reads = 0
+
+        async def read_prefix(self, prefix: str) -> Snapshot:
+            self.reads += 1
+            return await super().read_prefix(prefix)
+
+        async def get(self, key: str) -> KeyValue | None:
+            self.reads += 1
+            return await super().get(key)
+
+    store = Counting()
+    async with open_catalog(store) as catalog, open_catalog(store) as other:
+        before = store.reads
+        await trio.sleep(60)
+        assert store.reads == before
+        made = await make(other, "orders")
+        await trio.testing.wait_all_tasks_blocked()
+        assert catalog.view.live("orders") == made
 
 
 async def test_a_name_can_be_made_once_whoever_races_for_it(

@@ -1,0 +1,49 @@
+"""Puts that are repeated because their answer was lost, and may meet their own first try."""
+
+import random
+
+import pytest
+from trio.testing import MockClock
+
+from kafscale.errors import Unavailable
+from kafscale.objects.interface import PreconditionFailed
+from kafscale.objects.memory import Call, Fault, MemoryObjectStore
+from kafscale.objects.retry import RetryingObjectStore
+
+
+class Lossy:
+    """A store that loses the answer to a put, and what repeats it."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryObjectStore()
+        self.store = RetryingObjectStore(self.inner, random.Random(1).random)
+
+    def lose_next_put(self, *, applied: bool = True) -> None:
+        def plan(call: Call) -> Fault | None:
+            if call.kind not in ("put_if_absent", "replace_if_match"):
+                return None
+            self.inner.plan = None
+            return Fault(error=Unavailable("no answer"), applied="before" if applied else "never")
+
+        self.inner.plan = plan
+
+
+async def test_pitfall_19_a_put_that_meets_its_own_first_try_has_succeeded(autojump_clock: MockClock) -> None:
+    lossy = Lossy()
+    lossy.lose_next_put()
+    etag = await lossy.store.put_if_absent("ns/a", b"mine")
+    assert (await lossy.inner.get("ns/a")).etag == etag
+    lossy.lose_next_put()
+    etag = await lossy.store.replace_if_match("ns/a", b"mine too", etag)
+    found = await lossy.inner.get("ns/a")
+    assert (found.body, found.etag) == (b"mine too", etag)
+
+
+async def test_pitfall_19_another_ones_object_is_never_taken_for_ones_own(autojump_clock: MockClock) -> None:
+    lossy = Lossy()
+    await lossy.inner.put_if_absent("ns/a", b"theirs")
+    lossy.lose_next_put(applied=False)
+    with pytest.raises(PreconditionFailed):
+        await lossy.store.put_if_absent("ns/a", b"mine")
+    with pytest.raises(PreconditionFailed):
+        await lossy.store.put_if_absent("ns/a", b"theirs")
