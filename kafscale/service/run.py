@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from kafscale.errors import ConfigError
+from kafscale.service.memory import keep_freed_memory
 
 EXIT_OK = 0
 EXIT_UNFINISHED = 1
@@ -31,6 +32,7 @@ def run_service(main: Main, *, grace_seconds: float = 25.0) -> int:
     A ConfigError becomes one line on standard error and status 2; any other error is raised. The grace period's default
     leaves room within the 30 seconds that Kubernetes allows.
     """
+    keep_freed_memory()
     try:
         return trio.run(supervise, main, grace_seconds)
     except* ConfigError as group:

@@ -15,7 +15,7 @@ from kafscale.kafka.wire import Buffer
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.registry import API_VERSIONS, APIS
 
-_SMALLEST_READ = 64 << 10
+_SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
 _JOINED_UP_TO = 128 << 10
 """Replies up to this size are sent as one piece; copying them is cheaper than a call that takes many."""

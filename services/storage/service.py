@@ -149,41 +149,40 @@ class StorageService:
         partitions = await self._acquired(run, [fetch.partition for fetch in request.fetches])
         left, reply = request.max_bytes, FetchReply()
         for fetch, found in zip(request.fetches, partitions, strict=True):
+            # Filled in place: protobuf's append would encode, decode and so copy the records.
+            result = reply.results.add()
             if isinstance(found, NotAvailable):
-                reply.results.append(PartitionFetched(status=found.status, detail=str(found)))
+                result.status, result.detail = found.status, str(found)
                 continue
             if stream is not None:
                 stream.subscribe(found.key)
             # The first batch found is given whole, later partitions only get what is left.
             whole = left == request.max_bytes
-            result = await self._fetch_one(run, found, fetch, max(left, 0))
-            if not whole and len(result.records) > left:
-                result.ClearField("records")
-            left -= len(result.records)
-            reply.results.append(result)
+            records = await self._fetch_one(run, found, fetch, max(left, 0), result)
+            if whole or len(records) <= left:
+                result.records = records
+                left -= len(records)
         return reply
 
-    async def _fetch_one(self, run: Run, partition: Partition, fetch: PartitionFetch, left: int) -> PartitionFetched:
+    async def _fetch_one(
+        self, run: Run, partition: Partition, fetch: PartitionFetch, left: int, result: PartitionFetched
+    ) -> bytes:
+        """Everything of ``result`` but its records, and the records."""
         view = partition.log
         refusal = await self._refusal(run, partition, fetch.leader_epoch, fetch.offset)
-        result = PartitionFetched(
-            status=refusal[0] if refusal else Status.OK,
-            detail=refusal[1] if refusal else "",
-            epoch=partition.epoch,
-            committed_end=view.committed_end,
-            log_start=view.log_start,
-        )
+        result.status, result.detail = refusal or (Status.OK, "")
+        result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
         limit = min(fetch.max_bytes, left)
         if refusal or limit <= 0 or fetch.offset == view.committed_end:
-            return result
+            return b""
         try:
-            result.records = await run.reader.read(view, fetch.offset, limit)
+            return await run.reader.read(view, fetch.offset, limit)
         except Damaged as error:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             result.status, result.detail = Status.DAMAGED, str(error)
         except Unavailable as error:
             result.status, result.detail = Status.UNAVAILABLE, str(error)
-        return result
+        return b""
 
     async def _refusal(
         self, run: Run, partition: Partition, leader_epoch: int, offset: int

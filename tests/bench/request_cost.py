@@ -1,0 +1,120 @@
+"""What one Produce request costs a broker, without the cost of a client: `python -m tests.bench.request_cost`.
+
+A bare socket sends the same prepared request over and over, with a window of requests in flight, to Apache Kafka and to
+KafScale on a local directory, turn by turn. CPU time per request is steady where throughput on a busy machine is not.
+"""
+
+import socket
+import struct
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from kafscale.records.record import Record, build_batch
+from tests.bench.compare import Target, start_targets
+from tests.bench.usage import measured
+from tests.clients.adapters.confluent import ConfluentClient
+
+_TOPIC = "cost"
+_VERSION = 7
+_RECEIVE_BYTES = 1 << 20
+_RECORD_BYTES = 1000
+
+
+def produce_request(batch: bytes, acks: int) -> tuple[bytes, bytes]:
+    """A Produce v7 frame for partition 0, split where its four-byte correlation id goes."""
+    name = _TOPIC.encode()
+    body = struct.pack(">hhiih", -1, acks, 30_000, 1, len(name)) + name
+    body += struct.pack(">iii", 1, 0, len(batch)) + batch
+    rest = struct.pack(">h", -1) + body
+    return struct.pack(">ihh", 8 + len(rest), 0, _VERSION), rest
+
+
+def send_all(bootstrap: str, batch: bytes, *, acks: int, count: int, window: int) -> float:
+    """The seconds from the first request to the last reply. Raises RuntimeError when one is refused."""
+    host, _, port = bootstrap.rpartition(":")
+    before, after = produce_request(batch, acks)
+    room = threading.Semaphore(window)
+    failures: list[str] = []
+    with socket.create_connection((host, int(port))) as connection:
+        reader = threading.Thread(target=_receive, args=(connection, count, room, failures))
+        reader.start()
+        started = time.perf_counter()
+        for correlation_id in range(count):
+            room.acquire()
+            if failures:
+                break
+            connection.sendall(b"".join((before, correlation_id.to_bytes(4, "big"), after)))
+        reader.join()
+        seconds = time.perf_counter() - started
+    if failures:
+        raise RuntimeError(failures[0])
+    return seconds
+
+
+def _receive(connection: socket.socket, count: int, room: threading.Semaphore, failures: list[str]) -> None:
+    received = bytearray()
+    # size, correlation id, topic count, name, partition count, index, then the error code.
+    error_at = 4 + 4 + 4 + 2 + len(_TOPIC) + 4 + 4
+    for _ in range(count):
+        while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+            data = connection.recv(_RECEIVE_BYTES)
+            if not data:
+                failures.append("the broker closed the connection")
+                room.release()
+                return
+            received += data
+        error = int.from_bytes(received[error_at : error_at + 2], "big", signed=True)
+        if error:
+            failures.append(f"refused with error code {error}")
+        del received[: 4 + int.from_bytes(received[:4], "big")]
+        room.release()
+
+
+def measure(target: Target, batch_bytes: int, *, acks: int, megabytes: float, window: int) -> str:
+    """One line of the table."""
+    records = max(1, batch_bytes // _RECORD_BYTES)
+    now = time.time_ns() // 1_000_000
+    some = (Record(offset=i, timestamp=now, key=None, value=bytes(_RECORD_BYTES)) for i in range(records))
+    batch = build_batch(some, base_offset=0)
+    count = max(1, int(megabytes * 1e6 / len(batch)))
+    with measured(target.pid) as usage:
+        seconds = send_all(target.bootstrap, batch, acks=acks, count=count, window=window)
+    total = count * len(batch)
+    cells = [
+        f"{batch_bytes // 1024} KB, acks={acks}",
+        target.name,
+        f"{total / seconds / 1e6:.0f}",
+        f"{usage.cpu_seconds / count * 1e6:.0f}",
+        f"{usage.cpu_seconds / total * 1e9:.1f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+@click.command()
+@click.option("--megabytes", default=400.0, show_default=True, help="Payload of each run.")
+@click.option("--window", default=200, show_default=True, help="Requests in flight.")
+@click.option("--rounds", default=2, show_default=True)
+def main(*, megabytes: float, window: int, rounds: int) -> None:
+    """Measure what Produce requests of 16 and 128 KB cost Apache Kafka and KafScale."""
+    with tempfile.TemporaryDirectory(prefix="kafscale-cost-") as scratch, ExitStack() as stack:
+        targets = start_targets(stack, Path(scratch), with_s3=False)
+        for target in targets:
+            client = ConfluentClient(target.bootstrap)
+            client.create_topic(_TOPIC, partitions=1, configs={"compression.type": "producer"})
+            measure(target, 16384, acks=1, megabytes=megabytes / 2, window=window)
+        click.echo("| requests | server | MB/s | CPU us per request | CPU s per GB |\n|---|---|---|---|---|")
+        for batch_bytes in (16384, 131072):
+            for acks in (1, -1):
+                for _ in range(rounds):
+                    for target in targets:
+                        line = measure(target, batch_bytes, acks=acks, megabytes=megabytes, window=window)
+                        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()
