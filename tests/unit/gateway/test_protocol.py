@@ -1,10 +1,13 @@
 """What is advertised is what is answered: every API and version, and what lies outside of them."""
 
 import struct
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from services.gateway import registry
 from services.gateway.api import Call
@@ -78,7 +81,7 @@ async def test_pitfall_36_a_broken_handler_is_answered_with_an_error_for_everyth
         client, other = await harness.connect(), await harness.connect()
         with pytest.raises((AssertionError, AttributeError)):
             await EXCHANGES[api_key](harness, client, version)
-        assert b"\xff\xff" in client.last_reply, "UNKNOWN_SERVER_ERROR"
+        assert set(error_codes(api_key, version, client.last_reply)) == {ErrorCode.unknown_server_error}
         monkeypatch.setitem(registry.APIS, api_key, api)
         assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
         assert (await other.ask(18, 0)).error_code == 0
@@ -94,6 +97,27 @@ async def test_pitfall_36_and_39_a_handler_that_breaks_later_is_answered_with_an
         harness.storage.fetch_fails = None
         assert (await client.ask(18, 0)).error_code == 0
         assert (await other.ask(18, 0)).error_code == 0
+
+
+# Where the error code is in the replies to what Kafka 4 dropped, which kio does not read.
+OLD_ERROR_CODE_AT = {(0, 0): 15, (0, 1): 15, (0, 2): 15, (2, 0): 15, (19, 0): 9, (19, 1): 9, (20, 0): 7}
+
+
+def error_codes(api_key: int, version: int, reply: bytes) -> Iterator[int]:
+    """All error codes in a reply: its own, and those of topics and partitions."""
+    at = OLD_ERROR_CODE_AT.get((api_key, version))
+    if at is not None:
+        yield from struct.unpack_from(">h", reply, at)
+        return
+    waiting: list[Any] = [read_response(api_key, version, reply)]
+    while waiting:
+        entity = waiting.pop()
+        for field in fields(entity):
+            value = getattr(entity, field.name)
+            if field.name == "error_code":
+                yield value
+            elif isinstance(value, tuple):
+                waiting += filter(is_dataclass, value)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\x00", b"\xff" * 30])

@@ -151,9 +151,10 @@ def test_an_index_cut_short_anywhere_is_refused(length: int) -> None:
         parse_index(INDEX[:length])
 
 
-def test_pitfall_64_the_index_of_another_owners_segment_is_found_out_in_use() -> None:
+@pytest.mark.parametrize("positions", [[200, 300], [INDEXED.positions[4], INDEXED.positions[5]]])
+def test_pitfall_64_the_index_of_another_owners_segment_is_found_out_in_use(positions: list[int]) -> None:
     """A's batches end elsewhere than B's: its index must never lead a reader of B's segment to a wrong batch."""
-    index_of_a = parse_index(build_index([1000, 1004, 1008], [32, 200, 300], interval=4))
+    index_of_a = parse_index(build_index([1000, 1004, 1008], [32, *positions], interval=4))
     for offset in range(INDEXED.base_offset, INDEXED.next_offset):
         entry = index_of_a.entry_for(offset)
         if entry == (1000, 32):
