@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kafscale.records.batch import placed_prefix, walk, with_log_append_time
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
@@ -83,10 +84,11 @@ class WriteBuffer:
         return True
 
     def to_start(self, limit: int) -> Iterator[Buffer]:
-        """Sealed buffers whose upload may begin now, oldest first, at most ``limit`` under way; marks them started."""
-        for buffer in self._sealed:
-            if self.in_flight >= limit:
-                return
+        """Sealed buffers whose upload may begin now, oldest first; marks them started.
+
+        At most ``limit`` are started and not committed: a successor may find no more than that of a dead owner.
+        """
+        for buffer in islice(self._sealed, limit):
             if not buffer.started:
                 buffer.started = True
                 self.in_flight += 1

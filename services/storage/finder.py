@@ -7,6 +7,7 @@ from services.storage.partition import CommittedLog
 from services.storage.segments import UNKNOWN_TIME, KnownSegment
 
 _PAGE = 1000
+_FIRST_KEYS = 4
 _FIRST_STEP = 4096  # offsets
 
 
@@ -29,8 +30,8 @@ class SegmentFinder:
         step = _FIRST_STEP
         while True:
             start = max(0, offset - step)
-            first = await self._list(log, start, 2)
-            if first and first[0].base_offset <= offset:
+            first = await self._first(log, start, offset)
+            if first is not None and first.base_offset <= offset:
                 break
             if start == 0:
                 raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
@@ -50,19 +51,39 @@ class SegmentFinder:
             known = log.segments.after(segment.base_offset)
         return known
 
+    async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
+        """The first segment with a base from ``start`` on; None where there is none up to ``offset``."""
+        limit = _FIRST_KEYS
+        while start <= offset:
+            found, start = await self._list(log, start, limit)
+            if found:
+                return found[0]
+            limit = _PAGE
+        return None
+
     async def _learn(self, log: CommittedLog, start: int) -> int:
         """List a page from base ``start``, keep it, and give where the next page starts."""
-        found = [s for s in await self._list(log, start, _PAGE) if s.base_offset < log.committed_end]
-        covered = found[-1].base_offset + 1 if len(found) >= _PAGE // 2 else log.committed_end
-        log.segments.listed(start, found, covered)
+        found, covered = await self._list(log, start, _PAGE)
+        covered = min(covered, log.committed_end)
+        log.segments.listed(start, [segment for segment in found if segment.base_offset < covered], covered)
         return covered
 
-    async def _list(self, log: CommittedLog, start: int, limit: int) -> list[KnownSegment]:
+    async def _list(self, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
+        """The segments among the next ``limit`` keys, and the base up to which there is no other.
+
+        There need not be a segment for each index: the put of one may have landed alone when its writer died.
+        """
         prefix = paths.partition_prefix(self._namespace, log.topic, log.partition)
         after = paths.segment_key(self._namespace, log.topic, log.partition, start - 1) if start else ""
-        segments = []
-        for info in await self._objects.list_from(prefix, after, limit):
+        segments, covered = [], start
+        listed = await self._objects.list_from(prefix, after, limit)
+        for info in listed:
             key = paths.parse_segment_key(info.key)
-            if key is not None and key.kind == "kfs":
+            if key is None:
+                continue
+            # `.index` sorts before `.kfs`: after an index, the segment of the same base may still follow.
+            covered = key.base_offset
+            if key.kind == "kfs":
                 segments.append(KnownSegment(key.base_offset, info.size, UNKNOWN_TIME))
-        return segments
+                covered += 1
+        return segments, covered if len(listed) == limit else max(covered, log.committed_end)

@@ -205,6 +205,7 @@ class Run:
         self._announce(partition)
         if partition.buffer.stored():
             self._committer.ready(partition)
+        self._flusher.start(partition)
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
         self.streams.announce(

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
 
+MOST_FLUSHES_IN_FLIGHT = 8
+"""Of one partition. A successor that finds more of one dead owner takes the metadata for rolled back: never raise it alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
@@ -61,9 +64,9 @@ class StorageSettings:
     )
     flushes_in_flight: int = setting(
         "KAFSCALE_FLUSHES_IN_FLIGHT",
-        default=8,
-        parse=integer(1, 64),
-        doc="Sealed buffers of one partition that are uploaded at the same time; they commit in order.",
+        default=MOST_FLUSHES_IN_FLIGHT,
+        parse=integer(1, MOST_FLUSHES_IN_FLIGHT),
+        doc="Sealed buffers of one partition that are uploaded or stored and not committed yet; they commit in order.",
     )
     reads_in_flight: int = setting(
         "KAFSCALE_READS_IN_FLIGHT",

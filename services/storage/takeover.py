@@ -15,9 +15,9 @@ from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, Seg
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
 from services.storage.partition import history_of, settled
+from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _ATTEMPTS = 8
-_PLAUSIBLE_LEFTOVERS = 8  # what one dead owner can have had in flight
 
 
 class NotAvailable(KafscaleError):
@@ -105,7 +105,7 @@ async def _rolled_back(objects: ObjectStore, *, namespace: str, ref: PartitionRe
     prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
     end = state.committed_end
     start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
-    expected, chained = end, 0
+    expected, chained, epoch = end, 0, -1
     for info in await objects.list_from(prefix, start_after, 1000):
         key = paths.parse_segment_key(info.key)
         if key is None or key.kind != "kfs" or key.base_offset < end:
@@ -118,9 +118,10 @@ async def _rolled_back(objects: ObjectStore, *, namespace: str, ref: PartitionRe
         if header.epoch >= state.epoch:
             return f"object {info.key} has epoch {header.epoch}, the metadata only {state.epoch}"
         if key.base_offset == expected:
-            expected, chained = footer.last_offset + 1, chained + 1
-        if chained > _PLAUSIBLE_LEFTOVERS:
-            return f"more than {_PLAUSIBLE_LEFTOVERS} whole segments follow the committed end {end}"
+            # Each dead owner may have left as many as one can have in flight.
+            expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch
+        if chained > MOST_FLUSHES_IN_FLIGHT:
+            return f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments of one epoch follow the committed end {end}"
     return None
 
 

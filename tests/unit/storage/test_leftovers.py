@@ -1,0 +1,65 @@
+"""What dead owners leave behind: objects that no commit made part of the log, and indexes without a segment."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.metadata.memory import no_answer
+from kafscale.v1.common_pb2 import PartitionRef
+from tests.unit.storage.harness import NAMESPACE, World, batch
+
+
+async def test_a_dead_owner_leaves_no_more_segments_than_its_successor_accepts(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+    assert await _die_with_uncommitted(world, ref, 40, records=1) == 8
+    async with world.service() as (caller, _):
+        assert (await caller.append(ref, batch(b"next"))).base_offset == 1
+
+
+async def test_leftovers_of_two_dead_owners_are_not_taken_for_lost_metadata(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+    # The second one's eight, at 1 to 8, end where the first one's third begins: one chain of 14 objects.
+    await _die_with_uncommitted(world, ref, 8, records=4)
+    await _die_with_uncommitted(world, ref, 8, records=1)
+    async with world.service() as (caller, _):
+        assert (await caller.append(ref, batch(b"next"))).base_offset == 1
+        await caller.flush(ref)
+        assert await caller.read_all(ref) == [b"first", b"next"]
+
+
+async def test_indexes_without_a_segment_do_not_hide_the_log_behind_them(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(segment_bytes=1024) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for i in range(600):
+            await caller.append(ref, batch(b"%d" % i, bytes(1100)))
+            if i % 10 == 0:
+                await caller.flush(ref)
+    for orphan in (1, 3, 5, 501):
+        await world.objects.put_if_absent(paths.index_key(NAMESPACE, ref.topic, 0, orphan), b"alone")
+    for offset in (0, 2, 500, 998, 1000, 1198):
+        async with world.service() as (caller, _):
+            assert (await caller.read_all(ref, offset))[0] == b"%d" % (offset // 2)
+
+
+async def _die_with_uncommitted(world: World, ref: PartitionRef, segments: int, *, records: int) -> int:
+    """Store segments without a commit, as far as the service does that, and die; gives how many they were."""
+    async with world.service(graceful=False, segment_bytes=1024, flush_interval_ms=60_000) as (caller, _):
+        assert (await caller.fetch(ref, 0)).committed_end == 1
+        world.objects.calls.clear()
+        world.metadata.faults.append(
+            no_answer("txn", key=paths.partition_state_key(NAMESPACE, ref.topic, 0), times=1_000)
+        )
+        for _ in range(segments):
+            await caller.append(ref, batch(*(bytes(1100) for _ in range(records))))
+        await trio.sleep(1)
+        stored = sum(call.kind == "put_if_absent" and call.key.endswith(".kfs") for call in world.objects.calls)
+    world.metadata.faults.clear()
+    await trio.sleep(60)
+    return stored
