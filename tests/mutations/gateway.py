@@ -229,8 +229,8 @@ MUTATIONS = (
     Mutation(
         (41,),
         "services/gateway/listener.py",
-        "for connection in self._connections:\n                connection.leave()",
-        "for connection in ():\n                connection.leave()",
+        "self._environment.stopping = True",
+        "self._environment.stopping, self._connections = True, set()",
         _LISTENER + "test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops",
     ),
     Mutation(
