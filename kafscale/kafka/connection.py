@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from kafscale.errors import CorruptData
 from kafscale.kafka.wire import DECODE_ERRORS, Buffer, skip_tags
 
-DEFAULT_MAX_REQUEST_BYTES = 100 * 1024 * 1024
-"""Kafka's default of socket.request.max.bytes."""
-
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhi")
 _HEADER_WITH_CLIENT = struct.Struct(">hhih")
@@ -80,7 +77,8 @@ class Request:
 class KafkaConnection:
     """``flexible(api_key, version)`` says whether the API's version has tagged fields, which its headers follow.
 
-    ``on_ready`` is called when there is something to send, or room for another request, that was not there before.
+    ``on_reply`` is called with the size of every reply as it is made, ``on_ready`` when there is something to send, or
+    room for another request, that was not there before.
     """
 
     def __init__(
@@ -88,11 +86,13 @@ class KafkaConnection:
         *,
         flexible: Callable[[int, int], bool],
         on_ready: Callable[[], None],
-        max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
-        max_in_flight: int = 128,
+        on_reply: Callable[[int], None],
+        max_request_bytes: int,
+        max_in_flight: int,
     ) -> None:
         self._flexible = flexible
         self._on_ready = on_ready
+        self._on_reply = on_reply
         self._max_request_bytes = max_request_bytes
         self._max_in_flight = max_in_flight
         self._frames: deque[memoryview] = deque()
@@ -114,6 +114,11 @@ class KafkaConnection:
     def bytes_missing(self) -> int:
         """How many bytes the frame that is on its way still needs, as far as that is known."""
         return self._partial_needs - len(self._partial)
+
+    @property
+    def arriving(self) -> int:
+        """Bytes in all of a frame of which a part has come, as far as that is known; 0: none has."""
+        return self._partial_needs if self._partial else 0
 
     def receive_data(self, data: bytes) -> None:
         """Take what was read from the peer. Raises ProtocolError for a negative or excessive frame size."""
@@ -152,6 +157,7 @@ class KafkaConnection:
 
     def slot_done(self, slot: ReplySlot) -> None:
         """Called by a slot when it is completed."""
+        self._on_reply(sum(map(len, slot.buffers)))
         if self._slots and self._slots[0] is slot:
             self._on_ready()
 

@@ -7,11 +7,11 @@ file is locked for as long as the store is open, which is why the leases that a 
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import trio
 
@@ -19,6 +19,7 @@ from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.interface import Event, KeyValue, MetadataStore
 from kafscale.metadata.local import LocalMetadataStore
 from kafscale.metadata.state import FIRST_REVISION, Limits, State
+from kafscale.threads import RunSync, run_in_thread
 
 _APPLICATION_ID = 0x4B414653  # "KAFS"
 _FORMAT = 1
@@ -29,25 +30,6 @@ CREATE TABLE keys (
 ) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
-
-T = TypeVar("T")
-
-
-class RunSync(Protocol):
-    """Runs a blocking function to its end, in a thread or, in a simulation, inline."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
-
-
-async def run_in_thread(function: Callable[[], T]) -> T:
-    """The default `RunSync`: a worker thread; cancellation waits for the function's end."""
-    return await trio.to_thread.run_sync(function)
-
-
-async def run_inline(function: Callable[[], T]) -> T:
-    """The `RunSync` of simulations: no thread, the same interleaving every time."""
-    await trio.lowlevel.checkpoint()
-    return function()
 
 
 @asynccontextmanager

@@ -2,11 +2,11 @@
 
 import fcntl
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -14,16 +14,11 @@ from kafscale.errors import ConfigError
 from kafscale.objects.files import ObjectDirectory, make_directories
 from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
+from kafscale.threads import RunSync, run_in_threads_of
 
 T = TypeVar("T")
 
 _THREADS = 16  # threads wait for the disk at the same time; more would only queue in the kernel
-
-
-class RunSync(Protocol):
-    """Runs a blocking function to its end and gives its result; a simulation may run it inline."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class LocalObjectStore:
@@ -42,7 +37,7 @@ class LocalObjectStore:
 
         Raises ConfigError, naming KAFSCALE_DATA_DIR, when another process has it or it cannot be used.
         """
-        run_sync = run_sync or _in_threads(trio.CapacityLimiter(_THREADS))
+        run_sync = run_sync or run_in_threads_of(trio.CapacityLimiter(_THREADS))
         with _locked(directory):
             files = ObjectDirectory(directory)
             try:
@@ -78,13 +73,6 @@ class LocalObjectStore:
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         await self._run_sync(partial(self._files.delete, check_keys(keys)))
-
-
-def _in_threads(limiter: trio.CapacityLimiter) -> RunSync:
-    async def run(function: Callable[[], T], /) -> T:
-        return await trio.to_thread.run_sync(function, limiter=limiter)
-
-    return run
 
 
 @contextmanager

@@ -58,6 +58,15 @@ class OperationCounters:
     def transferred(self, kind: str, size: int) -> None:
         self.transferred_bytes[kind] += size
 
+    def totals(self) -> dict[str, int]:
+        """For a log line: operations by kind, those that did not end well by kind and outcome, and bytes by kind."""
+        totals: Counter[str] = Counter()
+        for (kind, outcome), count in self.operations.items():
+            totals[kind] += count
+            if outcome != "ok":
+                totals[f"{kind}_{outcome}"] += count
+        return dict(totals) | {f"{kind}_bytes": size for kind, size in self.transferred_bytes.items()}
+
 
 class MeteredObjectStore:
     """Passes everything on and tells ``recorder``; ``clock`` gives seconds, of any origin, that never go back."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import structlog
 import trio
 
 from kafscale.errors import Unavailable
@@ -18,6 +19,10 @@ from kafscale.objects.interface import (
 )
 
 T = TypeVar("T")
+
+_SILENT_SECONDS = 2.0
+"""An operation that goes on failing for longer is told of, once."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,7 @@ class RetryingObjectStore:
 
     async def _repeat(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
         last: Unavailable | None = None
+        told, tell_after = False, trio.current_time() + _SILENT_SECONDS
         with trio.move_on_after(self._backoff.deadline):
             ceiling = self._backoff.first
             while True:
@@ -103,6 +109,9 @@ class RetryingObjectStore:
                     return await attempt()
                 except Unavailable as error:
                     last = error
+                if not told and trio.current_time() >= tell_after:
+                    told = True
+                    _log.warning("the object store does not answer, trying on", key=key, error=str(last))
                 await trio.sleep(ceiling * self._random())
                 ceiling = min(2 * ceiling, self._backoff.longest)
         raise Unavailable(f"{key}: no answer within {self._backoff.deadline:g} s; last: {last}") from last

@@ -33,6 +33,8 @@ _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 _LZ4_LEVEL = 0  # the fast compressor
 
+_BUFFER_TOO_SMALL = "failed to write whole buffer"
+"""How cramjam, in all its codecs, says that the output needs more room; anything else is damage."""
 _SMALLEST_BUFFER = 1 << 16
 _GROWTH = 4
 
@@ -112,7 +114,7 @@ def _grow(name: str, decode_into: Callable[[Buffer, bytearray], int]) -> Callabl
             try:
                 written = decode_into(data, out)
             except DecompressionError as error:
-                if size >= max_bytes:
+                if str(error) != _BUFFER_TOO_SMALL or size >= max_bytes:
                     raise CorruptBatch(f"{name}: not decodable within {max_bytes} bytes: {error}") from error
                 size = min(max_bytes, _GROWTH * size)
                 continue

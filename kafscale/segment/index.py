@@ -94,15 +94,6 @@ class Index:
         number = max(bisect_right(self.offsets, offset) - 1, 0)
         return IndexEntry(self.offsets[number], self.positions[number])
 
-    def position_for(self, offset: int) -> int:
-        """Where in the segment file to start scanning for ``offset``."""
-        return self.entry_for(offset).position
-
-    def next_position(self, offset: int) -> int | None:
-        """Where the entry after ``entry_for(offset)`` points: the batch of ``offset`` ends by then. None: no more."""
-        number = max(bisect_right(self.offsets, offset), 1)
-        return self.positions[number] if number < len(self.positions) else None
-
 
 def parse_index(data: Buffer) -> Index:
     """An index file's content, or CorruptIndex. Nothing in it is trusted beyond "start scanning here"."""

@@ -5,19 +5,21 @@ which it is cancelled. A second signal ends the process on the spot.
 """
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import structlog
 import trio
 
-from kafscale.errors import ConfigError
+from kafscale.errors import ConfigError, KafscaleError
 from kafscale.service.memory import keep_freed_memory
 
 EXIT_OK = 0
-EXIT_UNFINISHED = 1
-"""The grace period ran out before ``main`` returned."""
+EXIT_FAILED = 1
+"""An error ended ``main``, or the grace period ran out before it returned."""
 EXIT_CONFIG = 2
 
 Main = Callable[[trio.Event], Awaitable[None]]
@@ -26,19 +28,25 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)
 
 
-def run_service(main: Main, *, grace_seconds: float = 25.0) -> int:
+def run_service(main: Main, *, grace_seconds: float) -> int:
     """Run ``main`` under Trio and give the process's exit status.
 
-    A ConfigError becomes one line on standard error and status 2; any other error is raised. The grace period's default
-    leaves room within the 30 seconds that Kubernetes allows.
+    A ConfigError becomes one line on standard error and status 2; another error that the product knows becomes one line
+    and status 1, with its traceback at log level debug. What is left is raised.
     """
     keep_freed_memory()
+    raise_file_limit()
+    status = EXIT_CONFIG
     try:
-        return trio.run(supervise, main, grace_seconds)
-    except* ConfigError as group:
-        for error in _leaves(group):
+        status = trio.run(supervise, main, grace_seconds)
+    except* KafscaleError as group:
+        errors = list(_leaves(group))
+        for error in errors:
             print(f"kafscale: {error}", file=sys.stderr)
-    return EXIT_CONFIG
+        if not any(isinstance(error, ConfigError) for error in errors):
+            _log.debug("ended by an error", exc_info=group)
+            status = EXIT_FAILED
+    return status
 
 
 async def supervise(main: Main, grace_seconds: float) -> int:
@@ -53,7 +61,7 @@ async def supervise(main: Main, grace_seconds: float) -> int:
             nursery.cancel_scope.cancel()
     if not finished:
         _log.error("stopped before the work in hand was finished", grace_seconds=grace_seconds)
-    return EXIT_OK if finished else EXIT_UNFINISHED
+    return EXIT_OK if finished else EXIT_FAILED
 
 
 async def _obey_signals(
@@ -66,6 +74,13 @@ async def _obey_signals(
     second = await anext(signals)
     signal.signal(second, signal.SIG_DFL)
     os.kill(os.getpid(), second)
+
+
+def raise_file_limit() -> None:
+    """Let the process open as many files as it may: each client connection is one, and the usual limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kafscale.errors import KafscaleError
 from kafscale.records.codecs import Codec, codec_by_name
-from kafscale.topics.definitions import DEFINITIONS
+from kafscale.topics.definitions import COMPRESSION_TYPES, DEFINITIONS
 
 _NO_DEFAULTS: Mapping[str, str] = {}
 
@@ -33,6 +33,12 @@ def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
             message = f"Invalid value {value} for configuration {name}: it must be {definition.accepts}"
             raise InvalidConfig(name, message) from None
     return checked
+
+
+def default_values(compression_type: str) -> dict[str, str]:
+    """Every config's value where a topic does not set it; ``compression_type`` is what the cluster is set to."""
+    defaults = {name: definition.default for name, definition in DEFINITIONS.items()}
+    return defaults | {"compression.type": COMPRESSION_TYPES[compression_type]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,11 @@ def _cleanup_policy() -> Definition:
     return Definition("cleanup.policy", ConfigType.LIST, "delete", accepts, parse, effect)
 
 
-_COMPRESSIONS = {name: name for name in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")}
-_COMPRESSIONS["none"] = "uncompressed"
+COMPRESSION_TYPES: Mapping[str, str] = {
+    **{name: name for name in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")},
+    "none": "uncompressed",
+}
+"""Accepted values of compression.type, and what is stored for each."""
 _TIMESTAMP_TYPES = {name: name for name in ("CreateTime", "LogAppendTime")}
 _THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -115,7 +118,7 @@ _TABLE = (
     _one_of(
         "compression.type",
         "producer",
-        _COMPRESSIONS,
+        COMPRESSION_TYPES,
         "The codec for batches that come uncompressed, where that makes them smaller; those that come compressed stay "
         "as they are. `producer` and `uncompressed` (or `none`) compress nothing. Where a topic does not set it, "
         "KAFSCALE_COMPRESSION_CODEC counts.",

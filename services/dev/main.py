@@ -4,7 +4,6 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -21,6 +20,7 @@ from kafscale.service.logging import LogSettings, configure_logging
 from kafscale.service.run import EXIT_CONFIG, run_service
 from kafscale.service.settings import load, warn_unknown
 from kafscale.service.stores import S3Settings, open_object_store
+from kafscale.threads import run_in_thread
 from services.gateway.service import Gateway
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -32,6 +32,9 @@ from services.storage.settings import StorageSettings
 T = TypeVar("T")
 SETTINGS = (GatewaySettings, StorageSettings, IndexerSettings, S3Settings, LogSettings)
 log = structlog.get_logger()
+
+_LAST_SECONDS = 5.0
+"""For releasing partitions and closing stores, after clients have left and their records are stored."""
 
 
 def run_dev() -> int:
@@ -49,7 +52,8 @@ def run_dev() -> int:
         return EXIT_CONFIG
     for message in warn_unknown(SETTINGS, os.environ):
         log.warning(message)
-    return run_service(partial(_serve, settings))
+    grace_ms = settings.gateway.shutdown_grace_ms + settings.storage.drain_timeout_ms
+    return run_service(partial(_serve, settings), grace_seconds=grace_ms / 1000 + _LAST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,9 @@ class _Settings:
 
 
 async def _serve(settings: _Settings, stopping: trio.Event) -> None:
-    namespace = settings.stores.namespace
+    namespace, counters = settings.stores.namespace, OperationCounters()
     async with (
-        open_object_store(settings.stores, recorder=OperationCounters(), random=random.random) as objects,
+        open_object_store(settings.stores, recorder=counters, random=random.random) as objects,
         open_sqlite(settings.stores.data_dir / "metadata.sqlite") as metadata,
         trio.open_nursery() as nursery,
     ):
@@ -78,7 +82,7 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
                 catalog=catalog,
                 indexer=DirectIndexer(indexer),
                 now_ms=_now_ms,
-                run_sync=_run_in_thread,
+                run_sync=run_in_thread,
             )
         )
         gateway = Gateway(settings.gateway, catalog, DirectStorage(storage))
@@ -94,11 +98,8 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
         await gateway.run(stopping)
         gateway_stopped.set()
         await storage_stopped.wait()
+        log.info("object store", **counters.totals())
         nursery.cancel_scope.cancel()
-
-
-async def _run_in_thread(function: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(function)
 
 
 def _now_ms() -> int:

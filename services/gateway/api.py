@@ -5,11 +5,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
 from kafscale.metadata.topics import TopicCatalog
+from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.topics import TopicCache
@@ -30,6 +32,9 @@ class Environment:
     router: Router
     cluster_id: str
     topics: TopicCache
+    request_memory: RequestMemory
+    reply_memory: ReplyMemory
+    conversions: trio.CapacityLimiter
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
 

@@ -20,8 +20,10 @@ _LARGEST_READ = 1 << 20
 _JOINED_UP_TO = 128 << 10
 """Replies up to this size are sent as one piece; copying them is cheaper than a call that takes many."""
 _MAX_PIECES = 1024  # IOV_MAX
-_MAX_TASKS = 16
+_MAX_TASKS = 4
 """Requests of one connection that work in tasks of their own (a parked fetch, say); more wait for one to end."""
+_ARRIVES_FREELY = 64 << 10
+"""A larger request needs room in the request memory before it is read to its end."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,11 +33,13 @@ class ClientConnection:
 
     def __init__(self, stream: trio.SocketStream, environment: Environment, advertised: tuple[str, int]) -> None:
         self._stream = stream
+        self._peer = _peer_of(stream)
         self._environment = environment
         self.advertised_host, self.advertised_port = advertised
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
             on_ready=self._wake_writer,
+            on_reply=self._hold,
             max_request_bytes=environment.settings.max_request_bytes,
             max_in_flight=environment.settings.max_in_flight,
         )
@@ -44,7 +48,12 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._tasks = 0
+        self._receiving = False
+        self._reserved = 0
+        self._unsent = 0
+        self._most_unsent = environment.settings.max_fetch_bytes
         self._sending = False
+        self._closed = False
         self._leaving = False
         self._closed_because = ""
         self.last_activity = trio.current_time()
@@ -54,6 +63,11 @@ class ClientConnection:
         """Nothing is being worked on, or the client does not take what it is sent."""
         return self._kafka.in_flight == 0 or self._sending
 
+    @property
+    def stalled(self) -> bool:
+        """Room is held for a large request, and its client does not send the rest."""
+        return self._receiving and self._reserved > 0
+
     def close(self, reason: str) -> None:
         """Close at once, with what is under way."""
         self._closed_because = self._closed_because or reason
@@ -62,8 +76,9 @@ class ClientConnection:
     def leave(self) -> None:
         """Take no more requests; close when those under way are answered."""
         self._leaving = True
+        if self._kafka.in_flight == 0:
+            self._scope.cancel()
         self._reading.cancel()
-        self._wake_writer()
 
     async def run(self) -> None:
         """Serve the client until it goes, breaks the protocol, or is closed."""
@@ -77,27 +92,34 @@ class ClientConnection:
                         if not self._leaving:
                             nursery.cancel_scope.cancel()
         finally:
+            self._closed = True
+            self._environment.reply_memory.used -= self._unsent
+            self._release()
             if self._closed_because:
-                _log.info("connection closed", peer=self._peer(), reason=self._closed_because)
+                _log.info("connection closed", peer=self._peer, reason=self._closed_because)
 
     async def _read(self, nursery: trio.Nursery) -> None:
         kafka = self._kafka
         try:
             while True:
                 size = min(max(kafka.bytes_missing, _SMALLEST_READ), _LARGEST_READ)
+                self._receiving = True
                 data = await self._stream.receive_some(size)
+                self._receiving = False
                 if not data:
                     return
                 self.last_activity = trio.current_time()
                 kafka.receive_data(bytes(data))
                 while True:
-                    request = kafka.next_request()
+                    request = kafka.next_request() if self._unsent < self._most_unsent else None
                     if request is not None:
                         await self._start(request, nursery)
-                    elif kafka.at_limit:
+                    elif kafka.at_limit or self._unsent >= self._most_unsent:
                         await self._room.wait()
                     else:
                         break
+                if kafka.arriving != self._reserved:
+                    await self._reserve(kafka.arriving)
         except CorruptData as error:
             self.close(str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -107,6 +129,8 @@ class ClientConnection:
         api = APIS.get(request.api_key)
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
             raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")
+        while not api.ordered and self._tasks >= _MAX_TASKS:
+            await self._room.wait()
         call = Call(request, self, self._environment)
         try:
             work = api.handle(call)
@@ -120,8 +144,6 @@ class ClientConnection:
         if api.ordered:
             await self._work(api, call, work)
             return
-        while self._tasks >= _MAX_TASKS:
-            await self._room.wait()
         self._tasks += 1
         nursery.start_soon(self._work_in_task, api, call, work)
 
@@ -140,7 +162,7 @@ class ClientConnection:
 
     def _failed(self, api: Api, call: Call, error: Exception) -> None:
         """A bug, not the client's doing: answer the request, or close its connection."""
-        _log.error("request failed", api=api.name, version=call.version, peer=self._peer(), exc_info=error)
+        _log.error("request failed", api=api.name, version=call.version, peer=self._peer, exc_info=error)
         if call.request.slot.done:
             return
         try:
@@ -160,6 +182,7 @@ class ClientConnection:
                     self._sending = True
                     await self._send(pieces)
                     self._sending = False
+                    self._hold(-sum(map(len, pieces)))
                     self.last_activity = trio.current_time()
                 self._make_room()
                 if self._leaving and kafka.in_flight == 0:
@@ -176,6 +199,24 @@ class ClientConnection:
         except OSError as error:
             raise trio.BrokenResourceError(str(error)) from error
 
+    async def _reserve(self, size: int) -> None:
+        """Hold room for the request that is arriving, of ``size`` bytes, when it is a large one."""
+        self._release()
+        if size > _ARRIVES_FREELY:
+            await self._environment.request_memory.reserve(size)
+            self._reserved = size
+
+    def _release(self) -> None:
+        if self._reserved:
+            self._environment.request_memory.release(self._reserved)
+        self._reserved = 0
+
+    def _hold(self, size: int) -> None:
+        """Count bytes of replies that are made, or, negative, sent. A late reply to a closed connection is dropped."""
+        if not self._closed:
+            self._unsent += size
+            self._environment.reply_memory.used += size
+
     def _wake_writer(self) -> None:
         self._ready.set()
 
@@ -183,11 +224,12 @@ class ClientConnection:
         self._room.set()
         self._room = trio.Event()
 
-    def _peer(self) -> str:
-        try:
-            return str(self._stream.socket.getpeername())
-        except OSError:
-            return "gone"
+
+def _peer_of(stream: trio.SocketStream) -> str:
+    try:
+        return str(stream.socket.getpeername())
+    except OSError:
+        return "gone"
 
 
 async def _send_pieces(socket: trio.socket.SocketType, pieces: list[Buffer]) -> None:

@@ -4,10 +4,12 @@ Three nested scopes, three lifetimes: accepting ends first, then idle connection
 answered, and only then, outside of here, what they need to answer.
 """
 
+import resource
 from dataclasses import replace
 
 import structlog
 import trio
+import trio.lowlevel
 
 from kafscale.errors import ConfigError
 from kafscale.service.listeners import Listener
@@ -16,6 +18,9 @@ from services.gateway.connection import ClientConnection
 
 _SWEEPS_PER_TIMEOUT = 4
 _BACKLOG = 1024
+_LEAVING_AT_ONCE = 64
+_OTHER_FILES = 256
+"""File descriptors that are kept free of connections: stores, links, listeners, and files that threads read."""
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +34,7 @@ class Acceptor:
         self._sockets: list[list[trio.SocketListener]] = []
         self._connections: set[ClientConnection] = set()
         self._full = False
+        self._most = _most_connections(environment.settings.max_connections)
 
     @property
     def connections(self) -> int:
@@ -46,12 +52,15 @@ class Acceptor:
             async with trio.open_nursery() as accepting:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):
                     accepting.start_soon(self._accept, listener, sockets, connections)
-                accepting.start_soon(self._sweep, settings.idle_timeout_ms / 1000)
+                accepting.start_soon(self._sweep)
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             self._environment.stopping = True
-            for connection in self._connections:
+            for number, connection in enumerate(list(self._connections)):
                 connection.leave()
+                if number % _LEAVING_AT_ONCE == 0:
+                    # Thousands that end in one turn of the event loop would hold up the lease's keepalive.
+                    await trio.lowlevel.checkpoint()
             for link in self._environment.router.links():
                 link.wake_all()
             connections.cancel_scope.deadline = trio.current_time() + settings.shutdown_grace_ms / 1000
@@ -74,8 +83,7 @@ class Acceptor:
         await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream, listener: Listener) -> None:
-        settings = self._environment.settings
-        if len(self._connections) >= settings.max_connections:
+        if len(self._connections) >= self._most:
             if not self._full:
                 _log.warning("new connections are closed", connections=len(self._connections))
             self._full = True
@@ -93,11 +101,25 @@ class Acceptor:
         finally:
             self._connections.discard(connection)
 
-    async def _sweep(self, idle_seconds: float) -> None:
+    async def _sweep(self) -> None:
         """Close connections on which nothing has moved."""
+        settings = self._environment.settings
+        idle, stall = settings.idle_timeout_ms / 1000, settings.request_stall_ms / 1000
         while True:
-            await trio.sleep(idle_seconds / _SWEEPS_PER_TIMEOUT)
-            oldest = trio.current_time() - idle_seconds
+            await trio.sleep(min(idle, stall) / _SWEEPS_PER_TIMEOUT)
+            now = trio.current_time()
             for connection in self._connections:
-                if connection.idle and connection.last_activity < oldest:
+                if connection.idle and connection.last_activity < now - idle:
                     connection.close("idle")
+                elif connection.stalled and connection.last_activity < now - stall:
+                    connection.close("it stopped in the middle of a request")
+
+
+def _most_connections(wanted: int) -> int:
+    """``wanted``, or what the process's limit of open files leaves."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or wanted + _OTHER_FILES <= files:
+        return wanted
+    most = max(1, files - _OTHER_FILES)
+    _log.warning("KAFSCALE_MAX_CONNECTIONS is above what the limit of open files allows", files=files, connections=most)
+    return most

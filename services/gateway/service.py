@@ -9,10 +9,14 @@ from kafscale.rpc.interface import SegmentStorageClient
 from kafscale.service.listeners import Listener
 from services.gateway.api import Environment, wall_clock_ms
 from services.gateway.listener import Acceptor
+from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import TopicCache
+
+_CONVERSIONS = 2
+"""Of old message sets, at a time: they decompress, and run in threads that compete with everything else."""
 
 
 class Gateway:
@@ -49,6 +53,9 @@ class Gateway:
             router=router,
             cluster_id=cluster.cluster_id,
             topics=TopicCache(self._catalog),
+            request_memory=RequestMemory(self._settings.request_memory_bytes),
+            reply_memory=ReplyMemory(self._settings.reply_memory_bytes),
+            conversions=trio.CapacityLimiter(_CONVERSIONS),
             now_ms=self._now_ms,
         )
         acceptor = Acceptor(listeners, environment)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from kafscale.service.listeners import ListenerSettings
-from kafscale.service.settings import KIB, MIB, boolean, integer, setting, size, within
+from kafscale.service.settings import KIB, MIB, boolean, choice, integer, setting, size, within
+from kafscale.topics.definitions import COMPRESSION_TYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,12 @@ class GatewaySettings(ListenerSettings):
         parse=integer(1, 100_000),
         doc="Partitions of a topic that is made automatically, or by CreateTopics without a number.",
     )
+    compression_codec: str = setting(
+        "KAFSCALE_COMPRESSION_CODEC",
+        default="snappy",
+        parse=choice(*COMPRESSION_TYPES),
+        doc="What clients are told of compression.type where a topic does not set it; storage applies it.",
+    )
     max_partitions_per_topic: int = setting(
         "KAFSCALE_MAX_PARTITIONS_PER_TOPIC",
         default=10_000,
@@ -45,6 +52,33 @@ class GatewaySettings(ListenerSettings):
         default=55 * MIB,
         parse=within(size, 1 * KIB, 1024 * MIB),
         doc="Record bytes in one Fetch reply, whatever the client asks for; one whole batch is always given.",
+    )
+    request_memory_bytes: int = setting(
+        "KAFSCALE_REQUEST_MEMORY_BYTES",
+        default=256 * MIB,
+        parse=within(size, 1 * MIB),
+        doc="Room for requests above 64 KB that are arriving, over all connections; beyond it they are read in turn. "
+        "One request may always be read, so it is at least KAFSCALE_MAX_REQUEST_BYTES in effect.",
+    )
+    request_stall_ms: int = setting(
+        "KAFSCALE_REQUEST_STALL_MS",
+        default=30_000,
+        parse=integer(1_000, 86_400_000),
+        doc="A connection that has sent a part of a request above 64 KB, and then nothing for this long, is closed.",
+    )
+    reply_memory_bytes: int = setting(
+        "KAFSCALE_REPLY_MEMORY_BYTES",
+        default=512 * MIB,
+        parse=within(size, 1 * MIB),
+        doc="Record bytes of Fetch replies that are not sent yet, over all connections; beyond it a Fetch gets no more "
+        "than one batch.",
+    )
+    upconvert_bytes: int = setting(
+        "KAFSCALE_UPCONVERT_BYTES",
+        default=64 * MIB,
+        parse=within(size, 1 * MIB),
+        doc="What the messages of magic 0 and 1 that a request has for one partition may decompress to; more are "
+        "refused as corrupt. Two requests are converted at a time.",
     )
     max_connections: int = setting(
         "KAFSCALE_MAX_CONNECTIONS",
@@ -91,7 +125,7 @@ class GatewaySettings(ListenerSettings):
     )
     shutdown_grace_ms: int = setting(
         "KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS",
-        default=10_000,
+        default=5_000,
         parse=integer(0, 600_000),
         doc="How long busy connections may finish their replies when the gateway stops; idle ones leave at once.",
     )

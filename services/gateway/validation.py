@@ -11,8 +11,6 @@ from kafscale.topics.configs import TopicConfig
 
 _ONLY_MAGIC_2_FROM = 3
 _ZSTD_FROM = 7
-_UPCONVERT_MAX_BYTES = 256 << 20
-"""Decompressed bytes of one partition's old messages; above what a request may hold at Kafka's usual ratios."""
 _ANY_AGE = (1 << 63) - 1
 
 
@@ -60,10 +58,13 @@ def check_records(records: memoryview | None, config: TopicConfig, *, version: i
         raise RefusedRecords(ErrorCode.corrupt_message, str(error)) from error
 
 
-def convert_legacy(records: memoryview, config: TopicConfig, *, now_ms: int) -> bytes:
-    """Old messages as one magic-2 batch. Takes its time: for a worker thread. Raises RefusedRecords."""
+def convert_legacy(records: memoryview, config: TopicConfig, *, now_ms: int, max_bytes: int) -> bytes:
+    """Old messages as one magic-2 batch; ``max_bytes`` is what they may decompress to.
+
+    Takes its time: for a worker thread. Raises RefusedRecords.
+    """
     try:
-        batch = upconvert(records, now_ms=now_ms, max_bytes=_UPCONVERT_MAX_BYTES)
+        batch = upconvert(records, now_ms=now_ms, max_bytes=max_bytes)
     except InvalidTimestamp as error:
         raise RefusedRecords(ErrorCode.invalid_timestamp, str(error)) from error
     except InvalidRecord as error:

@@ -1,10 +1,12 @@
-"""Looks for records by time in one segment in memory. Pure; headers first, so that few batches are decoded."""
+"""Looks for records by time in one segment in memory. Pure; headers first, so that few batches are decoded.
+
+Records that cannot be decoded within ``max_bytes`` are taken at their batch header's word.
+"""
 
 from typing import NamedTuple
 
 from kafscale.errors import CorruptData
 from kafscale.records import record
-from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment
 
 
@@ -21,8 +23,7 @@ def first_at_or_after(
 ) -> FoundRecord | None:
     """The first record at or above ``start_offset`` that is not older than ``timestamp``.
 
-    A batch whose header says that all its records are older is believed. Raises CorruptSegment where a batch cannot be
-    decoded, within ``max_bytes``.
+    A batch whose header says that all its records are older is believed, and so is one that cannot be decoded.
     """
     for number in range(segment.batch_for(start_offset), len(segment.offsets)):
         if segment.max_timestamps[number] < timestamp:
@@ -31,8 +32,8 @@ def first_at_or_after(
             found = record.first_at_or_after(
                 _batch(segment, number), timestamp, min_offset=start_offset, max_bytes=max_bytes
             )
-        except CorruptData as error:
-            raise _undecodable(segment, number, error) from error
+        except CorruptData:
+            found = _as_its_header_says(segment, number, start_offset)
         if found is not None:
             return FoundRecord(*found, segment.positions[number])
     return None
@@ -43,8 +44,8 @@ def largest_timestamp(
 ) -> FoundRecord | None:
     """The first record at or above ``start_offset`` that has the largest timestamp, if that is ``at_least``.
 
-    Batches are decoded in the order of what their headers claim, until no other can hold a larger one.
-    Raises CorruptSegment where a batch cannot be decoded, within ``max_bytes``.
+    Batches are decoded in the order of what their headers claim, until no other can hold a larger one. What cannot be
+    decoded is believed.
     """
     best: FoundRecord | None = None
     candidates = range(segment.batch_for(start_offset), len(segment.offsets))
@@ -54,8 +55,8 @@ def largest_timestamp(
             break
         try:
             found = record.largest_timestamp(_batch(segment, number), min_offset=start_offset, max_bytes=max_bytes)
-        except CorruptData as error:
-            raise _undecodable(segment, number, error) from error
+        except CorruptData:
+            found = _as_its_header_says(segment, number, start_offset)
         if found is not None and found[1] >= at_least:
             best = better(best, FoundRecord(*found, segment.positions[number]))
         if best is not None and best.timestamp == claimed:
@@ -75,5 +76,9 @@ def _batch(segment: ParsedSegment, number: int) -> memoryview:
     return memoryview(segment.data)[segment.positions[number] : segment.ends[number]]
 
 
-def _undecodable(segment: ParsedSegment, number: int, error: CorruptData) -> CorruptSegment:
-    return CorruptSegment(f"batch at {segment.positions[number]} (offset {segment.offsets[number]}): {error}")
+def _as_its_header_says(segment: ParsedSegment, number: int, start_offset: int) -> tuple[int, int]:
+    """The answer for a batch with a right CRC and records that cannot be decoded, or not within the bound.
+
+    A producer sent it so: whoever reads there meets it, but look-ups that lead elsewhere must go on.
+    """
+    return max(segment.offsets[number], start_offset), segment.max_timestamps[number]

@@ -10,6 +10,7 @@ from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore
 from kafscale.segment.index import IndexEntry, build_index, parse_index
 from kafscale.segment.reader import ParsedSegment, scan_batches
 from kafscale.segment.verify import verify_index
+from kafscale.threads import RunSync, run_in_thread
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
@@ -22,7 +23,7 @@ from kafscale.v1.indexer_pb2 import (
     VerifyReply,
 )
 from services.indexer.settings import IndexerSettings
-from services.indexer.stored import RunSync, StoredSegments, run_in_thread
+from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
 
 _ATTEMPTS = 4

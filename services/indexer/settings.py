@@ -24,7 +24,7 @@ class IndexerSettings:
     )
     decode_bytes: int = setting(
         "KAFSCALE_INDEXER_DECODE_BYTES",
-        default=256 * MIB,
+        default=64 * MIB,
         parse=within(size, 1 * MIB),
-        doc="What one batch may decompress to when a look-up by time decodes it; larger ones count as damaged.",
+        doc="What one batch may decompress to when a look-up by time decodes it; for larger ones the header counts.",
     )

@@ -1,7 +1,7 @@
 """Reads and writes the objects that the indexer works on: segments, always verified, and their indexes."""
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import trio
 
@@ -9,19 +9,10 @@ from kafscale import paths
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
+from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import SegmentRef
 
 T = TypeVar("T")
-
-
-class RunSync(Protocol):
-    """Runs work that would hold up the event loop: in a thread, or inline in a simulation."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
-
-
-async def run_in_thread(function: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(function)
 
 
 class StoredSegments:

@@ -45,10 +45,6 @@ class WriteBuffer:
         return self._open.size
 
     @property
-    def has_sealed(self) -> bool:
-        return bool(self._sealed)
-
-    @property
     def first_boundary(self) -> int:
         """The offset at which the next commit will leave the committed end, at the earliest."""
         return self._sealed[0].next_offset if self._sealed else self._open.next_offset

@@ -90,8 +90,3 @@ class LruCache(Generic[V]):
         dropped = self._values.pop(key, None)
         if dropped is not None:
             self.used_bytes -= self._cost(dropped)
-
-    def discard_topic(self, topic_id: bytes) -> None:
-        """Forget all segments of a deleted topic."""
-        for key in [key for key in self._values if key.topic_id == topic_id]:
-            self.discard(key)

@@ -1,7 +1,7 @@
 """From a sealed buffer to a stored segment: compress, build, index, put both, whatever it takes."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 import trio
@@ -10,13 +10,13 @@ from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
-from kafscale.records.batch import peek
 from kafscale.records.codecs import Codec
 from kafscale.records.record import compress_batch
 from kafscale.rpc.interface import IndexerClient
 from kafscale.segment.format import SegmentHeader
 from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
+from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import BuildRequest
 from services.storage.buffer import Buffer
 from services.storage.partition import Partition
@@ -25,12 +25,6 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 _INLINE_BYTES = 128 * 1024  # building less than this costs less than a thread
-
-
-class RunSync(Protocol):
-    """Runs work that would hold up the event loop: in a thread, or inline in a simulation."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class Fenced(KafscaleError):
@@ -58,6 +52,7 @@ class Flusher:
         namespace: str,
         in_flight: int,
         index_timeout: float,
+        index_interval: int,
         now_ms: Callable[[], int],
         run_sync: RunSync,
         stored: Callable[[Partition], None],
@@ -70,6 +65,7 @@ class Flusher:
         self._namespace = namespace
         self._in_flight = in_flight
         self._index_timeout = index_timeout
+        self._index_interval = index_interval
         self._now_ms = now_ms
         self._run_sync = run_sync
         self._stored = stored
@@ -108,9 +104,9 @@ class Flusher:
         codec, epoch, created = partition.config.compression, partition.epoch, self._now_ms()
 
         def build() -> BuiltSegment:
-            flags = codec
-            pieces = [_compressed(prefix, rest, codec) for prefix, rest in buffer.pieces] if codec else buffer.pieces
-            return build_segment(pieces, epoch=epoch, created_ms=created, flags=flags)
+            pieces = [_compressed(piece, codec) for piece in buffer.pieces] if codec else buffer.pieces
+            applied = any(piece is not came for piece, came in zip(pieces, buffer.pieces, strict=True))
+            return build_segment(pieces, epoch=epoch, created_ms=created, flags=codec if applied else Codec.NONE)
 
         return build() if buffer.size < _INLINE_BYTES else await self._run_sync(build)
 
@@ -120,7 +116,7 @@ class Flusher:
             return (await self._indexer.build(request, timeout=self._index_timeout)).index
         except Unavailable as error:
             log.warning("no indexer answered, index built here", error=str(error))
-            return build_index(segment.offsets, segment.positions)
+            return build_index(segment.offsets, segment.positions, self._index_interval)
 
     async def _put_segment(self, partition: Partition, segment: BuiltSegment) -> None:
         key = paths.segment_key(self._namespace, partition.ref.topic, partition.ref.partition, segment.base_offset)
@@ -182,9 +178,10 @@ class Flusher:
             pause = min(pause * 2, 5.0)
 
 
-def _compressed(prefix: bytes, rest: memoryview, codec: Codec) -> tuple[bytes, memoryview]:
-    batch = prefix + bytes(rest)
-    if peek(batch).codec is not Codec.NONE:
-        return prefix, rest
+def _compressed(came: tuple[bytes, memoryview], codec: Codec) -> tuple[bytes, memoryview]:
+    """The batch compressed, or ``came`` itself where it is compressed already or would not get smaller."""
+    batch = b"".join(came)
     packed = compress_batch(batch, codec)
+    if packed is batch:
+        return came
     return packed[:PREFIX_SIZE], memoryview(packed)[PREFIX_SIZE:]

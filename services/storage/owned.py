@@ -9,7 +9,7 @@ from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import MetadataStore, Put, Unchanged
 from kafscale.objects.interface import ObjectStore
-from kafscale.topics.configs import TopicConfig
+from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.buffer import WriteBuffer
@@ -43,7 +43,7 @@ class OwnedPartitions:
         self._settings = settings
         self._namespace = namespace
         self._run_id = run_id
-        self._defaults = {"compression.type": settings.compression_codec}
+        self._defaults = default_values(settings.compression_codec)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, trio.Event] = {}
         self._failed: dict[Key, tuple[float, NotAvailable]] = {}

@@ -13,11 +13,11 @@ from kafscale.rpc.interface import IndexerClient
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentHeader
 from kafscale.segment.index import Index, IndexEntry, parse_index
 from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
+from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from services.storage.cache import CachedSegment, LruCache, SegmentId
 from services.storage.finder import Damaged, SegmentFinder
-from services.storage.flusher import RunSync
 from services.storage.partition import CommittedLog
 from services.storage.segments import KnownSegment
 from services.storage.single_flight import SingleFlight

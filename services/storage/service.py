@@ -228,6 +228,7 @@ class StorageService:
             try:
                 return await list_offset(partition.log, query.timestamp, reader=run.reader, indexer=self._parts.indexer)
             except Damaged as error:
+                log.error("committed data cannot be read", partition=partition.name, reason=str(error))
                 status, detail = Status.DAMAGED, str(error)
             except Unavailable as error:
                 status, detail = Status.UNAVAILABLE, str(error)

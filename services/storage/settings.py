@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from kafscale.segment.index import DEFAULT_INTERVAL
 from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
+from kafscale.topics.definitions import COMPRESSION_TYPES
 
 MOST_FLUSHES_IN_FLIGHT = 8
-"""Of one partition. A successor that finds more of one dead owner takes the metadata for rolled back: never raise it alone."""
+"""Of one partition. A successor that finds more segments of one dead owner takes the metadata for rolled back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class StorageSettings:
     compression_codec: str = setting(
         "KAFSCALE_COMPRESSION_CODEC",
         default="snappy",
-        parse=choice("producer", "none", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        parse=choice(*COMPRESSION_TYPES),
         doc="The topic config compression.type where a topic does not set it. It applies to uncompressed batches only; "
         "`producer` stores what came.",
     )
@@ -98,9 +100,16 @@ class StorageSettings:
         parse=integer(100, 60_000),
         doc="A commit stream without news sends a sign of life this often.",
     )
+    index_interval: int = setting(
+        "KAFSCALE_INDEX_INTERVAL",
+        default=DEFAULT_INTERVAL,
+        parse=integer(1, 1_000_000_000),
+        doc="Messages between two entries of an index that storage builds itself, when no indexer answers.",
+    )
     drain_timeout_ms: int = setting(
         "KAFSCALE_DRAIN_TIMEOUT_MS",
-        default=20_000,
+        default=15_000,
         parse=integer(0, 600_000),
-        doc="How long a stopping instance tries to flush and commit what is buffered.",
+        doc="How long a stopping instance tries to flush and commit what is buffered. The process ends at the latest "
+        "5 seconds after this and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
     )

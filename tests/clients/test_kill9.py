@@ -15,6 +15,7 @@ from tests.clients.conftest import AGAINST_APACHE
 
 ROUNDS = {"local": 10, "s3": 4}
 LONG_ROUNDS = 10
+MANY_SEGMENTS = {"KAFSCALE_SEGMENT_BYTES": "1KB"}
 
 
 def _check(producer: AckedProducer, log: list[bytes | None], first: int) -> None:
@@ -62,9 +63,15 @@ def test_every_acked_record_survives_kill_9_once_and_in_order(
     _run_rounds(ROUNDS[store], tmp_path, store_env())
 
 
+@pytest.mark.timeout(600)
+def test_so_it_does_where_segments_are_many_and_several_are_under_way(tmp_path: Path) -> None:
+    _run_rounds(ROUNDS["local"], tmp_path, MANY_SEGMENTS)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("settings", [{}, MANY_SEGMENTS], ids=["defaults", "many-segments"])
 def test_every_acked_record_survives_kill_9_ten_times_on_each_store(
-    store: str, store_env: Callable[[], Mapping[str, str]], tmp_path: Path
+    store: str, store_env: Callable[[], Mapping[str, str]], tmp_path: Path, settings: Mapping[str, str]
 ) -> None:
-    _run_rounds(LONG_ROUNDS, tmp_path, store_env())
+    _run_rounds(LONG_ROUNDS, tmp_path, {**store_env(), **settings})

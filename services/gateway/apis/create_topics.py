@@ -21,7 +21,7 @@ from kafscale.errors import KafscaleError, Unavailable
 from kafscale.kafka import codec, legacy
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists
 from kafscale.paths import is_topic_name
-from kafscale.topics.configs import InvalidConfig, validate
+from kafscale.topics.configs import InvalidConfig, default_values, validate
 from kafscale.topics.definitions import DEFINITIONS
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.ids import new_topic_id
@@ -121,10 +121,11 @@ def _plan(environment: Environment, topic: Any, answer: _Topic) -> _Plan:
         configs = validate({config.name: config.value for config in topic.configs})
     except InvalidConfig as error:
         raise _Refused(ErrorCode.invalid_config, str(error)) from error
+    defaults = default_values(environment.settings.compression_codec)
     answer.num_partitions, answer.replication_factor = partitions, 1
     answer.configs = tuple(
-        _Config(name, configs.get(name, definition.default), _SET_ON_TOPIC if name in configs else _DEFAULT_CONFIG)
-        for name, definition in DEFINITIONS.items()
+        _Config(name, configs.get(name, defaults[name]), _SET_ON_TOPIC if name in configs else _DEFAULT_CONFIG)
+        for name in DEFINITIONS
     )
     return _Plan(answer, partitions, configs)
 

@@ -148,10 +148,17 @@ class _Fetch:
         by_link: dict[StorageLink, list[_Position]] = {}
         for position in positions:
             by_link.setdefault(position.link, []).append(position)
+        memory = self.call.environment.reply_memory
         for link, group in by_link.items():
-            await self._read_from(link, group)
+            left, before = max(self.room - self.got, 0), self.got
+            asked = max(1, min(left, memory.room)) if left else 0
+            memory.used += asked
+            try:
+                await self._read_from(link, group, asked)
+            finally:
+                memory.used += self.got - before - asked
 
-    async def _read_from(self, link: StorageLink, positions: list[_Position]) -> None:
+    async def _read_from(self, link: StorageLink, positions: list[_Position], max_bytes: int) -> None:
         fetches = [
             PartitionFetch(
                 partition=position.partition,
@@ -163,7 +170,7 @@ class _Fetch:
         ]
         stream_id = link.stream_id
         try:
-            reply = await link.fetch(fetches, max(self.room - self.got, 0))
+            reply = await link.fetch(fetches, max_bytes)
             if len(reply.results) != len(positions):
                 raise Unavailable(f"{len(reply.results)} results for {len(positions)} fetches")
         except Unavailable:
@@ -219,12 +226,16 @@ def handle(call: Call) -> Work | None:
 
 
 async def _serve(fetch: _Fetch) -> None:
-    await fetch.read(fetch.positions)
-    while not fetch.settled:
-        more = await fetch.wait_for_more()
-        if more:
-            await fetch.read(more)
-    fetch.reply()
+    try:
+        await fetch.read(fetch.positions)
+        while not fetch.settled:
+            more = await fetch.wait_for_more()
+            if more:
+                await fetch.read(more)
+        fetch.reply()
+    finally:
+        # From the reply on, the connection counts what it has not sent.
+        fetch.call.environment.reply_memory.used -= fetch.got
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -26,7 +26,7 @@ from kafscale.kafka.produce import (
     encode_response,
 )
 from kafscale.kafka.wire import Buffer
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.pending import PendingAppend
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
@@ -128,7 +128,7 @@ def handle(call: Call) -> Work | None:
     else:
         _check(produce, request, call)
     if produce.legacy or produce.must_wait:
-        return _continue_later(produce, call.environment.now_ms())
+        return _continue_later(produce, call.environment)
     produce.send()
     return None
 
@@ -168,10 +168,12 @@ def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
                     produce.add(result, known, partition.records or b"")
 
 
-async def _continue_later(produce: _Produce, now_ms: int) -> None:
+async def _continue_later(produce: _Produce, environment: Environment) -> None:
+    now_ms, max_bytes = environment.now_ms(), environment.settings.upconvert_bytes
     for result, known, records in produce.legacy:
+        convert = partial(convert_legacy, records, known.config, now_ms=now_ms, max_bytes=max_bytes)
         try:
-            batch = await trio.to_thread.run_sync(partial(convert_legacy, records, known.config, now_ms=now_ms))
+            batch = await trio.to_thread.run_sync(convert, limiter=environment.conversions)
         except RefusedRecords as refused:
             _refuse(result, refused.code, str(refused))
         else:

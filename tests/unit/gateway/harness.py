@@ -55,6 +55,11 @@ class Client:
         await self.stream.send_all(struct.pack(">i", len(header) + len(body)) + header + body)
         return self._correlation
 
+    def expect(self, correlation: int, api_key: int, version: int) -> None:
+        """A request was sent past `send`."""
+        self._correlation = correlation
+        self._asked[correlation] = (api_key, version)
+
     async def receive(self) -> tuple[int, bytes]:
         """Correlation id and body of the next reply; EOFError when the connection was closed."""
         with trio.fail_after(5):

@@ -9,11 +9,12 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.records.batch import peek, seal, walk
-from kafscale.records.codecs import Codec
+from kafscale.records.codecs import Codec, compress
 from kafscale.v1 import common_pb2
 from services.gateway.kafka_errors import code_of
 from tests.unit.gateway.asking import produce, produce_body, produced
 from tests.unit.gateway.harness import NOW_MS, batch, read_response, running_gateway
+from tests.unit.records.strategies import message
 
 HOUR_MS = 3_600_000
 
@@ -239,6 +240,16 @@ async def test_pitfall_40_old_messages_over_max_message_bytes_are_refused() -> N
         reply = await (await harness.connect()).call(0, 2, legacy_produce_body(legacy_message()))
         assert reply[15:17] == struct.pack(">h", ErrorCode.message_too_large)
         assert harness.storage.appends == []
+
+
+async def test_old_messages_that_decompress_to_too_much_are_refused() -> None:
+    inner = message(bytes(2 << 20))
+    bomb = message(compress(Codec.GZIP, inner), magic=1, attributes=Codec.GZIP)
+    for limit, error in ((3 << 20, ErrorCode.none), (1 << 20, ErrorCode.corrupt_message)):
+        async with running_gateway(upconvert_bytes=limit) as harness:
+            await harness.topic()
+            reply = await (await harness.connect()).call(0, 2, legacy_produce_body(bomb))
+            assert reply[15:17] == struct.pack(">h", error)
 
 
 async def test_old_messages_are_refused_from_version_3_on() -> None:

@@ -24,9 +24,11 @@ class Shell:
 
     def __init__(self, max_request_bytes: int = MAX, max_in_flight: int = 128) -> None:
         self.wakes = 0
+        self.replies: list[int] = []
         self.connection = KafkaConnection(
             flexible=codec.is_flexible,
             on_ready=self._wake,
+            on_reply=self.replies.append,
             max_request_bytes=max_request_bytes,
             max_in_flight=max_in_flight,
         )

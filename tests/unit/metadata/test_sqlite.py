@@ -11,7 +11,8 @@ import trio
 
 from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.interface import Compacted, KeyValue, LeaseNotFound, Put, Unchanged
-from kafscale.metadata.sqlite import open_sqlite, run_inline
+from kafscale.metadata.sqlite import open_sqlite
+from kafscale.threads import run_inline
 
 _ROOT = Path(__file__).resolve().parents[3]
 _COMMITTER = Path(__file__).with_name("committer.py")

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from kafscale.errors import Unavailable
@@ -26,6 +27,14 @@ class Lossy:
             return Fault(error=Unavailable("no answer"), applied="before" if applied else "never")
 
         self.inner.plan = plan
+
+
+async def test_an_outage_is_told_of_after_seconds_and_once(autojump_clock: MockClock) -> None:
+    lossy = Lossy()
+    lossy.inner.plan = lambda call: Fault(error=Unavailable("connection refused"))
+    with capture_logs() as logs, pytest.raises(Unavailable):
+        await lossy.store.get("ns/a")
+    assert [(entry["key"], entry["error"]) for entry in logs] == [("ns/a", "connection refused")]
 
 
 async def test_pitfall_19_a_put_that_meets_its_own_first_try_has_succeeded(autojump_clock: MockClock) -> None:

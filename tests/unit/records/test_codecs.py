@@ -1,4 +1,5 @@
 import struct
+import tracemalloc
 import zlib
 
 import cramjam
@@ -147,3 +148,13 @@ def test_lz4_header_checksums_are_made_right(flags: int, options: bytes) -> None
 def test_lz4_frames_that_end_in_their_header_are_refused(length: int) -> None:
     with pytest.raises(CorruptBatch):
         with_right_header_checksum(_frame(0x69, bytes(12))[:length])
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_what_is_no_stream_is_not_tried_again_with_larger_buffers(codec: Codec) -> None:
+    tracemalloc.start()
+    with pytest.raises(CorruptBatch):
+        decompress(codec, b"\x01garbage" * 30, 1 << 26)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20

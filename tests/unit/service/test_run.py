@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.errors import ConfigError
-from kafscale.service.run import EXIT_CONFIG, EXIT_OK, EXIT_UNFINISHED, run_service, supervise
+from kafscale.service.run import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, run_service, supervise
 
 _STUBBORN = """
 import sys, trio
@@ -25,7 +25,7 @@ async def main(stopping):
     with trio.CancelScope(shield=True):
         await trio.sleep_forever()
 
-sys.exit(run_service(main))
+sys.exit(run_service(main, grace_seconds=25))
 """
 
 
@@ -49,7 +49,7 @@ async def test_main_is_cancelled_when_the_grace_period_is_over(autojump_clock: M
         await trio.sleep_forever()
 
     began = trio.current_time()
-    assert await supervise(main, 10) == EXIT_UNFINISHED
+    assert await supervise(main, 10) == EXIT_FAILED
     assert trio.current_time() - began == pytest.approx(10)
 
 
@@ -74,8 +74,39 @@ def test_pitfall_10_a_config_error_is_one_line_and_status_2(capfd: pytest.Captur
             nursery.start_soon(trio.sleep_forever)
             raise ConfigError("KAFSCALE_S3_BUCKET = 'b' cannot be reached")
 
-    assert run_service(main) == EXIT_CONFIG
+    assert run_service(main, grace_seconds=5) == EXIT_CONFIG
     assert capfd.readouterr() == ("", "kafscale: KAFSCALE_S3_BUCKET = 'b' cannot be reached\n")
+
+
+def test_an_error_that_is_known_is_one_line_and_status_1() -> None:
+    program = """
+import sys
+from kafscale.errors import Refused
+from kafscale.service.logging import configure_logging
+from kafscale.service.run import run_service
+
+configure_logging("info")
+
+async def main(stopping):
+    raise Refused("metadata.sqlite cannot be used: database or disk is full")
+
+sys.exit(run_service(main, grace_seconds=5))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    line = "kafscale: metadata.sqlite cannot be used: database or disk is full\n"
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_FAILED, "", line)
+
+
+def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+    program = """
+import resource
+from kafscale.service.run import raise_file_limit
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 3000))
+raise_file_limit()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "(3000, 3000)\n"
 
 
 def test_another_error_is_raised_with_its_traceback() -> None:
@@ -83,7 +114,7 @@ def test_another_error_is_raised_with_its_traceback() -> None:
         raise RuntimeError("a bug")
 
     with pytest.raises(ExceptionGroup) as caught:
-        run_service(main)
+        run_service(main, grace_seconds=5)
     assert caught.group_contains(RuntimeError, match="a bug")
 
 
@@ -91,4 +122,4 @@ def test_main_that_returns_by_itself_is_status_0() -> None:
     async def main(stopping: trio.Event) -> None:
         await trio.lowlevel.checkpoint()
 
-    assert run_service(main) == EXIT_OK
+    assert run_service(main, grace_seconds=5) == EXIT_OK

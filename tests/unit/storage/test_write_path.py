@@ -261,3 +261,16 @@ async def test_segments_are_sealed_by_size_and_compressed_by_the_topics_codec(au
         assert parsed.header.flags & 7 == 4
         assert len(body) < 3_000
         assert await caller.read_all(ref) == [b"a" * 3_000] * 10
+        await caller.append(ref, batch(b"nothing to gain"))
+        await caller.flush(ref)
+        body = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, 0, 10))).body
+        assert SegmentHeader.parse(body).flags & 7 == 0
+
+
+async def test_an_index_that_storage_builds_itself_has_the_interval_that_is_set(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(index_interval=7) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.append(ref, b"".join(batch(b"x") for _ in range(30)))
+        await caller.flush(ref)
+        index = parse_index((await world.objects.get(paths.index_key(NAMESPACE, ref.topic, 0, 0))).body)
+        assert (index.interval, list(index.offsets)) == (7, [0, 7, 14, 21, 28])

@@ -1,0 +1,129 @@
+"""What clients can make the gateway keep in memory is bounded over all of them."""
+
+import resource
+import struct
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from services.gateway.memory import RequestMemory
+from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
+
+MIB = 1 << 20
+
+
+async def test_pitfall_39_a_client_that_does_not_read_keeps_few_replies_in_memory() -> None:
+    async with running_gateway(max_fetch_bytes=MIB) as harness:
+        await harness.topic(max_message_bytes=str(2 * MIB))
+        client = await harness.connect()
+        assert (await produce(client, batch(bytes(MIB)))).error_code == 0
+        body = fetch_body({("t", 0): 0}, max_bytes=2 * MIB, partition_max_bytes=2 * MIB)
+        for _ in range(80):
+            await client.send(1, 12, body)
+        await wait_all_tasks_blocked(0.1)
+        # What the kernel's buffers take, and no more than a few of what the gateway holds.
+        assert len(harness.storage.fetches) < 40
+        for _ in range(80):
+            _, reply = await client.receive()
+            assert len(parts(read_response(1, 12, reply))[0].records) > MIB
+
+
+async def test_beyond_the_reply_memory_each_fetch_gets_one_batch() -> None:
+    async with running_gateway(reply_memory_bytes=MIB) as harness:
+        await harness.topic(max_message_bytes=str(20 * MIB))
+        lazy, other = await harness.connect(), await harness.connect()
+        for _ in range(3):
+            assert (await produce(lazy, batch(bytes(10 * MIB)))).error_code == 0
+        assert (await produce(other, batch(b"small"))).error_code == 0
+        everything = fetch_body({("t", 0): 0}, max_bytes=50 * MIB, partition_max_bytes=50 * MIB)
+        for _ in range(3):
+            await lazy.send(1, 12, everything)
+        await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 3)
+        await wait_all_tasks_blocked(0.05)
+        behind = fetch_body({("t", 0): 3}, max_bytes=50 * MIB, partition_max_bytes=50 * MIB)
+        (part,) = parts(read_response(1, 12, await other.call(1, 12, behind)))
+        assert harness.storage.fetches[-1].max_bytes == 1
+        assert part.records
+        await trio.aclose_forcefully(lazy.stream)
+        await wait_all_tasks_blocked(0.05)
+        await other.call(1, 12, behind)
+        assert harness.storage.fetches[-1].max_bytes == MIB
+
+
+async def test_large_requests_arrive_in_turn_and_small_ones_at_any_time() -> None:
+    async with running_gateway(request_memory_bytes=MIB) as harness:
+        await harness.topic()
+        first, second, small = [await harness.connect() for _ in range(3)]
+        rest = await send_most_of(first, batch(bytes(900_000)))
+        harness.nursery.start_soon(second.send, 0, 9, produce_body({("t", 0): batch(bytes(900_000))}))
+        assert (await produce(small, batch(b"small"))).base_offset == 0
+        await wait_all_tasks_blocked(0.05)
+        assert len(harness.storage.appends) == 1
+        await first.stream.send_all(rest)
+        assert sorted([(await produced(first)).base_offset, (await produced(second)).base_offset]) == [1, 2]
+
+
+async def test_a_client_that_stops_in_the_middle_of_a_large_request_is_closed(mock_clock: MockClock) -> None:
+    async with running_gateway(request_memory_bytes=MIB, request_stall_ms=4_000) as harness:
+        await harness.topic()
+        first, second = await harness.connect(), await harness.connect()
+        await send_most_of(first, batch(bytes(900_000)))
+        await wait_all_tasks_blocked(0.05)
+        harness.nursery.start_soon(second.send, 0, 9, produce_body({("t", 0): batch(bytes(900_000))}))
+        with capture_logs() as logs:
+            for _ in range(6):
+                await wait_all_tasks_blocked(0.05)
+                mock_clock.jump(1)
+            assert await first.closed()
+        assert (await produced(second)).error_code == 0
+        peer = str(first.stream.socket.getsockname())
+        assert [entry["peer"] for entry in logs if entry["event"] == "connection closed"] == [peer]
+
+
+async def test_connections_stay_within_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (258, 4096))
+    async with running_gateway(max_connections=10_000) as harness:
+        for _ in range(2):
+            assert (await (await harness.connect()).ask(18, 0)).error_code == 0
+        assert await (await harness.connect()).closed()
+
+
+async def test_room_is_given_in_turn_and_taken_back_from_those_that_leave() -> None:
+    memory = RequestMemory(100)
+    order: list[str] = []
+
+    async def take(name: str, size: int) -> None:
+        await memory.reserve(size)
+        order.append(name)
+
+    await memory.reserve(60)
+    async with trio.open_nursery() as nursery:
+        gone = trio.CancelScope()
+        with gone:
+            nursery.start_soon(take, "large", 90)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(take, "small", 10)
+            await wait_all_tasks_blocked()
+        assert order == []
+        with trio.move_on_after(0):
+            await memory.reserve(1)
+        memory.release(60)
+        await wait_all_tasks_blocked()
+    assert (order, memory.used) == (["large", "small"], 100)
+    memory.release(100)
+    await memory.reserve(1000)
+    assert memory.used == 1000
+
+
+async def send_most_of(client: Client, records: bytes) -> bytes:
+    """Send a Produce request but its last byte, and give that."""
+    body = produce_body({("t", 0): records})
+    header = struct.pack(">hhih4sb", 0, 9, 1, 4, b"test", 0)
+    client.expect(1, 0, 9)
+    frame = struct.pack(">i", len(header) + len(body)) + header + body
+    await client.stream.send_all(frame[:-1])
+    await wait_all_tasks_blocked(0.02)
+    return frame[-1:]
