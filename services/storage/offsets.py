@@ -1,6 +1,7 @@
 """ListOffsets: the log's ends, and records by time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.interface import IndexerClient
@@ -27,20 +28,21 @@ async def list_offset(view: CommittedLog, timestamp: int, *, reader: Reader, ind
         return PartitionOffset(status=Status.INVALID, detail=f"timestamp {timestamp} has no meaning", offset=-1)
     best: tuple[int, int] | None = None
     candidates: list[KnownSegment] = []
-    async for segment in _segments(view, reader):
-        if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= timestamp:
-            candidates.append(segment)
-        if len(candidates) == _CHUNK:
-            best = _better(best, await _locate(view, candidates, timestamp, indexer))
-            candidates = []
-            if best and timestamp != MAX_TIMESTAMP:
-                break
+    async with aclosing(_segments(view, reader)) as segments:
+        async for segment in segments:
+            if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= timestamp:
+                candidates.append(segment)
+            if len(candidates) == _CHUNK:
+                best = _better(best, await _locate(view, candidates, timestamp, indexer))
+                candidates = []
+                if best and timestamp != MAX_TIMESTAMP:
+                    break
     if candidates:
         best = _better(best, await _locate(view, candidates, timestamp, indexer))
     return _found(view, *best) if best else _found(view, -1, -1)
 
 
-async def _segments(view: CommittedLog, reader: Reader) -> AsyncIterator[KnownSegment]:
+async def _segments(view: CommittedLog, reader: Reader) -> AsyncGenerator[KnownSegment, None]:
     if view.log_start == view.committed_end:
         return
     segment: KnownSegment | None = await reader.finder.holding(view, view.log_start)
