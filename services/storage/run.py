@@ -18,7 +18,7 @@ from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
 from services.storage.deletion import TopicDeleter
 from services.storage.flusher import Flusher
-from services.storage.membership import Membership
+from services.storage.membership import Membership, suspension_clock
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
 from services.storage.reader import Reader
@@ -43,6 +43,7 @@ class Parts:
     indexer: IndexerClient
     now_ms: Callable[[], int]
     run_sync: RunSync
+    lease_clock: Callable[[], float] = suspension_clock
 
 
 class Run:
@@ -65,6 +66,7 @@ class Run:
             run_id=run_id,
             ttl_seconds=settings.lease_ttl_seconds,
             started_ms=parts.now_ms(),
+            clock=parts.lease_clock,
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
         self.owned = OwnedPartitions(

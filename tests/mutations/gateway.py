@@ -189,6 +189,13 @@ MUTATIONS = (
     ),
     Mutation(
         (39,),
+        "kafscale/kafka/connection.py",
+        "if not 0 <= size <= self._max_request_bytes:",
+        "if size < 0:",
+        _LISTENER + "test_pitfall_39_garbage_closes_its_connection_and_no_other",
+    ),
+    Mutation(
+        (39,),
         "kafscale/kafka/schema_reader.py",
         'raise CorruptData("an array is longer than its request")',
         "pass",

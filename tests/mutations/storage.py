@@ -2,6 +2,8 @@
 
 from tests.mutations.mutation import Mutation
 
+_COMMITTER = "tests/unit/storage/test_committer.py::"
+_LIST = "tests/unit/storage/test_list_offsets.py::"
 _WRITE = "tests/unit/storage/test_write_path.py::"
 _READ = "tests/unit/storage/test_read_path.py::"
 _OWN = "tests/unit/storage/test_ownership.py::"
@@ -212,14 +214,14 @@ MUTATIONS = (
         "services/storage/offsets.py",
         "if timestamp == LATEST:",
         "if timestamp != EARLIEST:",
-        _READ + "test_pitfall_26_a_time_gives_the_first_record_at_or_after_it",
+        _LIST + "test_pitfall_26_a_time_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         (26,),
         "services/storage/offsets.py",
         "else _found(view, -1, -1)",
         "else _found(view, view.committed_end, -1)",
-        _READ + "test_pitfall_26_a_time_gives_the_first_record_at_or_after_it",
+        _LIST + "test_pitfall_26_a_time_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         (26,),
@@ -256,13 +258,42 @@ MUTATIONS = (
         "                return",
         _WRITE + "test_pitfall_48_commit_of_unknown_outcome_is_repeated_as_it_was",
     ),
-    # A name is free as soon as its prefix is empty, while a put is still on its way there.
+    # A name is free as soon as its prefix is empty, while a put is on its way there: our own; a dead owner's, whose
+    # partition we took over, or did not; an owner's that may still be alive.
     Mutation(
         (51,),
         "services/storage/deletion.py",
         "settle_until = max(settle_until, partition.last_unknown_put + self._objects.settle_seconds)",
         "pass",
         _OWN + "test_pitfall_51_the_name_waits_for_requests_that_may_still_land",
+    ),
+    Mutation(
+        (51,),
+        "services/storage/owned.py",
+        "partition.unclean = taken.unclean",
+        "partition.unclean = False",
+        _OWN + "test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent",
+    ),
+    Mutation(
+        (51,),
+        "services/storage/deletion.py",
+        "if partition.unclean:",
+        "if False:",
+        _OWN + "test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent",
+    ),
+    Mutation(
+        (51,),
+        "services/storage/deletion.py",
+        "        if unclean:\n",
+        "        if False:\n",
+        _OWN + "test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent",
+    ),
+    Mutation(
+        (51,),
+        "services/storage/deletion.py",
+        'raise Unavailable(f"run {former} still owns {topic.name}-{index}")',
+        "pass",
+        _OWN + "test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds",
     ),
     # A topic is its name.
     Mutation(
@@ -297,6 +328,14 @@ MUTATIONS = (
         "            ),\n",
         _READ + "test_pitfall_58_what_is_put_but_not_committed_does_not_enter_the_cache",
     ),
+    # One fenced partition takes along all those whose commits share its transaction.
+    Mutation(
+        (63,),
+        "services/storage/committer.py",
+        "again.append(entry)",
+        "self._fenced(entry.partition, _who(now))",
+        _COMMITTER + "test_pitfall_63_a_fenced_partition_does_not_take_others_of_its_transaction_along",
+    ),
     # Whatever index stands at our name is taken for ours.
     Mutation(
         (64,),
@@ -304,6 +343,14 @@ MUTATIONS = (
         "if there.body != index:",
         "if False:",
         _WRITE + "test_pitfall_64_a_dead_owners_index_at_our_name_is_replaced",
+    ),
+    # The index that led astray is read again instead of being rebuilt.
+    Mutation(
+        (64,),
+        "services/storage/reader.py",
+        "found = None if rebuild else await self._stored_index(view, segment)",
+        "found = await self._stored_index(view, segment)",
+        _READ + "test_pitfall_64_an_index_that_leads_astray_is_rebuilt",
     ),
     # An index that leads astray makes its segment unreadable.
     Mutation(

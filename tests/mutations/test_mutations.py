@@ -1,4 +1,7 @@
-"""Every pitfall's test goes red on naive code: a copy of the tree is made naive, and the test is run there."""
+"""The tests of every pitfall and of other rules go red on naive code.
+
+A copy of the tree is made naive, and the test is run there.
+"""
 
 import ast
 import os
@@ -20,7 +23,7 @@ TIMEOUT = 240.0
 
 
 def _id(mutation: Mutation) -> str:
-    return f"{'-'.join(map(str, mutation.pitfalls))}-{Path(mutation.path).stem}-{mutation.new.split()[0]}"
+    return f"{'-'.join(map(str, mutation.pitfalls)) or 'rule'}-{Path(mutation.path).stem}-{mutation.new.split()[0]}"
 
 
 def _numbers(test: str) -> set[int]:
@@ -37,6 +40,7 @@ def _functions(path: str) -> set[str]:
 def test_every_required_pitfall_has_a_mutation() -> None:
     assert {number for mutation in MUTATIONS for number in mutation.pitfalls} == REQUIRED
     assert len(set(MUTATIONS)) == len(MUTATIONS)
+    assert all(bool(mutation.pitfalls) != bool(mutation.rule) for mutation in MUTATIONS)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=_id)

@@ -33,7 +33,6 @@ async def test_pitfall_39_garbage_closes_its_connection_and_no_other() -> None:
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", bytes(20), b"\xff" * 100):
             client = await harness.connect()
             await client.stream.send_all(garbage)
-            await client.stream.send_eof()
             assert await client.closed()
         assert (await other.ask(18, 0)).error_code == 0
 
@@ -81,6 +80,21 @@ async def test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end() 
         harness.storage.auto_commit = True
         harness.storage.commit(partition)
         assert [(await produced(client)).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+async def test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answered_in_the_end() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client, producer = await harness.connect(), await harness.connect()
+        for _ in range(7):
+            await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=60_000))
+        await harness.storage.wait_until(lambda: len(harness.storage.fetches) >= 4)
+        await wait_all_tasks_blocked(0.05)
+        assert len(harness.storage.fetches) == 4
+        assert (await produce(producer, batch(b"a"))).error_code == 0
+        for _ in range(7):
+            _, body = await client.receive()
+            assert [bool(part.records) for part in parts(read_response(1, 12, body))] == [True]
 
 
 async def test_a_connection_on_which_nothing_moves_is_closed(mock_clock: MockClock) -> None:

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import trio
 
+from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put, Unchanged
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
@@ -26,6 +28,7 @@ from kafscale.v1.indexer_pb2 import (
     SegmentRef,
     VerifyReply,
 )
+from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
@@ -34,10 +37,13 @@ from kafscale.v1.storage_pb2 import (
     Committed,
     FetchRequest,
     FlushRequest,
+    ListOffsetsRequest,
     PartitionAppend,
     PartitionAppended,
     PartitionFetch,
     PartitionFetched,
+    PartitionOffset,
+    PartitionQuery,
 )
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -76,6 +82,15 @@ class NoIndexer:
 def batch(*values: bytes, timestamp: int = 1_000) -> bytes:
     """One batch with these values, as a producer sends it."""
     return build_batch([Record(i, timestamp, None, value, ()) for i, value in enumerate(values)], base_offset=0)
+
+
+def state_key(ref: PartitionRef) -> str:
+    return paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
+
+
+def siblings(ref: PartitionRef, count: int) -> list[PartitionRef]:
+    """The first partitions of the topic of ``ref``."""
+    return [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=index) for index in range(count)]
 
 
 def values(records: bytes) -> list[bytes | None]:
@@ -125,11 +140,16 @@ class Caller:
         reply = await self.send(PartitionAppend(partition=ref, records=records, unacknowledged=unacknowledged))
         return reply.results[0]
 
-    async def durable(self, appended: PartitionAppended) -> bool:
-        """Wait as a gateway does: True when the append is committed, False when its epoch is lost."""
+    async def durable(self, appended: PartitionAppended, ref: PartitionRef | None = None) -> bool:
+        """Wait as a gateway does: True when the append is committed, False when its epoch is lost.
+
+        ``ref`` is needed where appends to several partitions are under way.
+        """
         with trio.fail_after(TIMEOUT):
             while True:
                 for news in self.news:
+                    if ref is not None and news.partition != ref:
+                        continue
                     if news.epoch == appended.epoch and news.committed_end >= appended.end_offset:
                         return True
                     if news.epoch == appended.epoch and news.lost:
@@ -155,8 +175,20 @@ class Caller:
             found += values(fetched.records)
             offset = list(walk(fetched.records))[-1][1].next_offset
 
+    async def offset_at(self, ref: PartitionRef, timestamp: int) -> PartitionOffset:
+        query = PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1)
+        return (await self.storage.list_offsets(ListOffsetsRequest(queries=[query]), timeout=TIMEOUT)).results[0]
+
     async def flush(self, *refs: PartitionRef) -> None:
         await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)
+
+    async def fill(self, ref: PartitionRef, segments: int, batches: int = 4) -> None:
+        """Segments of so many batches of 50 records, all committed."""
+        for s in range(segments):
+            for b in range(batches):
+                appended = await self.append(ref, batch(*(b"%d.%d.%d" % (s, b, i) for i in range(50))))
+            await self.flush(ref)
+            assert await self.durable(appended)
 
 
 class World:
@@ -188,6 +220,7 @@ class World:
             indexer=self.indexer,
             now_ms=lambda: self.now_ms,
             run_sync=inline,
+            lease_clock=trio.current_time,
         )
         self.runs += 1
         service = StorageService(parts, new_run_id=lambda: f"run-{self.runs}")
@@ -212,11 +245,26 @@ class World:
                 nursery.cancel_scope.cancel()
 
     async def topic(
-        self, catalog: TopicCatalog, name: str = "orders", *, configs: Mapping[str, str] | None = None
+        self,
+        catalog: TopicCatalog,
+        name: str = "orders",
+        *,
+        partitions: int = 3,
+        configs: Mapping[str, str] | None = None,
     ) -> PartitionRef:
         """A new topic's first partition."""
         self.now_ms += 1
         made = await catalog.create(
-            name, 3, configs or {}, now_ms=self.now_ms, topic_id=self.now_ms.to_bytes(16, "big")
+            name, partitions, configs or {}, now_ms=self.now_ms, topic_id=self.now_ms.to_bytes(16, "big")
         )
         return PartitionRef(topic=name, topic_id=made.id, partition=0)
+
+    async def seize(self, ref: PartitionRef) -> None:
+        """Make another run the partition's owner, in its next epoch."""
+        key = state_key(ref)
+        item = await self.metadata.get(key)
+        assert item is not None
+        state = PartitionState.FromString(item.value)
+        state.owner, state.epoch = "another", state.epoch + 1
+        done = await self.metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, state.SerializeToString())])
+        assert done.succeeded

@@ -5,8 +5,8 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
-from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.storage.harness import NAMESPACE, World, batch
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from tests.unit.storage.harness import NAMESPACE, World, batch, state_key, values
 
 
 async def test_a_dead_owner_leaves_no_more_segments_than_its_successor_accepts(autojump_clock: MockClock) -> None:
@@ -33,6 +33,24 @@ async def test_leftovers_of_two_dead_owners_are_not_taken_for_lost_metadata(auto
         assert await caller.read_all(ref) == [b"first", b"next"]
 
 
+async def test_a_dead_owners_object_inside_the_log_is_passed_over(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+    assert await _die_with_uncommitted(world, ref, 4, records=2) == 4
+    async with world.service() as (caller, _):
+        # One segment from 1 to 12, where the dead owner's stay at 3, 5 and 7.
+        for i in range(4):
+            await caller.append(ref, batch(*(b"%d" % (1 + 3 * i + j) for j in range(3))))
+        await caller.flush(ref)
+    for offset in range(1, 13):
+        async with world.service() as (caller, _):
+            fetched = await caller.fetch(ref, offset, max_bytes=1)
+            assert (fetched.status, fetched.detail) == (Status.OK, "")
+            assert b"%d" % offset in values(fetched.records)
+
+
 async def test_indexes_without_a_segment_do_not_hide_the_log_behind_them(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(segment_bytes=1024) as (caller, catalog):
@@ -53,9 +71,7 @@ async def _die_with_uncommitted(world: World, ref: PartitionRef, segments: int, 
     async with world.service(graceful=False, segment_bytes=1024, flush_interval_ms=60_000) as (caller, _):
         assert (await caller.fetch(ref, 0)).committed_end == 1
         world.objects.calls.clear()
-        world.metadata.faults.append(
-            no_answer("txn", key=paths.partition_state_key(NAMESPACE, ref.topic, 0), times=1_000)
-        )
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
         for _ in range(segments):
             await caller.append(ref, batch(*(bytes(1100) for _ in range(records))))
         await trio.sleep(1)

@@ -1,5 +1,6 @@
 """Restart, take-over, fencing, deletion: who may write, and what the log is after."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -7,10 +8,10 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put, Unchanged
 from kafscale.objects.memory import Call, Fault
-from kafscale.v1.common_pb2 import Status
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.partition import settled
-from tests.unit.storage.harness import NAMESPACE, World, batch
+from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
 
 
 async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_clock: MockClock) -> None:
@@ -74,16 +75,58 @@ async def test_pitfall_51_the_name_waits_for_requests_that_may_still_land(autoju
         assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
 
 
+@pytest.mark.parametrize("taken_over", [True, False])
+async def test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent(
+    autojump_clock: MockClock, taken_over: bool
+) -> None:
+    world = World(settle_seconds=15)
+    ref = await _dies_with_a_stray_put(world)
+    await trio.sleep(60)
+    async with world.service() as (caller, catalog):
+        if taken_over:
+            assert (await caller.fetch(ref, 0)).status == Status.OK
+        await catalog.mark_deleting("orders")
+        await trio.sleep(14)
+        assert "orders" in catalog.view.by_name
+        world.objects.land_stray()
+        await catalog.wait_free("orders")
+        assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
+
+
+async def test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds(autojump_clock: MockClock) -> None:
+    world = World(settle_seconds=15)
+    await _dies_with_a_stray_put(world)
+    async with world.service(lease_ttl_seconds=10) as (_, catalog):
+        await catalog.mark_deleting("orders")
+        await trio.sleep(21)
+        assert "orders" in catalog.view.by_name
+        world.objects.land_stray()
+        await catalog.wait_free("orders")
+        assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
+
+
+async def _dies_with_a_stray_put(world: World) -> PartitionRef:
+    """A new topic whose owner dies within a second of its first upload, which is still under way."""
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind == "put_if_absent" and call.key.endswith(".kfs"):
+            return Fault(error=Unavailable("timeout"), applied="later")
+        return None
+
+    async with world.service(graceful=False, lease_ttl_seconds=10) as (caller, catalog):
+        ref = await world.topic(catalog)
+        world.objects.plan = plan
+        await caller.append(ref, batch(b"x"))
+        await trio.sleep(0.5)
+    world.objects.plan = None
+    return ref
+
+
 async def test_a_changed_state_fences_and_fails_what_was_buffered(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"mine")))
-        key = paths.partition_state_key(NAMESPACE, ref.topic, 0)
-        item = await world.metadata.get(key)
-        assert item is not None
-        state = PartitionState.FromString(item.value)
-        state.owner, state.epoch = "another", state.epoch + 1
-        await world.metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, state.SerializeToString())])
+        await world.seize(ref)
         appended = await caller.append(ref, batch(b"too late"))
         assert not await caller.durable(appended)
 
@@ -93,7 +136,7 @@ async def test_rolled_back_metadata_puts_the_partition_offline(autojump_clock: M
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"x")))
-        key = paths.partition_state_key(NAMESPACE, ref.topic, 0)
+        key = state_key(ref)
         item = await world.metadata.get(key)
         assert item is not None
         old = PartitionState.FromString(item.value)

@@ -11,18 +11,14 @@ from kafscale.segment.format import SegmentHeader
 from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
-from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.harness import NAMESPACE, World, batch, values
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
 def _segments(world: World) -> int:
     return sum(call.kind == "put_if_absent" and call.key.endswith(".kfs") for call in world.objects.calls)
-
-
-def _state_key(ref: PartitionRef) -> str:
-    return paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
 
 
 async def test_pitfall_16_every_batch_of_an_append_is_read_back_after_commit(autojump_clock: MockClock) -> None:
@@ -97,7 +93,7 @@ async def test_pitfall_03_appends_within_one_interval_share_a_segment(autojump_c
 async def test_pitfall_04_partitions_of_one_request_are_flushed_together(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
-        refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=i) for i in range(3)]
+        refs = siblings(ref, 3)
         world.objects.plan = lambda call: Fault(delay=10) if call.kind == "put_if_absent" else None
         # The first records are stored at once, the second ones when they are flushed.
         for _ in range(2):
@@ -118,7 +114,7 @@ async def test_pitfall_06_end_moves_only_after_object_and_metadata(autojump_cloc
         assert (await caller.fetch(ref, 0)).committed_end == 0
         held.set()
         assert await caller.durable(appended)
-        state = await world.metadata.get(_state_key(ref))
+        state = await world.metadata.get(state_key(ref))
         assert state is not None
         assert PartitionState.FromString(state.value).committed_end == 1
 
@@ -127,7 +123,7 @@ async def test_pitfall_06_end_does_not_move_while_the_commit_is_not_answered(aut
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
-        world.metadata.faults.append(no_answer("txn", key=_state_key(ref), times=1_000))
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
         appended = await caller.append(ref, batch(b"x"))
         await trio.sleep(5)
         assert _segments(world) == 2
@@ -186,7 +182,7 @@ async def test_pitfall_48_commit_of_unknown_outcome_is_repeated_as_it_was(autoju
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
-        world.metadata.faults.append(lost_answer(key=_state_key(ref)))
+        world.metadata.faults.append(lost_answer(key=state_key(ref)))
         appended = await caller.append(ref, batch(b"x"))
         after = await caller.append(ref, batch(b"y"))
         assert await caller.durable(appended)
@@ -236,6 +232,31 @@ async def test_full_buffer_refuses_and_what_is_behind_is_refused_too(autojump_cl
         held.set()
         await caller.flush(ref)
         assert (await caller.read_all(ref))[1:] == [b"after"]
+
+
+async def test_all_partitions_together_hold_no_more_than_the_bound_over_all(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
+        first, second, _ = siblings(await world.topic(catalog), 3)
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.kind == "put_if_absent" else None
+        big = batch(b"x" * 40_000)
+        assert (await caller.append(first, big)).status == Status.OK
+        assert (await caller.append(second, big)).status == Status.BUFFER_FULL
+        assert (await caller.append(second, batch(b"small"))).status == Status.OK
+        held.set()
+        await caller.flush(first, second)
+        assert (await caller.append(second, big)).status == Status.OK
+
+
+async def test_a_lost_partition_gives_its_room_in_the_buffers_back(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
+        first, second, _ = siblings(await world.topic(catalog), 3)
+        await caller.append(first, batch(b"x"))
+        await caller.flush(first)
+        await world.seize(first)
+        big = batch(b"x" * 40_000)
+        assert not await caller.durable(await caller.append(first, big))
+        assert (await caller.append(second, big)).status == Status.OK
 
 
 async def test_congestion_holds_back_unacknowledged_producers(autojump_clock: MockClock) -> None:

@@ -1,0 +1,44 @@
+"""Many partitions in one transaction: none suffers from another, and no transaction is too large."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale.metadata.memory import Fault
+from kafscale.v1.storage_pb2 import PartitionAppend
+from tests.unit.storage.harness import World, batch, siblings
+
+
+async def test_pitfall_63_a_fenced_partition_does_not_take_others_of_its_transaction_along(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        first, lost, kept = siblings(await world.topic(catalog), 3)
+        for ref in (first, lost, kept):
+            await caller.append(ref, batch(b"before"))
+        await caller.flush(first, lost, kept)
+        await trio.sleep(1)
+        # While one commit is under way the others become ready, and share the next one.
+        world.metadata.faults.append(Fault(method="txn", delay=5))
+        await caller.append(first, batch(b"slow"))
+        await trio.sleep(1)
+        too_late = await caller.append(lost, batch(b"too late"))
+        shared = await caller.append(kept, batch(b"kept"))
+        await trio.sleep(1)
+        await world.seize(lost)
+        assert not await caller.durable(too_late, lost)
+        assert await caller.durable(shared, kept)
+        after = await caller.append(kept, batch(b"after"))
+        assert await caller.durable(after, kept)
+        assert after.epoch == shared.epoch
+        assert await caller.read_all(kept) == [b"before", b"kept", b"after"]
+
+
+async def test_more_partitions_than_fit_into_one_transaction_are_committed(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=300), 300)
+        await caller.flush(*refs)
+        world.metadata.faults.append(Fault(method="txn", delay=5))
+        reply = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
+        for ref, appended in zip(refs, reply.results, strict=True):
+            assert await caller.durable(appended, ref)
+            assert await caller.read_all(ref) == [b"x"]

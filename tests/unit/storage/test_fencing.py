@@ -1,0 +1,109 @@
+"""Who may write, replace and answer: compared with the metadata, or proven by the lease."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import Fault, no_answer
+from kafscale.segment.writer import build_segment
+from kafscale.v1.common_pb2 import Status
+from services.storage.buffer import WriteBuffer
+from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
+
+
+def _segment(epoch: int, base_offset: int, records: bytes) -> bytes:
+    """The object that an owner in ``epoch`` would put."""
+    buffer = WriteBuffer(epoch=epoch, next_offset=base_offset, segment_bytes=1 << 20)
+    buffer.append(records)
+    buffer.seal()
+    (sealed,) = buffer.to_start(1)
+    return build_segment(sealed.pieces, epoch=epoch, created_ms=0, flags=0).data
+
+
+async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"x")))
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        before = await world.metadata.get(state_key(ref))
+        # The first transaction reads, the second one fences.
+        world.metadata.faults += [Fault(method="txn", key=state_key(ref), delay=delay) for delay in (0, 2)]
+        async with trio.open_nursery() as nursery:
+
+            async def show_up() -> None:
+                await trio.sleep(1)
+                await world.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", "run-1"), b"alive")])
+
+            nursery.start_soon(show_up)
+            assert (await caller.append(ref, batch(b"y"))).status == Status.NOT_OWNER
+        assert await world.metadata.get(state_key(ref)) == before
+
+
+async def test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"x")))
+        world.metadata.faults.append(no_answer("keep_alive", times=1_000))
+
+        async def statuses() -> list[Status]:
+            """Of an append without and with acks=all, of a fetch below, at and above the end, of the end's offset."""
+            unacknowledged = await caller.append(ref, batch(b"y"), unacknowledged=True)
+            acknowledged = await caller.append(ref, batch(b"z"))
+            assert await caller.durable(acknowledged)
+            answers = [await caller.fetch(ref, offset) for offset in (0, acknowledged.end_offset, 1_000)]
+            found = await caller.offset_at(ref, -1)
+            return [unacknowledged.status, acknowledged.status, *(answer.status for answer in answers), found.status]
+
+        await trio.sleep(7)
+        assert await statuses() == [Status.OK] * 4 + [Status.OFFSET_OUT_OF_RANGE, Status.OK]
+        await trio.sleep(2)
+        assert await statuses() == [Status.NOT_OWNER, Status.OK] + [Status.NOT_OWNER] * 4
+
+
+async def test_an_object_of_a_later_owner_fences_and_is_not_replaced(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        first = await caller.append(ref, batch(b"first"))
+        assert await caller.durable(first)
+        key = paths.segment_key(NAMESPACE, ref.topic, 0, 1)
+        theirs = _segment(first.epoch + 1, 1, batch(b"theirs"))
+        await world.objects.put_if_absent(key, theirs)
+        await world.seize(ref)
+        assert not await caller.durable(await caller.append(ref, batch(b"ours")))
+        assert (await world.objects.get(key)).body == theirs
+
+
+@pytest.mark.parametrize("later", [0, 1])
+async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced(
+    autojump_clock: MockClock, later: int
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        first = await caller.append(ref, batch(b"first"))
+        assert await caller.durable(first)
+        key = paths.segment_key(NAMESPACE, ref.topic, 0, 1)
+        theirs = _segment(first.epoch + later, 1, batch(b"theirs"))
+        await world.objects.put_if_absent(key, theirs)
+        assert not await caller.durable(await caller.append(ref, batch(b"ours")))
+        assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
+        await trio.sleep(60)
+        assert (await world.objects.get(key)).body == theirs
+        assert await caller.read_all(ref) == [b"first"]
+
+
+async def test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"x")))
+        assert (await caller.fetch(ref, 2)).status == Status.OFFSET_OUT_OF_RANGE
+        world.metadata.faults.append(no_answer("get", key=state_key(ref)))
+        assert (await caller.fetch(ref, 2)).status == Status.UNAVAILABLE
+        assert (await caller.fetch(ref, 2)).status == Status.OFFSET_OUT_OF_RANGE
+        await world.seize(ref)
+        assert (await caller.fetch(ref, 2)).status == Status.NOT_OWNER

@@ -1,0 +1,62 @@
+"""Offsets by time: of what this run wrote, and of what it finds."""
+
+from trio.testing import MockClock
+
+from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
+from services.storage.offsets import MAX_TIMESTAMP
+from tests.unit.storage.harness import TIMEOUT, World, batch
+
+
+async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(autojump_clock: MockClock) -> None:
+    async with (world := World(indexing=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for timestamp in (1_000, 2_000, 3_000):
+            await caller.append(ref, batch(b"a", b"b", timestamp=timestamp))
+            await caller.flush(ref)
+        asked = [0, 1_000, 1_001, 2_000, 3_000, 3_001, -1, -2]
+        queries = [PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1) for timestamp in asked]
+        reply = await caller.storage.list_offsets(ListOffsetsRequest(queries=queries), timeout=TIMEOUT)
+        assert [result.offset for result in reply.results] == [0, 0, 2, 2, 4, -1, 6, 0]
+
+
+async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for timestamp in (1_000, 3_000, 2_000):
+            await caller.append(ref, batch(b"a", b"b", timestamp=timestamp))
+            await caller.flush(ref)
+    async with world.service() as (caller, _):
+        found = [(await caller.offset_at(ref, timestamp)).offset for timestamp in (0, 1_001, 3_000, 3_001)]
+        assert found == [0, 2, 2, -1]
+        await caller.append(ref, batch(b"a", timestamp=4_000))
+        await caller.flush(ref)
+        found = [(await caller.offset_at(ref, timestamp)).offset for timestamp in (0, 1_001, 3_001)]
+        assert found == [0, 2, 6]
+
+
+async def test_the_largest_time_of_all_is_looked_for_in_every_segment(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for i in range(70):
+            await caller.append(ref, batch(b"x", timestamp=9_000 if i == 66 else 1_000 + i))
+            await caller.flush(ref)
+        found = await caller.offset_at(ref, MAX_TIMESTAMP)
+        assert (found.offset, found.timestamp) == (66, 9_000)
+    async with world.service() as (caller, _):
+        found = await caller.offset_at(ref, MAX_TIMESTAMP)
+        assert (found.offset, found.timestamp) == (66, 9_000)
+
+
+async def test_a_time_that_is_found_early_ends_the_look_up(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for i in range(70):
+            await caller.append(ref, batch(b"x", timestamp=1_000 + i))
+            await caller.flush(ref)
+    async with world.service() as (caller, _):
+        world.objects.calls.clear()
+        assert (await caller.offset_at(ref, 1_000)).offset == 0
+        assert world.objects.count("get") == 1

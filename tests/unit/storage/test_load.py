@@ -1,0 +1,72 @@
+"""What reading costs the object store: bounded, shared, and ahead of who reads in order."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.objects.memory import Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from tests.unit.storage.harness import Caller, World
+
+
+async def _together(caller: Caller, ref: PartitionRef, *offsets: int) -> None:
+    """Fetch at all of them at the same time."""
+
+    async def fetch(offset: int) -> None:
+        fetched = await caller.fetch(ref, offset)
+        assert (fetched.status, bool(fetched.records)) == (Status.OK, True)
+
+    async with trio.open_nursery() as nursery:
+        for offset in offsets:
+            nursery.start_soon(fetch, offset)
+
+
+def _got(world: World, kind: str) -> list[int]:
+    """The bases of the segments, or indexes, that were read whole since the calls were cleared."""
+    keys = [paths.parse_segment_key(call.key) for call in world.objects.calls if call.kind == "get"]
+    return sorted(key.base_offset for key in keys if key is not None and key.kind == kind)
+
+
+async def _stored(world: World, segments: int) -> PartitionRef:
+    """A topic whose first partition has segments of 50 records."""
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, segments, batches=1)
+    return ref
+
+
+async def test_reads_at_the_same_time_are_bounded(autojump_clock: MockClock) -> None:
+    ref = await _stored(world := World(), 6)
+    async with world.service(reads_in_flight=2) as (caller, _):
+        await caller.fetch(ref, 300)
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.kind in ("get", "get_range") else None
+        world.objects.calls.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_together, caller, ref, *range(0, 300, 50))
+            await trio.sleep(1)
+            assert world.objects.count("get", "get_range") == 2
+            held.set()
+
+
+async def test_readers_of_one_cold_segment_share_its_reads(autojump_clock: MockClock) -> None:
+    ref = await _stored(world := World(), 2)
+    async with world.service(readahead_segments=0) as (caller, _):
+        await _together(caller, ref, 0, 0, 10)
+        assert (_got(world, "index"), _got(world, "kfs")) == ([0], [])
+        # They go on in order, which takes the whole segment.
+        await _together(caller, ref, 50, 50, 50)
+        assert (_got(world, "index"), _got(world, "kfs")) == ([0], [50])
+
+
+async def test_segments_ahead_of_a_reader_are_read_before_it_asks(autojump_clock: MockClock) -> None:
+    ref = await _stored(world := World(), 6)
+    async with world.service(readahead_segments=2) as (caller, _):
+        await caller.fetch(ref, 0)
+        await trio.sleep(1)
+        assert _got(world, "kfs") == [50, 100]
+        world.objects.calls.clear()
+        await caller.fetch(ref, 50, max_bytes=1)
+        assert world.objects.calls == []
+        await trio.sleep(1)
+        assert _got(world, "kfs") == [150]
