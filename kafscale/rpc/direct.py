@@ -1,12 +1,13 @@
-"""The transport of the one-process mode: a service object called directly, with the deadlines of a remote call."""
+"""The transport of the one-process mode: a service object called directly, with the rules of a remote call."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 import trio
 
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.rpc.errors import as_received
 from kafscale.rpc.interface import MessageStream
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
@@ -58,19 +59,23 @@ class Indexer(Protocol):
 
 async def _call(method: Callable[[Q], Awaitable[A]], request: Q, timeout: float) -> A:
     with trio.move_on_after(timeout):
-        return await method(request)
-    raise Unavailable(f"no answer within {timeout} s")
+        try:
+            return await method(request)
+        except Exception as error:
+            raise as_received(error, repr(method)) from error
+    raise Unavailable(f"no answer within {timeout:g} s")
 
 
 class _Received(Generic[A]):
     def __init__(self, messages: "trio.MemoryReceiveChannel[A]") -> None:
         self._messages = messages
+        self.ended: KafscaleError = Unavailable("the stream ended")
 
     async def receive(self) -> A:
         try:
             return await self._messages.receive()
         except trio.EndOfChannel:
-            raise Unavailable("the stream ended") from None
+            raise self.ended from None
 
 
 class DirectStorage:
@@ -94,17 +99,19 @@ class DirectStorage:
     @asynccontextmanager
     async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
         sender, receiver = trio.open_memory_channel[CommitsEvent](_STREAM_BUFFER)
+        stream = _Received(receiver)
 
         async def serve() -> None:
             async with sender:
-                # Whoever receives is told that the stream ended; nothing else crosses a wire either.
-                with suppress(KafscaleError):
+                try:
                     await self._service.commits(request, sender.send)
+                except Exception as error:  # noqa: BLE001  it is the receiver's to raise, after what was sent before
+                    stream.ended = as_received(error, repr(self._service.commits))
 
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(serve)
-                yield _Received(receiver)
+                yield stream
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             # The caller's own error, as it raised it.

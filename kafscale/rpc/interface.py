@@ -1,7 +1,14 @@
 """What a caller of a service holds: the methods of protos/, with a deadline each.
 
-A transport puts a service object behind these (``direct.py`` in one process). A service object has the same method
-names and messages; its streaming methods get the request and an async ``send`` for the messages.
+A transport puts a service object behind these: ``direct.py`` in one process, ``typed.py`` over gRPC; a caller cannot
+tell them apart. A service object has the same method names and messages; its streaming methods get the request and an
+async ``send`` for the messages, which waits while the reader is slow.
+
+Errors: a caller gets the kind of error that the service raised, with its message (the table in ``errors.py``; a
+subclass arrives as its kind). ``Unavailable`` also stands for everything that leaves the outcome unknown: no answer
+within ``timeout`` seconds, no connection or a lost one, a service that stops, has too many calls in hand, or failed by
+a defect of its own (which it logs). ``Refused`` also stands for a message beyond the transport's limit and a peer that
+lacks the method. A call whose caller is cancelled or out of time is cancelled at the service.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -37,12 +44,16 @@ class MessageStream(Protocol[M_co]):
     """Messages of a server stream, in order."""
 
     async def receive(self) -> M_co:
-        """The next message. Raises ``Unavailable`` when the stream broke or the service ended it."""
+        """The next message; being cancelled loses none.
+
+        Raises, after all that was sent, what the service raised, and ``Unavailable`` when it ended the stream or the
+        stream broke; raises the same again when called again.
+        """
         ...
 
 
 class SegmentStorageClient(Protocol):
-    """Every method raises ``kafscale.errors.Unavailable`` when no answer came within ``timeout`` seconds."""
+    """The SegmentStorage service of one peer."""
 
     async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply: ...
     async def fetch(self, request: FetchRequest, *, timeout: float) -> FetchReply: ...
@@ -52,7 +63,7 @@ class SegmentStorageClient(Protocol):
 
 
 class IndexerClient(Protocol):
-    """Every method raises ``kafscale.errors.Unavailable`` when no answer came within ``timeout`` seconds."""
+    """The Indexer service of one peer, or of any."""
 
     async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply: ...
     async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply: ...

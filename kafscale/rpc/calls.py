@@ -1,0 +1,154 @@
+"""A server's calls in their two halves: gRPC's in the asyncio thread, the service's method in a Trio task.
+
+The asyncio half hands the request over and waits for the outcome; when it ends for any other reason (the caller has
+cancelled or is gone, its deadline has passed, the server stops) it cancels the Trio half.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+import trio
+from google.protobuf.message import DecodeError, Message
+
+from kafscale.errors import CorruptData, Refused, Unavailable
+from kafscale.rpc.bridge import asyncio_loop, in_asyncio
+from kafscale.rpc.errors import status_of
+from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.methods import BoundService, Method
+
+_Handler = Callable[..., Awaitable[Any]]
+_Failed = tuple[grpc.StatusCode, str]
+_Outcome = bytes | _Failed
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """``outcome`` belongs to the asyncio thread, ``scope`` to Trio's. A stream's outcome has no bytes."""
+
+    method: Method[Any, Any]
+    handler: _Handler
+    request: bytes
+    context: "grpc.aio.ServicerContext[bytes, bytes]"
+    outcome: "asyncio.Future[_Outcome]"
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
+class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
+    """Calls of ``services`` as tasks of ``nursery``. Made in Trio, then called by grpc.aio in the asyncio thread."""
+
+    def __init__(self, services: list[BoundService], limits: RpcLimits, nursery: trio.Nursery) -> None:
+        self._limits = limits
+        self._nursery = nursery
+        self._token = trio.lowlevel.current_trio_token()
+        self._handlers = {
+            path: self._adapted(method, handler)
+            for service in services
+            for path, (method, handler) in service.methods.items()
+        }
+        # Calls whose Trio task has not ended; belongs to the asyncio thread.
+        self._running = 0
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return self._handlers.get(handler_call_details.method)
+
+    def _adapted(self, method: Method[Any, Any], handler: _Handler) -> Any:
+        if method.streams:
+            return grpc.unary_stream_rpc_method_handler(partial(self._answer, self._serve_stream, method, handler))
+        return grpc.unary_unary_rpc_method_handler(partial(self._answer, self._serve, method, handler))
+
+    async def _answer(
+        self,
+        serve: Callable[[_Call], Awaitable[bytes]],
+        method: Method[Any, Any],
+        handler: _Handler,
+        request: bytes,
+        context: "grpc.aio.ServicerContext[bytes, bytes]",
+    ) -> bytes:
+        if self._running >= self._limits.max_calls:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._running} calls are under way")
+        call = _Call(method, handler, request, context, asyncio.get_running_loop().create_future())
+        self._running += 1
+        self._token.run_sync_soon(self._nursery.start_soon, self._run, serve, call)
+        try:
+            outcome = await call.outcome
+        except asyncio.CancelledError:
+            self._token.run_sync_soon(call.scope.cancel)
+            raise
+        if isinstance(outcome, bytes):
+            return outcome
+        await context.abort(*outcome)
+        raise AssertionError("abort raises")
+
+    def _ended(self, call: _Call, outcome: _Outcome) -> None:
+        self._running -= 1
+        if not call.outcome.done():
+            call.outcome.set_result(outcome)
+
+    async def _run(self, serve: Callable[[_Call], Awaitable[bytes]], call: _Call) -> None:
+        """The Trio half. An error of a call ends that call only."""
+        outcome: _Outcome = (grpc.StatusCode.UNAVAILABLE, "the server stopped before the call was over")
+        try:
+            with call.scope:
+                outcome = await serve(call)
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller is told and status_of logs it
+            outcome = status_of(error, call.method.path)
+        finally:
+            asyncio_loop().call_soon_threadsafe(self._ended, call, outcome)
+
+    async def _serve(self, call: _Call) -> bytes:
+        return self._encoded(call.method, await call.handler(_request(call)))
+
+    async def _serve_stream(self, call: _Call) -> bytes:
+        """Messages wait in a channel, as in the direct transport: a method may give up a send without harm."""
+        request = _request(call)
+        sender, receiver = trio.open_memory_channel[Message](self._limits.stream_messages)
+        failure: Exception | None = None
+
+        async def produce() -> None:
+            nonlocal failure
+            async with sender:
+                try:
+                    await call.handler(request, sender.send)
+                except Exception as error:  # noqa: BLE001  raised below, when what was sent before it is written
+                    failure = error
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            try:
+                async for message in receiver:
+                    await _write(call.context, self._encoded(call.method, message))
+            except Exception as error:  # noqa: BLE001  raised below, outside the nursery's group
+                failure = error
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return b""
+
+    def _encoded(self, method: Method[Any, Any], message: Message) -> bytes:
+        if not isinstance(message, method.reply):
+            raise TypeError(f"{method.path} answered {type(message).__name__} instead of {method.reply.__name__}")
+        data: bytes = message.SerializeToString()
+        most = self._limits.max_message_bytes
+        if len(data) > most:
+            raise Refused(f"an answer of {len(data)} bytes: a message has at most {most}")
+        return data
+
+
+async def _write(context: "grpc.aio.ServicerContext[bytes, bytes]", data: bytes) -> None:
+    try:
+        await in_asyncio(context.write(data))
+    except Exception as error:
+        raise Unavailable("the reader of the stream is gone") from error
+
+
+def _request(call: _Call) -> Any:
+    data, call.request = call.request, b""
+    try:
+        return call.method.request.FromString(data)
+    except DecodeError as error:
+        raise CorruptData(f"{call.method.path} takes a {call.method.request.__name__}") from error

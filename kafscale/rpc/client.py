@@ -1,0 +1,171 @@
+"""The calling side of gRPC on Trio.
+
+Single calls are futures of the threaded stack, which wakes the Trio task from the channel's own thread. Streams are
+read with grpc.aio in the asyncio thread, one message when one is asked for: what the reader does not take stays with
+the sender, beyond a window of gRPC's own.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+import grpc.aio
+import trio
+from google.protobuf.message import DecodeError, Message
+
+from kafscale.errors import CorruptData, Refused
+from kafscale.rpc.bridge import asyncio_loop, finished, in_asyncio, result_of
+from kafscale.rpc.errors import error_of
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.methods import Method
+from kafscale.rpc.tls import RpcTls, channel_credentials
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+Metadata = tuple[tuple[str, str], ...]
+ErrorOf = Callable[[grpc.StatusCode, str], Exception]
+_Failure = Callable[[grpc.StatusCode, str | None], Exception]
+
+_EOF: Any = vars(grpc.aio)["EOF"]  # not in its stubs
+_CANCELLED = (grpc.StatusCode.CANCELLED, "the call was cancelled")
+
+
+class Channel:
+    """Calls to one peer at ``target``, a ``host:port``; it connects by itself, anew after a loss, as long as it lives.
+
+    A call while there is no connection fails at once or with the attempt that is under way. ``error_of`` makes the
+    exception for a status; a peer that is not one of our services has codes of its own.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        limits: RpcLimits | None = None,
+        *,
+        tls: RpcTls | None = None,
+        error_of: ErrorOf = error_of,
+    ) -> None:
+        self._target = target
+        self._limits = limits or RpcLimits()
+        self._error_of = error_of
+        self._options = self._limits.client_options()
+        if tls is not None and tls.server_name:
+            self._options.append(("grpc.ssl_target_name_override", tls.server_name))
+        self._credentials = None if tls is None else channel_credentials(tls)
+        self._calls = self._open(grpc)
+        self._streams: grpc.aio.Channel | None = None
+        self._stubs: dict[str, grpc.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Disconnect. What is under way raises Unavailable."""
+        with trio.CancelScope(shield=True):
+            # It waits until the calls that it cancels have ended.
+            await trio.to_thread.run_sync(self._calls.close)
+            if self._streams is not None:
+                await in_asyncio(self._streams.close(None))
+
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float, metadata: Metadata = ()) -> A:
+        """The reply, within ``timeout`` seconds. A cancelled call is cancelled at the peer too.
+
+        Raises what ``error_of`` makes of the status; Refused for a request that is larger than a message may be.
+        """
+        data = self._encoded(request)
+        stub = self._stubs.get(method.path)
+        if stub is None:
+            stub = self._stubs[method.path] = self._calls.unary_unary(method.path)
+        try:
+            deadline = None if timeout == math.inf else timeout
+            reply = await result_of(stub.future(data, timeout=deadline, metadata=metadata))
+        except grpc.FutureCancelledError:
+            raise self._error_of(*_CANCELLED) from None
+        except grpc.RpcError as error:
+            raise self._failure(error.code(), error.details(), timeout) from None
+        return _decoded(method, reply)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: Method[Q, A], request: Q, *, metadata: Metadata = ()
+    ) -> AsyncIterator[MessageStream[A]]:
+        """The replies of a streaming method; leaving ends it at the peer too."""
+        data = self._encoded(request)
+        # Opening waits for nothing, and what is opened must not get lost.
+        with trio.CancelScope(shield=True):
+            call = await in_asyncio(self._open_stream(method.path, data, metadata))
+        stream = _GrpcStream(call, method, self._failure)
+        try:
+            yield stream
+        finally:
+            asyncio_loop().call_soon_threadsafe(call.cancel)
+
+    async def _open_stream(
+        self, path: str, data: bytes, metadata: Metadata
+    ) -> "grpc.aio.UnaryStreamCall[bytes, bytes]":
+        if self._streams is None:
+            self._streams = self._open(grpc.aio)
+        stub = self._streams.unary_stream(path, None, None)
+        return stub(data, metadata=metadata)
+
+    def _open(self, stack: Any) -> Any:
+        """A channel of one of gRPC's two stacks, which have the same functions."""
+        if self._credentials is None:
+            return stack.insecure_channel(self._target, options=self._options)
+        return stack.secure_channel(self._target, self._credentials, options=self._options)
+
+    def _encoded(self, request: Message) -> bytes:
+        data = request.SerializeToString()
+        most = self._limits.max_message_bytes
+        if len(data) > most:
+            raise Refused(f"a request of {len(data)} bytes: a message has at most {most}")
+        return data
+
+    def _failure(self, code: grpc.StatusCode, details: str | None, timeout: float = math.inf) -> Exception:
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            details = f"no answer within {timeout:g} s"
+        return self._error_of(code, details or "")
+
+
+class _GrpcStream(Generic[A]):
+    def __init__(
+        self, call: "grpc.aio.UnaryStreamCall[bytes, bytes]", method: Method[Any, A], failure: _Failure
+    ) -> None:
+        self._call = call
+        self._method = method
+        self._failure = failure
+        self._reading: Future[Any] | None = None
+        self._ended: tuple[grpc.StatusCode, str | None] | None = None
+
+    async def receive(self) -> A:
+        if self._ended is None:
+            if self._reading is None:
+                self._reading = asyncio.run_coroutine_threadsafe(self._call.read(), asyncio_loop())
+            # The reading goes on when its reader is cancelled: the next one gets what it gives.
+            await finished(self._reading, lambda: None)
+            reading, self._reading = self._reading, None
+            try:
+                data = reading.result()
+                if data is not _EOF:
+                    return _decoded(self._method, data)
+                self._ended = (grpc.StatusCode.UNAVAILABLE, "the stream ended")
+            except CancelledError:
+                self._ended = _CANCELLED
+            except grpc.aio.AioRpcError as error:
+                self._ended = (error.code(), error.details())
+        raise self._failure(*self._ended)
+
+
+def _decoded(method: Method[Any, A], data: bytes) -> A:
+    try:
+        return method.reply.FromString(data)
+    except DecodeError as error:
+        raise CorruptData(f"{method.path} answered what is no {method.reply.__name__}") from error

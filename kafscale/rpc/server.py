@@ -1,0 +1,86 @@
+"""The serving side of gRPC: a grpc.aio server in the asyncio thread, whose calls run as Trio tasks."""
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+import trio
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from kafscale.errors import ConfigError
+from kafscale.rpc.bridge import asyncio_loop, in_asyncio
+from kafscale.rpc.calls import CallHandler
+from kafscale.rpc.health import SERVICE_NAME, HealthReports
+from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.methods import BoundService
+from kafscale.rpc.tls import RpcTls, server_credentials
+
+
+class RpcServer:
+    """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and reflection."""
+
+    def __init__(
+        self, services: Sequence[BoundService], limits: RpcLimits | None = None, *, tls: RpcTls | None = None
+    ) -> None:
+        self._services = list(services)
+        self._limits = limits or RpcLimits()
+        self._credentials = None if tls is None else server_credentials(tls)
+        self._health = HealthReports()
+        for service in services:
+            self.set_serving(service=service.name, serving=True)
+
+    def set_serving(self, *, serving: bool, service: str = "") -> None:
+        """What the health service tells of ``service`` (its full proto name), or of the whole server.
+
+        Everything serves from the start; nothing does once the server is stopping.
+        """
+        asyncio.run_coroutine_threadsafe(self._health.report(service, serving=serving), asyncio_loop())
+
+    async def run(
+        self, address: str, stop: trio.Event, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve at ``address`` (``host:port``, port 0: any; ``started`` tells the port) until ``stop``.
+
+        Then nothing new is taken, calls in hand get ``drain_seconds`` to finish, and what is left is cancelled; so is
+        all of it at once when this task is cancelled. Returns when the last call has ended. Raises ConfigError when
+        the address cannot be served at.
+        """
+        with trio.CancelScope(shield=True):
+            server, port = await in_asyncio(self._bind(address))
+        async with trio.open_nursery() as nursery:
+            handler = CallHandler(self._services, self._limits, nursery)
+            try:
+                with trio.CancelScope(shield=True):
+                    await in_asyncio(self._start(server, handler))
+                task_status.started(port)
+                await stop.wait()
+                await in_asyncio(self._drain(server))
+            finally:
+                with trio.CancelScope(shield=True):
+                    await in_asyncio(server.stop(None))
+            # Nobody waits for what has not ended by now.
+            nursery.cancel_scope.cancel()
+
+    async def _bind(self, address: str) -> tuple["grpc.aio.Server", int]:
+        server = grpc.aio.server(
+            options=self._limits.server_options(), maximum_concurrent_rpcs=self._limits.most_grpc_calls
+        )
+        try:
+            if self._credentials is None:
+                return server, server.add_insecure_port(address)
+            return server, server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise ConfigError(f"cannot serve gRPC at {address}: {error}") from error
+
+    async def _start(self, server: "grpc.aio.Server", handler: CallHandler) -> None:
+        server.add_generic_rpc_handlers((handler,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [service.name for service in self._services]
+        reflection.enable_server_reflection([*names, SERVICE_NAME, reflection.SERVICE_NAME], server)
+        await server.start()
+
+    async def _drain(self, server: "grpc.aio.Server") -> None:
+        await self._health.leave()
+        await server.stop(self._limits.drain_seconds)

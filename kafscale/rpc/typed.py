@@ -1,0 +1,99 @@
+"""The clients of `kafscale.rpc.interface` over gRPC, and what puts the services' objects behind them."""
+
+from contextlib import AbstractAsyncContextManager
+
+from kafscale.rpc.client import Channel
+from kafscale.rpc.direct import Indexer, SegmentStorage
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import BoundService, bind, method
+from kafscale.v1 import indexer_pb2, storage_pb2
+from kafscale.v1.indexer_pb2 import (
+    BuildReply,
+    BuildRequest,
+    LocateOffsetRequest,
+    LocateReply,
+    LocateTimestampRequest,
+    RebuildReply,
+    SegmentRef,
+    VerifyReply,
+)
+from kafscale.v1.storage_pb2 import (
+    AppendReply,
+    AppendRequest,
+    CommitsEvent,
+    CommitsRequest,
+    FetchReply,
+    FetchRequest,
+    FlushReply,
+    FlushRequest,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+)
+
+_STORAGE = storage_pb2.DESCRIPTOR.services_by_name["SegmentStorage"]
+_APPEND = method(_STORAGE, "Append", AppendRequest, AppendReply)
+_FETCH = method(_STORAGE, "Fetch", FetchRequest, FetchReply)
+_COMMITS = method(_STORAGE, "Commits", CommitsRequest, CommitsEvent)
+_LIST_OFFSETS = method(_STORAGE, "ListOffsets", ListOffsetsRequest, ListOffsetsReply)
+_FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
+
+_INDEXER = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
+_BUILD = method(_INDEXER, "Build", BuildRequest, BuildReply)
+_VERIFY = method(_INDEXER, "Verify", SegmentRef, VerifyReply)
+_REBUILD = method(_INDEXER, "Rebuild", SegmentRef, RebuildReply)
+_LOCATE_OFFSET = method(_INDEXER, "LocateOffset", LocateOffsetRequest, LocateReply)
+_LOCATE_TIMESTAMP = method(_INDEXER, "LocateTimestamp", LocateTimestampRequest, LocateReply)
+
+
+def bind_storage(service: SegmentStorage) -> BoundService:
+    """For `kafscale.rpc.server.RpcServer`."""
+    return bind(_STORAGE, service)
+
+
+def bind_indexer(service: Indexer) -> BoundService:
+    """For `kafscale.rpc.server.RpcServer`."""
+    return bind(_INDEXER, service)
+
+
+class GrpcStorage:
+    """`SegmentStorageClient` on the peer of ``channel``."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
+        return await self._channel.call(_APPEND, request, timeout=timeout)
+
+    async def fetch(self, request: FetchRequest, *, timeout: float) -> FetchReply:
+        return await self._channel.call(_FETCH, request, timeout=timeout)
+
+    async def list_offsets(self, request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply:
+        return await self._channel.call(_LIST_OFFSETS, request, timeout=timeout)
+
+    async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
+        return await self._channel.call(_FLUSH, request, timeout=timeout)
+
+    def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]:
+        return self._channel.stream(_COMMITS, request)
+
+
+class GrpcIndexer:
+    """`IndexerClient` on the peer of ``channel``."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
+        return await self._channel.call(_BUILD, request, timeout=timeout)
+
+    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
+        return await self._channel.call(_VERIFY, request, timeout=timeout)
+
+    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
+        return await self._channel.call(_REBUILD, request, timeout=timeout)
+
+    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
+        return await self._channel.call(_LOCATE_OFFSET, request, timeout=timeout)
+
+    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
+        return await self._channel.call(_LOCATE_TIMESTAMP, request, timeout=timeout)

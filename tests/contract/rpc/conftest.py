@@ -1,0 +1,49 @@
+"""The transports that the contract holds for. A new one is one more name in `transport` and a branch in `storage`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+import trio
+
+from kafscale.rpc.client import Channel
+from kafscale.rpc.direct import DirectStorage
+from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.server import RpcServer
+from kafscale.rpc.typed import GrpcStorage, bind_storage
+from tests.contract.rpc.carrier import Carrier
+
+
+@pytest.fixture(params=["direct", "grpc"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return cast(str, request.param)
+
+
+@pytest.fixture
+def carrier() -> Carrier:
+    return Carrier()
+
+
+@pytest.fixture
+async def storage(transport: str, carrier: Carrier) -> AsyncIterator[SegmentStorageClient]:
+    if transport == "direct":
+        yield DirectStorage(carrier)
+    else:
+        async with serving(carrier) as port, connected(port) as client:
+            yield client
+
+
+@asynccontextmanager
+async def serving(carrier: Carrier, limits: RpcLimits | None = None) -> AsyncIterator[int]:
+    """The port of a server that is cancelled at the end."""
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(RpcServer([bind_storage(carrier)], limits).run, "127.0.0.1:0", trio.Event())
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def connected(port: int, limits: RpcLimits | None = None) -> AsyncIterator[GrpcStorage]:
+    async with Channel(f"127.0.0.1:{port}", limits) as channel:
+        yield GrpcStorage(channel)
