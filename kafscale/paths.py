@@ -69,6 +69,15 @@ def parse_segment_key(key: str) -> SegmentKey | None:
     return SegmentKey(found["namespace"], found["topic"], int(found["partition"]), int(found["base"]), kind)
 
 
+def producers_prefix(namespace: str, topic: str, partition: int) -> str:
+    """The prefix of a partition's producer snapshots; ``~`` cannot occur in topic names."""
+    return f"{namespace}/~producers/{topic}/{partition}/"
+
+
+def producer_snapshot_key(namespace: str, topic: str, partition: int, committed_end: int, epoch: int) -> str:
+    return f"{producers_prefix(namespace, topic, partition)}{committed_end:020d}-{epoch}"
+
+
 def cluster_mark_key(namespace: str) -> str:
     """The object that says which cluster a prefix belongs to."""
     return f"{namespace}/~cluster"
@@ -86,6 +95,10 @@ def metadata_root(namespace: str) -> str:
 
 def cluster_key(namespace: str) -> str:
     return f"{metadata_root(namespace)}cluster"
+
+
+def producer_ids_key(namespace: str) -> str:
+    return f"{metadata_root(namespace)}producer-ids"
 
 
 def topics_prefix(namespace: str) -> str:

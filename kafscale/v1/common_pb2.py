@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kafscale/v1/common.proto\x12\x0bkafscale.v1\"B\n\x0cPartitionRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05*\xe6\x01\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\r\n\tNOT_OWNER\x10\x01\x12\x11\n\rUNKNOWN_TOPIC\x10\x02\x12\x15\n\x11TOPIC_ID_MISMATCH\x10\x03\x12\x0f\n\x0b\x42UFFER_FULL\x10\x04\x12\x17\n\x13OFFSET_OUT_OF_RANGE\x10\x05\x12\x0b\n\x07\x44\x41MAGED\x10\x06\x12\x0f\n\x0bUNAVAILABLE\x10\x07\x12\x12\n\x0eREFUSED_BEHIND\x10\x08\x12\x10\n\x0c\x46\x45NCED_EPOCH\x10\t\x12\x11\n\rUNKNOWN_EPOCH\x10\n\x12\x0b\n\x07INVALID\x10\x0b\x12\r\n\tTOO_LARGE\x10\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kafscale/v1/common.proto\x12\x0bkafscale.v1\"B\n\x0cPartitionRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05*\xac\x02\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\r\n\tNOT_OWNER\x10\x01\x12\x11\n\rUNKNOWN_TOPIC\x10\x02\x12\x15\n\x11TOPIC_ID_MISMATCH\x10\x03\x12\x0f\n\x0b\x42UFFER_FULL\x10\x04\x12\x17\n\x13OFFSET_OUT_OF_RANGE\x10\x05\x12\x0b\n\x07\x44\x41MAGED\x10\x06\x12\x0f\n\x0bUNAVAILABLE\x10\x07\x12\x12\n\x0eREFUSED_BEHIND\x10\x08\x12\x10\n\x0c\x46\x45NCED_EPOCH\x10\t\x12\x11\n\rUNKNOWN_EPOCH\x10\n\x12\x0b\n\x07INVALID\x10\x0b\x12\r\n\tTOO_LARGE\x10\x0c\x12\x19\n\x15OUT_OF_ORDER_SEQUENCE\x10\r\x12\x14\n\x10UNKNOWN_PRODUCER\x10\x0e\x12\x13\n\x0f\x46\x45NCED_PRODUCER\x10\x0f\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kafscale.v1.common_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STATUS']._serialized_start=110
-  _globals['_STATUS']._serialized_end=340
+  _globals['_STATUS']._serialized_end=410
   _globals['_PARTITIONREF']._serialized_start=41
   _globals['_PARTITIONREF']._serialized_end=107
 # @@protoc_insertion_point(module_scope)

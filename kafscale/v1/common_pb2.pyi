@@ -20,6 +20,9 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNKNOWN_EPOCH: _ClassVar[Status]
     INVALID: _ClassVar[Status]
     TOO_LARGE: _ClassVar[Status]
+    OUT_OF_ORDER_SEQUENCE: _ClassVar[Status]
+    UNKNOWN_PRODUCER: _ClassVar[Status]
+    FENCED_PRODUCER: _ClassVar[Status]
 OK: Status
 NOT_OWNER: Status
 UNKNOWN_TOPIC: Status
@@ -33,6 +36,9 @@ FENCED_EPOCH: Status
 UNKNOWN_EPOCH: Status
 INVALID: Status
 TOO_LARGE: Status
+OUT_OF_ORDER_SEQUENCE: Status
+UNKNOWN_PRODUCER: Status
+FENCED_PRODUCER: Status
 
 class PartitionRef(_message.Message):
     __slots__ = ("topic", "topic_id", "partition")

@@ -61,7 +61,7 @@ class LastSegment(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot")
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot", "producers_from")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class PartitionState(_message.Message):
     COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
     LAST_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FROM_FIELD_NUMBER: _ClassVar[int]
     format: int
     topic_id: bytes
     epoch: int
@@ -78,7 +79,46 @@ class PartitionState(_message.Message):
     committed_end: int
     last_segment: LastSegment
     producer_snapshot: str
-    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ...) -> None: ...
+    producers_from: int
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ...) -> None: ...
+
+class ProducerSnapshot(_message.Message):
+    __slots__ = ("format", "producers")
+    class Batch(_message.Message):
+        __slots__ = ("first_sequence", "last_sequence", "base_offset", "last_offset")
+        FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        first_sequence: int
+        last_sequence: int
+        base_offset: int
+        last_offset: int
+        def __init__(self, first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., base_offset: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
+    class Producer(_message.Message):
+        __slots__ = ("producer_id", "epoch", "used_ms", "batches")
+        PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+        EPOCH_FIELD_NUMBER: _ClassVar[int]
+        USED_MS_FIELD_NUMBER: _ClassVar[int]
+        BATCHES_FIELD_NUMBER: _ClassVar[int]
+        producer_id: int
+        epoch: int
+        used_ms: int
+        batches: _containers.RepeatedCompositeFieldContainer[ProducerSnapshot.Batch]
+        def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., used_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerSnapshot.Batch, _Mapping]]] = ...) -> None: ...
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerSnapshot.Producer]
+    def __init__(self, format: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerSnapshot.Producer, _Mapping]]] = ...) -> None: ...
+
+class ProducerIds(_message.Message):
+    __slots__ = ("format", "next")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    next: int
+    def __init__(self, format: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
 
 class EpochHistory(_message.Message):
     __slots__ = ("format", "entries")

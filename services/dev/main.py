@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from kafscale.errors import ConfigError
+from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.metrics import OperationCounters
@@ -85,7 +86,7 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
                 run_sync=run_in_thread,
             )
         )
-        gateway = Gateway(settings.gateway, catalog, DirectStorage(storage))
+        gateway = Gateway(settings.gateway, catalog, DirectStorage(storage), ProducerIds(metadata, namespace))
         gateway_stopped, storage_stopped = trio.Event(), trio.Event()
 
         async def serve_storage(task_status: trio.TaskStatus[None]) -> None:

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
+from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
@@ -32,6 +33,7 @@ class Environment:
     router: Router
     cluster_id: str
     topics: TopicCache
+    producer_ids: ProducerIds
     request_memory: RequestMemory
     reply_memory: ReplyMemory
     conversions: trio.CapacityLimiter

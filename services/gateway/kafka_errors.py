@@ -23,6 +23,9 @@ _CODES = {
     common_pb2.UNKNOWN_EPOCH: ErrorCode.unknown_leader_epoch,
     common_pb2.INVALID: ErrorCode.invalid_request,
     common_pb2.TOO_LARGE: ErrorCode.message_too_large,
+    common_pb2.OUT_OF_ORDER_SEQUENCE: ErrorCode.out_of_order_sequence_number,
+    common_pb2.UNKNOWN_PRODUCER: ErrorCode.unknown_producer_id,
+    common_pb2.FENCED_PRODUCER: ErrorCode.invalid_producer_epoch,
 }
 
 NEVER_KEPT = ErrorCode.not_leader_or_follower

@@ -13,12 +13,21 @@ from services.gateway.apis import (
     create_topics,
     delete_topics,
     fetch,
+    init_producer_id,
     list_offsets,
     metadata,
     produce,
 )
 
-_OTHERS = (produce.API, fetch.API, list_offsets.API, metadata.API, create_topics.API, delete_topics.API)
+_OTHERS = (
+    produce.API,
+    fetch.API,
+    list_offsets.API,
+    metadata.API,
+    create_topics.API,
+    delete_topics.API,
+    init_producer_id.API,
+)
 
 API_VERSIONS = api_versions.KEY
 

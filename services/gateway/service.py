@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import trio
 
+from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc.interface import SegmentStorageClient
 from kafscale.service.listeners import Listener
@@ -27,12 +28,14 @@ class Gateway:
         settings: GatewaySettings,
         catalog: TopicCatalog,
         storage: SegmentStorageClient,
+        producer_ids: ProducerIds,
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._storage = storage
+        self._producer_ids = producer_ids
         self._now_ms = now_ms
 
     async def run(
@@ -53,6 +56,7 @@ class Gateway:
             router=router,
             cluster_id=cluster.cluster_id,
             topics=TopicCache(self._catalog),
+            producer_ids=self._producer_ids,
             request_memory=RequestMemory(self._settings.request_memory_bytes),
             reply_memory=ReplyMemory(self._settings.reply_memory_bytes),
             conversions=trio.CapacityLimiter(_CONVERSIONS),

@@ -7,6 +7,7 @@ from itertools import islice
 
 from kafscale.records.batch import placed_prefix, walk, with_log_append_time
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
+from services.storage.producers import Sequenced
 
 
 @dataclass(slots=True, eq=False)
@@ -17,6 +18,7 @@ class Buffer:
     next_offset: int
     size: int = 0
     pieces: list[tuple[bytes, memoryview]] = field(default_factory=list)
+    sequenced: list[Sequenced] = field(default_factory=list)
     started: bool = False
     segment: BuiltSegment | None = None
 
@@ -70,6 +72,11 @@ class WriteBuffer:
         if self._open.size >= self._segment_bytes:
             self.seal()
         return base
+
+    def note(self, batch: Sequenced) -> None:
+        """The batch that was appended last is an idempotent producer's."""
+        buffer = self._open if self._open.pieces else self._sealed[-1]
+        buffer.sequenced.append(batch)
 
     def seal(self) -> bool:
         """Close the open buffer, if there is anything in it."""

@@ -43,7 +43,7 @@ class Committer:
         metadata: MetadataStore,
         *,
         namespace: str,
-        committed: Callable[[Partition, list[Buffer]], None],
+        committed: Callable[[Partition, list[Buffer], PartitionState], None],
         fenced: Callable[[Partition, str], None],
     ) -> None:
         self._metadata = metadata
@@ -104,9 +104,10 @@ class Committer:
         return again
 
     def _apply(self, entry: _Entry, revision: int) -> None:
+        former = entry.partition.state
         entry.partition.state = entry.state
         entry.partition.state_revision = revision
-        self._committed(entry.partition, entry.buffers)
+        self._committed(entry.partition, entry.buffers, former)
 
     def _key(self, entry: _Entry) -> str:
         ref = entry.partition.ref
@@ -124,6 +125,10 @@ def _entry(partition: Partition) -> _Entry | None:
     state.CopyFrom(partition.state)
     state.committed_end = last.next_offset
     state.last_segment.CopyFrom(LastSegment(base_offset=last.base_offset, size=len(last.data), crc=last.crc))
+    if not len(partition.committed_producers) and not any(buffer.sequenced for buffer in buffers):
+        state.producer_snapshot, state.producers_from = "", last.next_offset
+    else:
+        partition.refer(state)
     return _Entry(partition, buffers, state, state.SerializeToString())
 
 

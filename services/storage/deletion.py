@@ -114,6 +114,9 @@ class TopicDeleter:
 
     async def _empty(self, topic: TopicInfo) -> None:
         for index in range(topic.partitions):
-            prefix = paths.partition_prefix(self._namespace, topic.name, index)
-            while page := await self._objects.list_from(prefix, "", _PAGE):
-                await self._objects.delete_many(info.key for info in page)
+            for prefix in (
+                paths.partition_prefix(self._namespace, topic.name, index),
+                paths.producers_prefix(self._namespace, topic.name, index),
+            ):
+                while page := await self._objects.list_from(prefix, "", _PAGE):
+                    await self._objects.delete_many(info.key for info in page)

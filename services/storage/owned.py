@@ -1,6 +1,6 @@
 """The partitions that this run owns: taken over on first use, let go of in order."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import structlog
 import trio
@@ -13,7 +13,9 @@ from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.buffer import WriteBuffer
+from services.storage.finder import Damaged
 from services.storage.partition import CommittedLog, Partition
+from services.storage.producers import ProducerTable
 from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 from services.storage.settings import StorageSettings
 from services.storage.takeover import NotAvailable, TakenOver, take_over
@@ -36,6 +38,7 @@ class OwnedPartitions:
         settings: StorageSettings,
         namespace: str,
         run_id: str,
+        restore: Callable[[CommittedLog, PartitionState], Awaitable[ProducerTable]],
     ) -> None:
         self._nursery = nursery
         self._metadata = metadata
@@ -43,6 +46,7 @@ class OwnedPartitions:
         self._settings = settings
         self._namespace = namespace
         self._run_id = run_id
+        self._restore = restore
         self._defaults = default_values(settings.compression_codec)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, trio.Event] = {}
@@ -97,10 +101,13 @@ class OwnedPartitions:
             taken = await take_over(
                 self._metadata, self._objects, namespace=self._namespace, run_id=self._run_id, ref=ref
             )
-            self._partitions[key] = self._partition(ref, taken)
+            partition = self._partition(ref, taken)
+            if not taken.offline:
+                await self._restore_producers(partition)
+            self._partitions[key] = partition
             log.info("partition taken over", partition=f"{ref.topic}-{ref.partition}", epoch=taken.state.epoch)
-            if taken.offline:
-                log.error("partition offline", partition=f"{ref.topic}-{ref.partition}", reason=taken.offline)
+            if partition.offline:
+                log.error("partition offline", partition=partition.name, reason=partition.offline)
         except NotAvailable as error:
             self._fail(key, error)
         except KafscaleError as error:
@@ -147,6 +154,14 @@ class OwnedPartitions:
         partition.taken_at = trio.current_time()
         return partition
 
+    async def _restore_producers(self, partition: Partition) -> None:
+        try:
+            partition.committed_producers = await self._restore(partition.log, partition.state)
+        except Damaged as error:
+            # What is left can be read; writing on could repeat or reorder what producers sent.
+            partition.offline = str(error)
+        partition.producers = partition.committed_producers.copy()
+
     def config_of(self, configs: Mapping[str, str]) -> TopicConfig:
         return TopicConfig.of(configs, self._defaults)
 
@@ -158,6 +173,7 @@ class OwnedPartitions:
             state = PartitionState()
             state.CopyFrom(partition.state)
             state.owner = ""
+            partition.refer(state)
             key = paths.partition_state_key(self._namespace, partition.ref.topic, partition.ref.partition)
             try:
                 await self._metadata.txn(

@@ -9,6 +9,7 @@ from kafscale.topics.configs import TopicConfig
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
 from services.storage.buffer import WriteBuffer
+from services.storage.producers import ProducerTable
 from services.storage.segments import SegmentMap
 
 
@@ -58,6 +59,18 @@ class Partition:
     # The former owner died without releasing: its last requests may still land for a while.
     unclean: bool = False
     taken_at: float = 0.0  # Trio time
+    # Idempotent producers up to the log's end, and up to the committed end.
+    producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
+    committed_producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
+    segments_since_snapshot: int = 0
+    snapshot_under_way: bool = False
+    # A snapshot's key and committed end, for the next state to refer to.
+    next_snapshot: tuple[str, int] | None = None
+
+    def refer(self, state: PartitionState) -> None:
+        """Let ``state``, about to be written, refer to the snapshot that was stored last."""
+        if self.next_snapshot is not None:
+            state.producer_snapshot, state.producers_from = self.next_snapshot
 
     @property
     def key(self) -> tuple[bytes, int]:

@@ -12,6 +12,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.interface import IndexerClient
 from kafscale.threads import RunSync
+from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.buffer import Buffer
 from services.storage.cache import CachedSegment, SegmentId
 from services.storage.commits import CommitStreams
@@ -20,10 +21,12 @@ from services.storage.deletion import TopicDeleter
 from services.storage.flusher import Flusher
 from services.storage.membership import Membership, suspension_clock
 from services.storage.owned import OwnedPartitions
-from services.storage.partition import Partition
+from services.storage.partition import CommittedLog, Partition
+from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
 from services.storage.segments import KnownSegment
 from services.storage.settings import StorageSettings
+from services.storage.snapshots import ProducerSnapshots, restore
 
 log = structlog.get_logger()
 
@@ -76,6 +79,10 @@ class Run:
             settings=settings,
             namespace=parts.namespace,
             run_id=run_id,
+            restore=self._restore,
+        )
+        self.snapshots = ProducerSnapshots(
+            parts.objects, parts.namespace, nursery, expiry_ms=settings.producer_expiry_ms
         )
         self.reader = Reader(
             nursery=nursery,
@@ -163,6 +170,7 @@ class Run:
         if deadline.cancelled_caught:
             log.error("stopping with records that are not stored", bytes=self.buffered_bytes)
         with trio.move_on_after(_RELEASE_SECONDS):
+            await self.snapshots.write_all(self.owned)
             await self.owned.release_all(self._closed)
             await self.membership.leave()
 
@@ -190,8 +198,9 @@ class Run:
                     partition.config = self.owned.config_of(topic.configs)
             view = await self._parts.catalog.wait_change(view)
 
-    def _committed(self, partition: Partition, buffers: list[Buffer]) -> None:
-        log_view = partition.log
+    def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
+        """The partition's state moved on from ``former`` and holds ``buffers`` now."""
+        log_view, now_ms = partition.log, self._parts.now_ms()
         for buffer in buffers:
             segment = buffer.segment
             if segment is None:
@@ -208,11 +217,25 @@ class Run:
             )
             log_view.committed_end = segment.next_offset
             self.buffered_bytes -= buffer.size
+            for batch in buffer.sequenced:
+                partition.committed_producers.add(batch, now_ms)
         partition.buffer.committed(len(buffers))
+        self.snapshots.committed(partition, len(buffers), now_ms)
+        self.snapshots.referred(partition, former)
         self._announce(partition)
         if partition.buffer.stored():
             self._committer.ready(partition)
         self._flusher.start(partition)
+
+    async def _restore(self, view: CommittedLog, state: PartitionState) -> ProducerTable:
+        return await restore(
+            view,
+            state,
+            objects=self._parts.objects,
+            reader=self.reader,
+            limit=self._parts.settings.max_producers_per_partition,
+            now_ms=self._parts.now_ms(),
+        )
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
         self.streams.announce(

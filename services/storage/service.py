@@ -7,7 +7,7 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import ConfigError, CorruptData, Unavailable
+from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.objects.interface import PreconditionFailed
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -35,6 +35,7 @@ from services.storage.commits import CommitStream
 from services.storage.finder import Damaged
 from services.storage.offsets import list_offset
 from services.storage.partition import Partition
+from services.storage.placing import place
 from services.storage.run import Parts, Run
 from services.storage.takeover import NotAvailable
 
@@ -99,46 +100,12 @@ class StorageService:
             result = PartitionAppended(status=found.status, detail=str(found))
         else:
             stream.subscribe(key)
-            result = self._place(run, found, append)
+            result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
         if result.status != Status.OK:
             stream.refused[key] = request.sequence
         else:
             stream.refused.pop(key, None)
         return result
-
-    def _place(self, run: Run, partition: Partition, append: PartitionAppend) -> PartitionAppended:
-        settings, buffer = self._parts.settings, partition.buffer
-        records = append.records
-        if partition.closed or run.owned.stopping or (append.unacknowledged and not run.membership.proven):
-            return PartitionAppended(status=Status.NOT_OWNER, detail="this instance does not own the partition")
-        if partition.offline:
-            return PartitionAppended(status=Status.DAMAGED, detail=partition.offline)
-        if len(records) > settings.partition_buffer_bytes:
-            return PartitionAppended(status=Status.TOO_LARGE, detail="more than KAFSCALE_PARTITION_BUFFER_BYTES")
-        if (
-            buffer.uncommitted_bytes + len(records) > settings.partition_buffer_bytes
-            or run.buffered_bytes + len(records) > settings.buffer_bytes
-        ):
-            return PartitionAppended(status=Status.BUFFER_FULL, detail="too much is buffered and not stored yet")
-        append_time = self._parts.now_ms() if partition.config.log_append_time else None
-        try:
-            base = buffer.append(records, log_append_time_ms=append_time)
-        except CorruptData as error:
-            return PartitionAppended(status=Status.INVALID, detail=str(error))
-        end = buffer.next_offset
-        run.appended(partition, len(records))
-        congested = (
-            buffer.uncommitted_bytes > settings.partition_buffer_bytes // 2
-            or run.buffered_bytes > settings.buffer_bytes // 2
-        )
-        return PartitionAppended(
-            epoch=partition.epoch,
-            base_offset=base,
-            end_offset=end,
-            log_start=partition.log.log_start,
-            append_time_ms=-1 if append_time is None else append_time,
-            hold_until=buffer.first_boundary if congested else 0,
-        )
 
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None:
         await self._current().streams.serve(request.stream_id, send)

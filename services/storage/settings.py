@@ -100,6 +100,19 @@ class StorageSettings:
         parse=integer(100, 60_000),
         doc="A commit stream without news sends a sign of life this often.",
     )
+    producer_expiry_ms: int = setting(
+        "KAFSCALE_PRODUCER_EXPIRY_MS",
+        default=86_400_000,
+        parse=integer(600_000, 2**53),
+        doc="An idempotent producer that sent a partition nothing for this long is forgotten there; Kafka's "
+        "producer.id.expiration.ms. Longer than any producer's delivery timeout.",
+    )
+    max_producers_per_partition: int = setting(
+        "KAFSCALE_MAX_PRODUCERS_PER_PARTITION",
+        default=10_000,
+        parse=integer(1, 1_000_000),
+        doc="Idempotent producers that a partition remembers; beyond it the batches of new ones are refused retriably.",
+    )
     index_interval: int = setting(
         "KAFSCALE_INDEX_INTERVAL",
         default=DEFAULT_INTERVAL,

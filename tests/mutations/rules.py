@@ -34,7 +34,7 @@ MUTATIONS = (
     ),
     _breaking(
         "acks=0 and 1 need a lease that is proven",
-        "services/storage/service.py",
+        "services/storage/placing.py",
         "(append.unacknowledged and not run.membership.proven)",
         "False",
         _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
@@ -48,7 +48,7 @@ MUTATIONS = (
     ),
     _breaking(
         "acks=all needs no lease that is proven: its commit compares",
-        "services/storage/service.py",
+        "services/storage/placing.py",
         "(append.unacknowledged and not run.membership.proven)",
         "not run.membership.proven",
         _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
@@ -111,7 +111,7 @@ MUTATIONS = (
     ),
     _breaking(
         "all partitions together have a bound on what they buffer",
-        "services/storage/service.py",
+        "services/storage/placing.py",
         "or run.buffered_bytes + len(records) > settings.buffer_bytes\n",
         "or False\n",
         _WRITE + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",

@@ -233,6 +233,13 @@ async def delete_topics(harness: Harness, client: Client, version: int) -> None:
     assert harness.catalog.view.live("t") is None
 
 
+async def init_producer_id(harness: Harness, client: Client, version: int) -> None:
+    had = {"producer_id": -1, "producer_epoch": -1} if version >= 3 else {}
+    reply = await client.ask(22, version, transactional_id=None, transaction_timeout=SECONDS_5, **had)
+    assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, 0, 0)
+    assert reply.throttle_time == timedelta(0)
+
+
 EXCHANGES: dict[int, Exchange] = {
     0: produce,
     1: fetch,
@@ -241,4 +248,5 @@ EXCHANGES: dict[int, Exchange] = {
     18: api_versions,
     19: create_topics,
     20: delete_topics,
+    22: init_producer_id,
 }

@@ -15,6 +15,7 @@ from kio.static.primitive import i16, i32
 
 from kafscale.kafka import codec
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.records.codecs import Codec
@@ -117,6 +118,7 @@ def read_response(api_key: int, version: int, body: bytes) -> Any:
 class Harness:
     storage: FakeStorage
     catalog: TopicCatalog
+    metadata: MemoryMetadataStore
     listeners: tuple[Listener, ...]
     nursery: trio.Nursery
     stop: trio.Event
@@ -142,11 +144,12 @@ class Harness:
 @asynccontextmanager
 async def running_gateway(storage: FakeStorage | None = None, **settings: Any) -> AsyncIterator[Harness]:
     storage = storage or FakeStorage()
-    catalog = TopicCatalog(MemoryMetadataStore(), "test")
+    metadata = MemoryMetadataStore()
+    catalog, producer_ids = TopicCatalog(metadata, "test"), ProducerIds(metadata, "test")
     values = {"broker_addr": LISTENER, **settings}
     if "listeners" in settings:
         del values["broker_addr"]
-    gateway = Gateway(GatewaySettings(**values), catalog, storage, now_ms=lambda: NOW_MS)
+    gateway = Gateway(GatewaySettings(**values), catalog, storage, producer_ids, now_ms=lambda: NOW_MS)
     stop, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
@@ -156,7 +159,7 @@ async def running_gateway(storage: FakeStorage | None = None, **settings: Any) -
     async with trio.open_nursery() as nursery:
         await nursery.start(catalog.run)
         listeners = await nursery.start(run)
-        harness = Harness(storage, catalog, listeners, nursery, stop, stopped)
+        harness = Harness(storage, catalog, metadata, listeners, nursery, stop, stopped)
         if storage.auto_ready:
             await storage.wait_until(lambda: bool(storage.opened))
         try:

@@ -10,6 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kafscale.errors import ConfigError
 from kafscale.kafka.connection import Request
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from services.gateway.connection import ClientConnection
 from services.gateway.service import Gateway
@@ -221,8 +222,12 @@ async def test_a_large_request_and_a_large_reply_pass() -> None:
 async def test_a_port_that_is_taken_stops_the_start_with_a_message_that_names_it() -> None:
     async with running_gateway() as harness:
         port = harness.listeners[0].port
+        metadata = MemoryMetadataStore()
         gateway = Gateway(
-            GatewaySettings(broker_addr=f"127.0.0.1:{port}"), TopicCatalog(MemoryMetadataStore(), "x"), FakeStorage()
+            GatewaySettings(broker_addr=f"127.0.0.1:{port}"),
+            TopicCatalog(metadata, "x"),
+            FakeStorage(),
+            ProducerIds(metadata, "x"),
         )
         with pytest.raises(ConfigError, match=str(port)):
             await gateway.run(trio.Event())

@@ -1,0 +1,55 @@
+"""InitProducerId (22), versions 0 to 5: an id for an idempotent producer.
+
+- 0: id and epoch. 1: same on the wire. 2: flexible. 3: a producer may say which id it had. 4, 5: other error codes.
+
+Every answer is a new id with epoch 0, as in Kafka for producers without a transactional id. There are no transactions:
+a transactional id is refused with INVALID_REQUEST, which clients take as final.
+"""
+
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+
+KEY = 22
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    error_code: ErrorCode
+    producer_id: int = _NONE
+    producer_epoch: int = _NONE
+    throttle_time: int = 0
+
+
+def _answer(call: Call, reply: _Reply) -> None:
+    call.reply(codec.encode_response(KEY, call.version, reply))
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    if request.transactional_id is not None:
+        _answer(call, _Reply(ErrorCode.invalid_request))
+        return None
+    return _take(call)
+
+
+async def _take(call: Call) -> None:
+    try:
+        producer_id = await call.environment.producer_ids.take()
+    except Unavailable:
+        # Retried by every client, with the same coordinator.
+        _answer(call, _Reply(ErrorCode.coordinator_load_in_progress))
+    else:
+        _answer(call, _Reply(ErrorCode.none, producer_id, 0))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    _answer(call, _Reply(error))
+
+
+API = Api(KEY, "InitProducerId", range(6), handle, fail)

@@ -1,0 +1,121 @@
+"""Keeps what is known of a partition's idempotent producers across owners, without reading the whole log.
+
+The committed view at one committed end goes to an object of its own; the next commit of the partition refers to it. A
+new owner reads that object and the batch headers behind it. A partition without such producers costs nothing: its
+commits say that there is nothing to read.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError
+from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.records.batch import peek
+from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.partition import CommittedLog, Partition
+from services.storage.producers import ProducerTable, Sequenced
+from services.storage.reader import Reader
+from services.storage.segments import KnownSegment
+
+log = structlog.get_logger()
+
+SEGMENTS_BETWEEN = 16
+"""Commits of so many segments lie between two snapshots: with 8 in flight, a new owner reads 24 at most."""
+
+
+async def restore(
+    view: CommittedLog,
+    state: PartitionState,
+    *,
+    objects: ObjectStore,
+    reader: Reader,
+    limit: int,
+    now_ms: int,
+) -> ProducerTable:
+    """The committed view at ``state``'s committed end. Raises Damaged, Unavailable."""
+    table, start = ProducerTable(limit), max(state.producers_from, state.log_start)
+    if state.producer_snapshot:
+        try:
+            table = ProducerTable.load((await objects.get(state.producer_snapshot)).body, limit)
+        except (ObjectNotFound, CorruptData) as error:
+            # Everything in it can be found in the log as well.
+            log.error("producer snapshot lost, reading the log", key=state.producer_snapshot, error=str(error))
+            start = state.log_start
+    if start >= view.committed_end:
+        return table
+    segment: KnownSegment | None = await reader.finder.holding(view, start)
+    while segment is not None:
+        whole = await reader.whole(view, segment)
+        for position in whole.positions:
+            header = peek(whole.data, position)
+            if header.producer_id >= 0 and header.base_offset >= start:
+                table.add(Sequenced.of(header, header.base_offset), now_ms)
+        segment = await reader.finder.after(view, segment)
+    return table
+
+
+class ProducerSnapshots:
+    """Writes snapshots, one of a partition at a time, and deletes those that no state refers to any more."""
+
+    def __init__(self, objects: ObjectStore, namespace: str, nursery: trio.Nursery, *, expiry_ms: int) -> None:
+        self._objects = objects
+        self._namespace = namespace
+        self._nursery = nursery
+        self._expiry_ms = expiry_ms
+
+    def committed(self, partition: Partition, segments: int, now_ms: int) -> None:
+        """The partition's committed view has moved by ``segments``."""
+        partition.segments_since_snapshot += segments
+        if partition.segments_since_snapshot >= SEGMENTS_BETWEEN and not partition.snapshot_under_way:
+            self.expire(partition, now_ms)
+            if len(partition.committed_producers):
+                partition.snapshot_under_way = True
+                self._nursery.start_soon(self._write, partition)
+
+    def expire(self, partition: Partition, now_ms: int) -> None:
+        for table in (partition.producers, partition.committed_producers):
+            table.expire(now_ms - self._expiry_ms)
+
+    def referred(self, partition: Partition, before: PartitionState) -> None:
+        """A commit has applied: what the state referred to ``before`` and does not now can go."""
+        if partition.next_snapshot and partition.next_snapshot[0] == partition.state.producer_snapshot:
+            partition.next_snapshot = None
+        if before.producer_snapshot and before.producer_snapshot != partition.state.producer_snapshot:
+            self._nursery.start_soon(self._delete, before.producer_snapshot)
+
+    async def write(self, partition: Partition) -> None:
+        """Store the committed view as it is; the partition's next state refers to it. Raises KafscaleError."""
+        end, data = partition.log.committed_end, partition.committed_producers.dump()
+        ref = partition.ref
+        key = paths.producer_snapshot_key(self._namespace, ref.topic, ref.partition, end, partition.epoch)
+        try:
+            await self._objects.put_if_absent(key, data)
+        except PreconditionFailed:
+            # One epoch has one committed view at one end, but for the times of last use: ours came before.
+            log.debug("producer snapshot is there already", key=key)
+        partition.next_snapshot = key, end
+
+    async def write_all(self, partitions: Iterable[Partition]) -> None:
+        """Before they are released: the next owners need not read the log."""
+        async with trio.open_nursery() as nursery:
+            for partition in partitions:
+                if len(partition.committed_producers) and partition.log.committed_end > partition.state.producers_from:
+                    nursery.start_soon(self._write, partition)
+
+    async def _write(self, partition: Partition) -> None:
+        try:
+            await self.write(partition)
+            partition.segments_since_snapshot = 0
+        except KafscaleError as error:
+            log.warning("producer snapshot not stored, tried again later", partition=partition.name, error=str(error))
+        finally:
+            partition.snapshot_under_way = False
+
+    async def _delete(self, key: str) -> None:
+        try:
+            await self._objects.delete_many([key])
+        except KafscaleError as error:
+            log.warning("old producer snapshot not deleted", key=key, error=str(error))

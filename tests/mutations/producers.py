@@ -1,0 +1,58 @@
+"""Naive code for idempotent producers."""
+
+from tests.mutations.mutation import Mutation
+
+_IDEMPOTENCE = "tests/unit/storage/test_idempotence.py::"
+_RULES = "tests/unit/storage/test_producers.py::"
+
+MUTATIONS = (
+    # A duplicate is acked at once, whatever becomes of its original.
+    Mutation(
+        (52,),
+        "services/storage/placing.py",
+        "end_offset=original.last_offset + 1",
+        "end_offset=0",
+        _IDEMPOTENCE + "test_pitfall_52_a_duplicate_is_acked_when_its_original_is_and_lost_with_it",
+    ),
+    # A snapshot of what was appended.
+    Mutation(
+        (53,),
+        "services/storage/snapshots.py",
+        "partition.log.committed_end, partition.committed_producers.dump()",
+        "partition.log.committed_end, partition.producers.dump()",
+        _IDEMPOTENCE + "test_pitfall_53_a_snapshot_holds_nothing_that_is_not_committed",
+    ),
+    # No snapshot: what is restored comes from the last segments only.
+    Mutation(
+        (53,),
+        "services/storage/committer.py",
+        "        partition.refer(state)\n",
+        "        state.producers_from = last.base_offset\n",
+        _IDEMPOTENCE + "test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log",
+    ),
+    # A new owner knows nobody.
+    Mutation(
+        (),
+        "services/storage/owned.py",
+        "partition.committed_producers = await self._restore(partition.log, partition.state)",
+        "partition.committed_producers = ProducerTable(100)",
+        _IDEMPOTENCE + "test_sequences_are_remembered_over_a_kill_and_a_stop",
+        "a new owner knows the producers of the one before",
+    ),
+    # What was refused goes on counting.
+    Mutation(
+        (54,),
+        "services/storage/producers.py",
+        "        if first == expected:\n            return None",
+        "        if first >= expected:\n            return None",
+        _IDEMPOTENCE + "test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too",
+    ),
+    Mutation(
+        (),
+        "services/storage/producers.py",
+        "% _SEQUENCES if epoch == known.epoch else 0",
+        "if epoch == known.epoch else 0",
+        _RULES + "test_sequences_go_on_with_0_after_the_largest",
+        "sequences go on with 0 after the largest",
+    ),
+)

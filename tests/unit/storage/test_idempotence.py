@@ -1,0 +1,242 @@
+"""Idempotent producers on the real service: over restarts, take-overs, failures, and without reading the whole log."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.objects.memory import Call, Fault
+from kafscale.records.record import Record, build_batch
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.storage_pb2 import PartitionAppended
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
+
+
+def numbered(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
+    """A batch whose values are its sequences."""
+    records = [Record(i, 1000, None, b"%d" % (sequence + i)) for i in range(count)]
+    return build_batch(records, base_offset=0, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+async def send(caller: Caller, ref: PartitionRef, sequence: int, count: int = 1) -> PartitionAppended:
+    return await caller.append(ref, numbered(sequence, count))
+
+
+async def flushed(caller: Caller, ref: PartitionRef, sequences: range) -> None:
+    """Each in a segment of its own."""
+    for sequence in sequences:
+        assert (await send(caller, ref, sequence)).status == Status.OK
+        await caller.flush(ref)
+
+
+def numbers(end: int) -> list[bytes | None]:
+    return [b"%d" % number for number in range(end)]
+
+
+async def test_pitfall_52_a_duplicate_is_acked_when_its_original_is_and_lost_with_it(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await send(caller, ref, 0))
+        world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "put_if_absent" else None
+        original, again = await send(caller, ref, 1), await send(caller, ref, 1)
+        assert (again.base_offset, again.end_offset, again.epoch) == (1, 2, original.epoch)
+        with trio.move_on_after(30) as waiting:
+            await caller.durable(again)
+        assert waiting.cancelled_caught
+    world.objects.plan = None
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        later = await send(caller, ref, 1)
+        assert (later.status, later.base_offset, later.epoch > original.epoch) == (Status.OK, 1, True)
+        assert await caller.durable(later)
+        assert await caller.read_all(ref) == numbers(2)
+
+
+async def test_a_duplicate_of_what_is_committed_is_told_its_offset(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for sequence in range(5):
+            assert await caller.durable(await send(caller, ref, sequence * 2, 2))
+        for sequence in range(5):
+            again = await send(caller, ref, sequence * 2, 2)
+            assert (again.base_offset, again.end_offset) == (sequence * 2, sequence * 2 + 2)
+            assert await caller.durable(again)
+        assert await caller.read_all(ref) == numbers(10)
+
+
+async def test_sequences_are_remembered_over_a_kill_and_a_stop(autojump_clock: MockClock) -> None:
+    world, end = World(), 0
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+    for graceful in (False, True, True, False, False, True):
+        async with world.service(graceful=graceful) as (caller, _):
+            if end:
+                assert (await send(caller, ref, end - 1)).base_offset == end - 1
+                assert (await send(caller, ref, end + 1)).status == Status.OUT_OF_ORDER_SEQUENCE
+            await flushed(caller, ref, range(end, end + 7))
+            end += 7
+        await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == numbers(end)
+
+
+async def test_pitfall_53_uncommitted_sequences_are_not_remembered(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(40))
+        world.objects.plan = lambda call: (
+            Fault(error=Unavailable("down")) if call.kind == "put_if_absent" and call.key.endswith(".kfs") else None
+        )
+        for sequence in range(40, 60):
+            assert (await send(caller, ref, sequence)).status == Status.OK
+    world.objects.plan = None
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert (await send(caller, ref, 41)).status == Status.OUT_OF_ORDER_SEQUENCE
+        assert (await send(caller, ref, 40)).base_offset == 40
+
+
+async def test_pitfall_53_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: MockClock) -> None:
+    world, blocked = World(), {"from": 15}
+
+    def plan(call: Call) -> Fault | None:
+        key = paths.parse_segment_key(call.key)
+        wrong = call.kind == "put_if_absent" and key is not None and key.base_offset >= blocked["from"]
+        return Fault(error=Unavailable("down")) if wrong else None
+
+    async with world.service(graceful=False, segment_bytes=1) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for sequence in range(15):
+            assert await caller.durable(await send(caller, ref, sequence))
+        world.objects.plan = plan
+        # The 16th commit makes a snapshot, the 17th, not of this producer, refers to it; sequence 16 stays behind.
+        appended = [await send(caller, ref, 15), await caller.append(ref, batch(b"of nobody"))]
+        assert (await send(caller, ref, 16)).base_offset == 17
+        for each in appended:
+            blocked["from"] += 1
+            assert await caller.durable(each)
+            await trio.sleep(1)
+        state = await world.metadata.get(paths.partition_state_key(NAMESPACE, ref.topic, 0))
+        assert state is not None
+        assert PartitionState.FromString(state.value).producers_from == 16
+    world.objects.plan = None
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert await caller.durable(await send(caller, ref, 16))
+        assert await caller.read_all(ref) == [*numbers(16), b"of nobody", b"16"]
+
+
+async def test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, numbered(0, producer_id=99)))
+        for i in range(200):
+            await caller.append(ref, numbered(i, producer_id=7))
+            await caller.flush(ref)
+        await trio.sleep(10)
+    await trio.sleep(60)
+    world.objects.calls.clear()
+    async with world.service() as (caller, _):
+        again = await caller.append(ref, numbered(0, producer_id=99))
+        assert (again.status, again.base_offset) == (Status.OK, 0)
+        assert (await caller.append(ref, numbered(1, producer_id=99))).base_offset == 201
+        assert world.objects.count("get") <= 1 + 24
+        # One object, however long the log is: what no state refers to is deleted.
+        assert len(await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))) == 1
+
+
+async def test_a_partition_without_idempotent_producers_costs_nothing(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for _ in range(50):
+            await caller.append(ref, batch(b"x"))
+            await caller.flush(ref)
+    await trio.sleep(60)
+    world.objects.calls.clear()
+    async with world.service() as (caller, _):
+        assert (await caller.append(ref, batch(b"y"))).base_offset == 50
+        assert not [call for call in world.objects.calls if call.kind.startswith("get") and "/orders/" in call.key]
+    assert not any("~producers" in call.key for call in world.objects.calls)
+
+
+async def test_a_lost_snapshot_is_made_up_from_the_log(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(40))
+    snapshots = await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))
+    await world.objects.delete_many([info.key for info in snapshots])
+    async with world.service() as (caller, _):
+        assert (await send(caller, ref, 39)).base_offset == 39
+        assert (await send(caller, ref, 40)).base_offset == 40
+
+
+async def test_producers_expire_and_then_cost_nothing_again(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(producer_expiry_ms=600_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(20))
+        world.now_ms += 600_001
+        for _ in range(40):
+            await caller.append(ref, batch(b"x"))
+            await caller.flush(ref)
+        assert (await send(caller, ref, 20)).status == Status.UNKNOWN_PRODUCER
+        state = await world.metadata.get(paths.partition_state_key(NAMESPACE, ref.topic, 0))
+        assert state is not None
+        assert PartitionState.FromString(state.value).producers_from == 60
+        await trio.sleep(1)
+        assert await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0)) == []
+
+
+async def test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
+    room = 4 * len(numbered(0, 4)) + len(numbered(0))
+    async with (world := World()).service(partition_buffer_bytes=room) as (caller, catalog):
+        ref = await world.topic(catalog)
+        world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "put_if_absent" else None
+        assert [(await send(caller, ref, sequence, 4)).status for sequence in (0, 4, 8, 12)] == [Status.OK] * 4
+        assert (await send(caller, ref, 16, 4)).status == Status.BUFFER_FULL
+        # It would fit, and it would overtake.
+        assert (await send(caller, ref, 20)).status == Status.OUT_OF_ORDER_SEQUENCE
+        world.objects.plan = None
+        await caller.flush(ref)
+        assert await caller.durable(await send(caller, ref, 16, 4))
+        assert await caller.durable(await send(caller, ref, 20))
+        assert await caller.read_all(ref) == numbers(21)
+
+
+async def test_faults_on_every_second_put_leave_no_duplicate_and_no_gap(autojump_clock: MockClock) -> None:
+    world = World()
+    puts = 0
+
+    def plan(call: Call) -> Fault | None:
+        nonlocal puts
+        if call.kind not in ("put_if_absent", "replace_if_match"):
+            return None
+        puts += 1
+        # In turn: an error before anything happened, and a put that happened and whose answer is lost.
+        return Fault(error=Unavailable("flaky"), applied="before" if puts % 4 else "never") if puts % 2 else None
+
+    async with world.service() as (caller, catalog):
+        world.objects.plan = plan
+        ref = await world.topic(catalog)
+        for sequence in range(0, 120, 3):
+            sent = await send(caller, ref, sequence, 3)
+            if sequence % 2:
+                again = await send(caller, ref, sequence, 3)
+                assert again.base_offset == sent.base_offset
+            if sequence % 5 == 0:
+                assert await caller.durable(sent)
+        await caller.flush(ref)
+        assert await caller.read_all(ref) == numbers(120)
+
+
+async def test_several_batches_at_once_from_an_idempotent_producer_are_refused(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert (await caller.append(ref, numbered(0) + numbered(1))).status == Status.INVALID
+        assert (await caller.append(ref, numbered(0))).base_offset == 0
