@@ -59,6 +59,7 @@ class Channel:
         self._credentials = None if tls is None else channel_credentials(tls)
         self._calls = self._open(grpc)
         self._streams: grpc.aio.Channel | None = None
+        self._closed = False
         self._stubs: dict[str, grpc.UnaryUnaryMultiCallable[bytes, bytes]] = {}
 
     async def __aenter__(self) -> Self:
@@ -68,7 +69,8 @@ class Channel:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Disconnect. What is under way raises Unavailable."""
+        """Disconnect. What is under way raises Unavailable, and so does what comes later."""
+        self._closed = True
         with trio.CancelScope(shield=True):
             # It waits until the calls that it cancels have ended.
             await trio.to_thread.run_sync(self._calls.close)
@@ -123,6 +125,8 @@ class Channel:
         return stack.secure_channel(self._target, self._credentials, options=self._options)
 
     def _encoded(self, request: Message) -> bytes:
+        if self._closed:
+            raise self._error_of(*_CANCELLED)
         data = request.SerializeToString()
         most = self._limits.max_message_bytes
         if len(data) > most:

@@ -1,34 +1,57 @@
-"""gRPC's standard health service; everything here runs in the asyncio thread."""
+"""gRPC's standard health service. Everything here belongs to the asyncio thread.
+
+grpcio's own servicer lets its watchers hold up a stop until the deadline: this one tells them, and lets them go.
+"""
 
 import asyncio
 from typing import Any
 
-from grpc_health.v1 import health, health_pb2
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 SERVICE_NAME: str = health.SERVICE_NAME
 _Reply = health_pb2.HealthCheckResponse
 
 
-class HealthReports(health.aio.HealthServicer):  # type: ignore[misc, name-defined]  # not in its stubs
-    """Says SERVING of the whole server (``""``) from the start, and of services once they are reported."""
+class HealthReports(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # its stubs have no types
+    """Says SERVING of the whole server (``""``) from the start, and of a service what is reported."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._leaving = asyncio.Event()
+        self._statuses: dict[str, int] = {"": _Reply.SERVING}
+        self._leaving = False
+        self._changed = asyncio.Event()
 
-    async def report(self, service: str, *, serving: bool) -> None:
-        await self.set(service, _Reply.SERVING if serving else _Reply.NOT_SERVING)
+    def report(self, service: str, serving: bool) -> None:
+        if not self._leaving:
+            self._statuses[service] = _Reply.SERVING if serving else _Reply.NOT_SERVING
+            self._wake()
 
-    async def leave(self) -> None:
-        """Nothing serves any more, for good. Watchers are told, and let go: they must not hold up a stop."""
-        await self.enter_graceful_shutdown()
-        self._leaving.set()
+    def leave(self) -> None:
+        """Nothing serves any more, for good."""
+        self._statuses = dict.fromkeys(self._statuses, _Reply.NOT_SERVING)
+        self._leaving = True
+        self._wake()
 
-    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802  the proto's name
-        tasks = [asyncio.create_task(super().Watch(request, context)), asyncio.create_task(self._leaving.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-        await context.write(_Reply(status=_Reply.NOT_SERVING))
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def Check(self, request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:  # noqa: N802
+        status = self._statuses.get(request.service)
+        if status is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r}")
+        return _Reply(status=status)
+
+    async def Watch(self, request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:  # noqa: N802
+        told = None
+        while True:
+            changed = self._changed
+            status = self._statuses.get(request.service, _Reply.SERVICE_UNKNOWN)
+            if status != told:
+                await context.write(_Reply(status=status))
+                told = status
+            elif self._leaving:
+                return
+            else:
+                await changed.wait()

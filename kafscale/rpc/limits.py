@@ -68,6 +68,8 @@ class RpcLimits:
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.keepalive_time_ms", _ms(self.keepalive_seconds)),
             ("grpc.keepalive_timeout_ms", _ms(self.keepalive_timeout_seconds)),
+            # What grpcio 1.85 really waits for: without it, an unanswered ping ends nothing for a minute.
+            ("grpc.http2.ping_timeout_ms", _ms(self.keepalive_timeout_seconds)),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
         ]

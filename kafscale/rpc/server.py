@@ -1,6 +1,5 @@
 """The serving side of gRPC: a grpc.aio server in the asyncio thread, whose calls run as Trio tasks."""
 
-import asyncio
 from collections.abc import Sequence
 
 import grpc
@@ -36,7 +35,7 @@ class RpcServer:
 
         Everything serves from the start; nothing does once the server is stopping.
         """
-        asyncio.run_coroutine_threadsafe(self._health.report(service, serving=serving), asyncio_loop())
+        asyncio_loop().call_soon_threadsafe(self._health.report, service, serving)
 
     async def run(
         self, address: str, stop: trio.Event, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
@@ -82,5 +81,5 @@ class RpcServer:
         await server.start()
 
     async def _drain(self, server: "grpc.aio.Server") -> None:
-        await self._health.leave()
+        self._health.leave()
         await server.stop(self._limits.drain_seconds)

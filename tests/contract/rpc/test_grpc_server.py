@@ -1,0 +1,215 @@
+"""What bounds a gRPC server, and what it answers beside its services."""
+
+import grpc
+import pytest
+import trio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from kafscale.errors import ConfigError, CorruptData, Refused, Unavailable
+from kafscale.objects.memory import MemoryObjectStore
+from kafscale.rpc.client import Channel
+from kafscale.rpc.direct import DirectIndexer
+from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.server import RpcServer
+from kafscale.rpc.typed import GrpcIndexer, bind_indexer, bind_storage
+from kafscale.v1.indexer_pb2 import BuildRequest, LocateOffsetRequest, LocateTimestampRequest, SegmentRef
+from kafscale.v1.storage_pb2 import AppendRequest, FetchReply, FetchRequest, PartitionAppend
+from services.indexer.service import IndexerService
+from services.indexer.settings import IndexerSettings
+from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.contract.rpc.conftest import connected, serving
+
+STORAGE = "kafscale.v1.SegmentStorage"
+Status = health_pb2.HealthCheckResponse
+
+
+async def test_a_message_above_the_limit_is_refused_and_the_connection_lives(carrier: Carrier) -> None:
+    small = RpcLimits(max_message_bytes=100_000)
+    request = AppendRequest(appends=[PartitionAppend(records=bytes(100_000))])
+    async with serving(carrier, small) as port:
+        async with connected(port, small) as client:
+            with pytest.raises(Refused, match=r"a request of 1000\d\d bytes"):
+                await client.append(request, timeout=TIMEOUT)
+            with pytest.raises(Refused, match=r"an answer of 1000\d\d bytes"):
+                await client.fetch(FetchRequest(max_bytes=100_000), timeout=TIMEOUT)
+            await client.fetch(FetchRequest(max_bytes=99_000), timeout=TIMEOUT)
+        async with connected(port) as generous:
+            # The server's own limit: gRPC answers as if it were busy.
+            with pytest.raises(Unavailable, match="larger than max"):
+                await generous.append(request, timeout=TIMEOUT)
+            await generous.fetch(FetchRequest(), timeout=TIMEOUT)
+
+
+async def test_calls_beyond_the_limit_are_unavailable_at_once_and_health_is_answered_all_the_same(
+    carrier: Carrier,
+) -> None:
+    inside, changed, release = 0, trio.Event(), trio.Event()
+
+    async def hold(request: FetchRequest) -> FetchReply:
+        nonlocal inside
+        inside += 1
+        changed.set()
+        await release.wait()
+        return await carrier.answer(request)
+
+    async def call() -> None:
+        await client.fetch(FetchRequest(), timeout=TIMEOUT)
+
+    carrier.fetching = hold
+    async with (
+        serving(carrier, RpcLimits(max_calls=3)) as port,
+        connected(port) as client,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(3):
+            nursery.start_soon(call)
+        while inside < 3:
+            changed = trio.Event()
+            await changed.wait()
+        with pytest.raises(Unavailable, match="3 calls are under way"):
+            await client.fetch(FetchRequest(), timeout=TIMEOUT)
+        assert inside == 3
+        assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
+        release.set()
+        await client.fetch(FetchRequest(), timeout=TIMEOUT)
+
+
+async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(carrier: Carrier) -> None:
+    ending, end = trio.Event(), trio.Event()
+
+    async def linger(_: FetchRequest) -> FetchReply:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ending.set()
+            with trio.CancelScope(shield=True):
+                await end.wait()
+
+    carrier.fetching = linger
+    async with serving(carrier, RpcLimits(max_calls=1)) as port, connected(port) as client:
+        with pytest.raises(Unavailable, match="no answer"):
+            await client.fetch(FetchRequest(), timeout=0.2)
+        await ending.wait()
+        with pytest.raises(Unavailable, match="1 calls are under way"):
+            await client.append(AppendRequest(), timeout=TIMEOUT)
+        end.set()
+        with trio.fail_after(TIMEOUT):
+            while True:
+                try:
+                    await client.append(AppendRequest(), timeout=TIMEOUT)
+                    break
+                except Unavailable:
+                    await trio.lowlevel.checkpoint()
+
+
+async def test_a_method_that_the_peer_lacks_is_refused(carrier: Carrier) -> None:
+    async with serving(carrier) as port, Channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(Refused):
+            await GrpcIndexer(channel).build(BuildRequest(), timeout=TIMEOUT)
+
+
+async def test_a_request_that_is_no_message_is_corrupt(carrier: Carrier) -> None:
+    async with serving(carrier) as port:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            garbage = channel.unary_unary(f"/{STORAGE}/Fetch", None, None).future(b"\xff\xff", timeout=TIMEOUT)
+            error = await trio.to_thread.run_sync(garbage.exception)
+    assert isinstance(error, grpc.Call)
+    assert error.code() == grpc.StatusCode.DATA_LOSS
+
+
+async def test_an_address_in_use_is_a_configuration_error(carrier: Carrier) -> None:
+    async with serving(carrier) as port:
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+            await RpcServer([bind_storage(carrier)]).run(f"127.0.0.1:{port}", trio.Event())
+
+
+async def test_a_server_has_a_service_object_for_every_method() -> None:
+    class Half:
+        async def build(self, request: BuildRequest) -> None: ...
+
+    with pytest.raises(AttributeError, match="verify"):
+        bind_indexer(Half())  # type: ignore[arg-type]
+
+
+async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
+    service = IndexerService(MemoryObjectStore(), "ns", IndexerSettings())
+    segment = SegmentRef(topic="t", partition=1, base_offset=2)
+
+    async def answers(indexer: IndexerClient) -> list[object]:
+        return [
+            await indexer.build(BuildRequest(offsets=[7, 9], positions=[32, 99]), timeout=TIMEOUT),
+            await indexer.verify(segment, timeout=TIMEOUT),
+            await indexer.rebuild(segment, timeout=TIMEOUT),
+            await indexer.locate_offset(LocateOffsetRequest(segment=segment, offset=5), timeout=TIMEOUT),
+            await indexer.locate_timestamp(LocateTimestampRequest(topic="t", base_offsets=[2]), timeout=TIMEOUT),
+        ]
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(RpcServer([bind_indexer(service)]).run, "127.0.0.1:0", trio.Event())
+        async with Channel(f"127.0.0.1:{port}") as channel:
+            over_grpc = GrpcIndexer(channel)
+            assert await answers(over_grpc) == await answers(DirectIndexer(service))
+            with pytest.raises(CorruptData, match="no segment's batches"):
+                await over_grpc.build(BuildRequest(offsets=[1]), timeout=TIMEOUT)
+        nursery.cancel_scope.cancel()
+
+
+async def test_health_tells_of_the_server_and_of_each_service_and_of_what_was_set(carrier: Carrier) -> None:
+    async with trio.open_nursery() as nursery:
+        server = RpcServer([bind_storage(carrier)])
+        port = await nursery.start(server.run, "127.0.0.1:0", trio.Event())
+        assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
+        assert await trio.to_thread.run_sync(_check, port, STORAGE) == Status.SERVING
+        server.set_serving(serving=False)
+        assert await trio.to_thread.run_sync(_check, port, "") == Status.NOT_SERVING
+        assert await trio.to_thread.run_sync(_check, port, STORAGE) == Status.SERVING
+        server.set_serving(serving=True)
+        server.set_serving(service=STORAGE, serving=False)
+        assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
+        assert await trio.to_thread.run_sync(_check, port, STORAGE) == Status.NOT_SERVING
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_watches_health_is_told_of_a_stop_and_does_not_hold_it_up(carrier: Carrier) -> None:
+    stop, seen = trio.Event(), []
+    token = trio.lowlevel.current_trio_token()
+
+    def watch(port: int) -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT):
+                seen.append(reply.status)
+                token.run_sync_soon(stop.set)
+
+    with trio.fail_after(TIMEOUT):
+        async with trio.open_nursery() as nursery:
+            server = RpcServer([bind_storage(carrier)], RpcLimits(drain_seconds=10 * TIMEOUT))
+            port = await nursery.start(server.run, "127.0.0.1:0", stop)
+            await trio.to_thread.run_sync(watch, port)
+    assert (seen[0], seen[-1]) == (Status.SERVING, Status.NOT_SERVING)
+
+
+async def test_reflection_lists_the_services_and_describes_them(carrier: Carrier) -> None:
+    def ask(port: int) -> tuple[set[str], bytes]:
+        requests = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=STORAGE),
+        ]
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            listed, described = stub.ServerReflectionInfo(iter(requests), timeout=TIMEOUT)
+        names = {service.name for service in listed.list_services_response.service}
+        return names, b"".join(described.file_descriptor_response.file_descriptor_proto)
+
+    async with serving(carrier) as port:
+        names, description = await trio.to_thread.run_sync(ask, port)
+    assert names == {STORAGE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert b"AppendRequest" in description
+
+
+def _check(port: int, service: str) -> int:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        status: int = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT).status
+        return status

@@ -1,0 +1,141 @@
+"""TLS and mutual TLS between processes, with certificates made here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+
+from kafscale.errors import ConfigError, Unavailable
+from kafscale.rpc.client import Channel
+from kafscale.rpc.server import RpcServer
+from kafscale.rpc.tls import RpcTls
+from kafscale.rpc.typed import GrpcStorage, bind_storage
+from kafscale.v1.storage_pb2 import CommitsRequest, FetchRequest
+from tests.contract.rpc.carrier import TIMEOUT, Carrier
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA and what it signed: for 127.0.0.1, and for the name storage.internal."""
+
+    ca_file: Path
+    cert_file: Path
+    key_file: Path
+    named_cert_file: Path
+    named_key_file: Path
+
+    @property
+    def server(self) -> RpcTls:
+        return RpcTls(ca_file=self.ca_file, cert_file=self.cert_file, key_file=self.key_file)
+
+    @property
+    def mutual_server(self) -> RpcTls:
+        return RpcTls(ca_file=self.ca_file, cert_file=self.cert_file, key_file=self.key_file, require_client_cert=True)
+
+    @property
+    def anonymous(self) -> RpcTls:
+        return RpcTls(ca_file=self.ca_file)
+
+
+def _authority(directory: Path) -> Authority:
+    directory.mkdir()
+    ca = trustme.CA()
+    made = Authority(*(directory / name for name in ("ca.pem", "cert.pem", "key.pem", "named.pem", "named-key.pem")))
+    ca.cert_pem.write_to_path(made.ca_file)
+    for name, cert_file, key_file in (
+        ("127.0.0.1", made.cert_file, made.key_file),
+        ("storage.internal", made.named_cert_file, made.named_key_file),
+    ):
+        issued = ca.issue_cert(name)
+        issued.cert_chain_pems[0].write_to_path(cert_file)
+        issued.private_key_pem.write_to_path(key_file)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return _authority(tmp_path_factory.mktemp("tls") / "ours")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return _authority(tmp_path_factory.mktemp("tls") / "theirs")
+
+
+async def _talk(server: RpcTls | None, client: RpcTls | None) -> None:
+    """One call and one stream between the two. Raises what the client sees."""
+    with trio.fail_after(TIMEOUT):
+        async with trio.open_nursery() as nursery:
+            run = RpcServer([bind_storage(Carrier())], tls=server).run
+            port = await nursery.start(run, "127.0.0.1:0", trio.Event())
+            try:
+                async with Channel(f"127.0.0.1:{port}", tls=client) as channel:
+                    storage = GrpcStorage(channel)
+                    async with storage.commits(CommitsRequest()) as stream:
+                        assert (await stream.receive()).ready
+                    await storage.fetch(FetchRequest(), timeout=TIMEOUT)
+            finally:
+                nursery.cancel_scope.cancel()
+
+
+async def _refused(server: RpcTls | None, client: RpcTls | None) -> None:
+    with pytest.RaisesGroup(Unavailable):
+        await _talk(server, client)
+
+
+async def test_a_client_that_knows_the_ca_talks_over_tls(ours: Authority) -> None:
+    await _talk(ours.server, ours.anonymous)
+
+
+async def test_two_certificates_of_one_ca_talk_over_mutual_tls(ours: Authority) -> None:
+    await _talk(ours.mutual_server, ours.server)
+
+
+async def test_mutual_tls_refuses_a_client_without_a_certificate(ours: Authority) -> None:
+    await _refused(ours.mutual_server, ours.anonymous)
+
+
+async def test_mutual_tls_refuses_a_certificate_of_another_ca(ours: Authority, theirs: Authority) -> None:
+    stranger = RpcTls(ca_file=ours.ca_file, cert_file=theirs.cert_file, key_file=theirs.key_file)
+    await _refused(ours.mutual_server, stranger)
+
+
+async def test_a_client_refuses_a_server_of_another_ca(ours: Authority, theirs: Authority) -> None:
+    await _refused(theirs.server, ours.anonymous)
+
+
+async def test_plaintext_and_tls_do_not_mix(ours: Authority) -> None:
+    await _refused(ours.server, None)
+    await _refused(None, ours.anonymous)
+
+
+async def test_the_servers_name_is_checked_against_the_one_that_is_set(ours: Authority) -> None:
+    named = RpcTls(ca_file=ours.ca_file, cert_file=ours.named_cert_file, key_file=ours.named_key_file)
+    await _talk(named, RpcTls(ca_file=ours.ca_file, server_name="storage.internal"))
+    await _refused(named, ours.anonymous)
+    await _refused(named, RpcTls(ca_file=ours.ca_file, server_name="other.internal"))
+
+
+async def test_files_that_cannot_be_used_are_configuration_errors_that_name_them(
+    ours: Authority, tmp_path: Path
+) -> None:
+    nothing, no_pem = tmp_path / "nothing.pem", tmp_path / "no.pem"
+    no_pem.write_text("no certificate")
+    cases = [
+        (RpcTls(ca_file=nothing), "nothing.pem"),
+        (RpcTls(ca_file=no_pem), "no.pem"),
+        (RpcTls(ca_file=ours.ca_file, cert_file=nothing, key_file=ours.key_file), "nothing.pem"),
+        (RpcTls(ca_file=ours.ca_file, cert_file=no_pem, key_file=ours.key_file), "no.pem"),
+        # A key that is not the certificate's.
+        (RpcTls(ca_file=ours.ca_file, cert_file=ours.cert_file, key_file=ours.named_key_file), "named-key.pem"),
+    ]
+    for tls, name in cases:
+        with pytest.raises(ConfigError, match=name):
+            Channel("127.0.0.1:1", tls=tls)
+    for tls, name in cases[2:]:
+        with pytest.raises(ConfigError, match=name):
+            RpcServer([], tls=tls)
+    with pytest.raises(ConfigError, match="needs a certificate"):
+        RpcServer([], tls=ours.anonymous)
