@@ -1,4 +1,7 @@
-"""Producers that number what they send, send each record once, and remember every ack."""
+"""Producers that number what they send and remember every ack.
+
+They send each record once, without the client's retries, or, ``idempotent``, as the client does by default.
+"""
 
 import subprocess
 import sys
@@ -22,7 +25,7 @@ class AckedProducer(Protocol):
 
     acked: dict[int, int]
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None: ...
+    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None: ...
 
     def stop(self) -> None:
         """Returns when everything sent is acknowledged or has failed."""
@@ -32,9 +35,11 @@ class AckedProducer(Protocol):
 class ConfluentAcked:
     """Sends from a thread of its own; at most `MOST_IN_FLIGHT` records wait for their acks."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
         self.acked: dict[int, int] = {}
         self._address = (bootstrap, topic, partition)
+        once = {"retries": 0, "message.timeout.ms": GIVE_UP_MS}
+        self._how: dict[str, bool | int] = {"enable.idempotence": idempotent, **({} if idempotent else once)}
         self._in_flight = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -45,10 +50,8 @@ class ConfluentAcked:
         producer = ck.Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": False,
+                **self._how,
                 "acks": "all",
-                "retries": 0,
-                "message.timeout.ms": GIVE_UP_MS,
                 "linger.ms": 1,
                 "reconnect.backoff.max.ms": 100,
                 "log_level": 0,
@@ -78,9 +81,9 @@ class ConfluentAcked:
 class _Subprocess:
     """A program that produces until its standard input ends and prints "NUMBER OFFSET" for each ack."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
         self.acked: dict[int, int] = {}
-        command = [*self._program(), bootstrap, topic, str(partition), *self._settings()]
+        command = [*self._program(), bootstrap, topic, str(partition), *self._settings(idempotent)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -88,8 +91,8 @@ class _Subprocess:
     def _program(self) -> list[str]:
         raise NotImplementedError
 
-    def _settings(self) -> list[str]:
-        return []
+    def _settings(self, idempotent: bool) -> list[str]:
+        raise NotImplementedError
 
     def _read(self) -> None:
         if self._process.stdout is None:
@@ -114,27 +117,32 @@ class KafkaPythonAcked(_Subprocess):
     def _program(self) -> list[str]:
         return [sys.executable, "-m", "tests.clients.kafka_python_acked"]
 
+    def _settings(self, idempotent: bool) -> list[str]:
+        return ["idempotent"] if idempotent else []
+
 
 class JavaAcked(_Subprocess):
     def _program(self) -> list[str]:
         machine = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath("client")]
         return [*machine, "kafscale.client.AckedProducer"]
 
-    def _settings(self) -> list[str]:
-        once = ["acks=all", "enable.idempotence=false", "retries=0", "linger.ms=1", "reconnect.backoff.max.ms=100"]
-        return [*once, f"delivery.timeout.ms={GIVE_UP_MS}", f"request.timeout.ms={GIVE_UP_MS // 2}"]
+    def _settings(self, idempotent: bool) -> list[str]:
+        always = ["linger.ms=1", "reconnect.backoff.max.ms=100"]
+        once = ["acks=all", "enable.idempotence=false", "retries=0"]
+        once += [f"delivery.timeout.ms={GIVE_UP_MS}", f"request.timeout.ms={GIVE_UP_MS // 2}"]
+        return always if idempotent else always + once
 
 
 PRODUCERS: tuple[type[AckedProducer], ...] = (ConfluentAcked, KafkaPythonAcked, JavaAcked)
 
 
 @contextmanager
-def running_producers(bootstrap: str, topic: str) -> Iterator[list[AckedProducer]]:
+def running_producers(bootstrap: str, topic: str, *, idempotent: bool) -> Iterator[list[AckedProducer]]:
     """One of each kind, each on the partition of its place in the list; stopped at the end."""
     producers: list[AckedProducer] = []
     try:
         for partition, kind in enumerate(PRODUCERS):
-            producers.append(kind(bootstrap, topic, partition))
+            producers.append(kind(bootstrap, topic, partition, idempotent=idempotent))
         yield producers
     finally:
         for producer in producers:

@@ -1,7 +1,7 @@
 """kafka-python's part of the kill tests, a program of its own; the same as the Java client's AckedProducer.
 
-Sends "0", "1", "2" ... to one partition, each once, until standard input ends; prints "NUMBER OFFSET" for each ack.
-Arguments: bootstrap address, topic, partition.
+Sends "0", "1", "2" ... to one partition until standard input ends; prints "NUMBER OFFSET" for each ack.
+Arguments: bootstrap address, topic, partition, and `idempotent` for the client's defaults instead of no retries.
 """
 
 import sys
@@ -13,17 +13,16 @@ import kafka
 from tests.clients.acked import GIVE_UP_MS, MOST_IN_FLIGHT
 
 
-def main(bootstrap: str, topic: str, partition: int) -> None:
+def main(bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
+    once = {"enable_idempotence": False, "retries": 0, "delivery_timeout_ms": GIVE_UP_MS}
     producer = kafka.KafkaProducer(
         bootstrap_servers=bootstrap,
         acks="all",
-        enable_idempotence=False,
-        retries=0,
-        delivery_timeout_ms=GIVE_UP_MS,
         request_timeout_ms=GIVE_UP_MS // 2,
         max_block_ms=GIVE_UP_MS,
         reconnect_backoff_max_ms=100,
         linger_ms=1,
+        **({} if idempotent else once),
     )
     room = threading.Semaphore(MOST_IN_FLIGHT)
     stop = threading.Thread(target=sys.stdin.read)
@@ -47,4 +46,4 @@ def main(bootstrap: str, topic: str, partition: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), idempotent=sys.argv[4:] == ["idempotent"])

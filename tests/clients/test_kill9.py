@@ -28,7 +28,13 @@ def _check(producer: AckedProducer, log: list[bytes | None], first: int) -> None
     assert not lost, f"{name}: acked and not at their offsets: {dict(list(lost.items())[:5])} of {len(lost)}"
 
 
-def _run_rounds(rounds: int, directory: Path, env: Mapping[str, str]) -> None:
+def _check_exactly_once(producer: AckedProducer, log: list[bytes | None], first: int) -> None:
+    """Every record that was sent is there once, in order, and was acked at its offset."""
+    assert (first, log) == (0, [b"%d" % number for number in range(len(log))]), type(producer).__name__
+    assert producer.acked == {number: number for number in range(len(log))}, type(producer).__name__
+
+
+def _run_rounds(rounds: int, directory: Path, env: Mapping[str, str], *, idempotent: bool = False) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed of the kill times: {seed}")
     moments = random.Random(seed)
@@ -36,7 +42,7 @@ def _run_rounds(rounds: int, directory: Path, env: Mapping[str, str]) -> None:
     try:
         client = ConfluentClient(broker.bootstrap)
         client.create_topic("acked", partitions=len(PRODUCERS))
-        with running_producers(broker.bootstrap, "acked") as producers:
+        with running_producers(broker.bootstrap, "acked", idempotent=idempotent) as producers:
             await_acks(producers, 1, timeout=60)
             for _ in range(rounds):
                 # The moment within a flush interval is what is random here; that acks flow again is awaited.
@@ -47,7 +53,8 @@ def _run_rounds(rounds: int, directory: Path, env: Mapping[str, str]) -> None:
             first, end = client.offsets("acked", partition=partition)
             records = client.consume("acked", count=end - first, partition=partition)
             assert [record.offset for record in records] == list(range(first, end))
-            _check(producer, [record.value for record in records], first)
+            check = _check_exactly_once if idempotent else _check
+            check(producer, [record.value for record in records], first)
         print("acked:", [len(producer.acked) for producer in producers])
     finally:
         broker.stop()
@@ -61,6 +68,13 @@ def test_every_acked_record_survives_kill_9_once_and_in_order(
     store: str, store_env: Callable[[], Mapping[str, str]], tmp_path: Path
 ) -> None:
     _run_rounds(ROUNDS[store], tmp_path, store_env())
+
+
+@pytest.mark.timeout(600)
+def test_idempotent_producers_are_exactly_once_over_kill_9(
+    store: str, store_env: Callable[[], Mapping[str, str]], tmp_path: Path
+) -> None:
+    _run_rounds(ROUNDS[store], tmp_path, store_env(), idempotent=True)
 
 
 @pytest.mark.timeout(600)
