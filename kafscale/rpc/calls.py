@@ -50,6 +50,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             for service in services
             for path, (method, handler) in service.methods.items()
         }
+        self._closed = False
         # Calls whose Trio task has not ended; belongs to the asyncio thread.
         self._running = 0
 
@@ -73,7 +74,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._running} calls are under way")
         call = _Call(method, handler, request, context, asyncio.get_running_loop().create_future())
         self._running += 1
-        self._token.run_sync_soon(self._nursery.start_soon, self._run, serve, call)
+        self._token.run_sync_soon(self._start, serve, call)
         try:
             outcome = await call.outcome
         except asyncio.CancelledError:
@@ -88,6 +89,15 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         self._running -= 1
         if not call.outcome.done():
             call.outcome.set_result(outcome)
+
+    def close(self) -> None:
+        """In Trio: start nothing more, and cancel what runs, for whose outcome nobody waits any longer."""
+        self._closed = True
+        self._nursery.cancel_scope.cancel()
+
+    def _start(self, serve: Callable[[_Call], Awaitable[bytes]], call: _Call) -> None:
+        if not self._closed:
+            self._nursery.start_soon(self._run, serve, call)
 
     async def _run(self, serve: Callable[[_Call], Awaitable[bytes]], call: _Call) -> None:
         """The Trio half. An error of a call ends that call only."""

@@ -59,8 +59,7 @@ class RpcServer:
             finally:
                 with trio.CancelScope(shield=True):
                     await in_asyncio(server.stop(None))
-            # Nobody waits for what has not ended by now.
-            nursery.cancel_scope.cancel()
+                handler.close()
 
     async def _bind(self, address: str) -> tuple["grpc.aio.Server", int]:
         server = grpc.aio.server(

@@ -1,7 +1,7 @@
 """A server in a process of its own, for what only a process can do: die, hang, come back.
 
-``python -m tests.contract.rpc.peer [PORT]`` prints its port and serves a `Carrier` until its standard input ends. Fetch
-hangs when it is asked with the stream id "hang".
+``python -m tests.contract.rpc.peer PORT`` (0: any) prints its port and serves a `Carrier` until its standard input
+ends. Fetch hangs when it is asked with the stream id "hang".
 """
 
 import sys
@@ -14,6 +14,7 @@ import trio
 
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.typed import bind_storage
+from kafscale.service.memory import keep_freed_memory
 from kafscale.v1.storage_pb2 import FetchReply, FetchRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 
@@ -68,4 +69,5 @@ async def _serve(port: int) -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     trio.run(_serve, int(sys.argv[1]))
