@@ -1,7 +1,8 @@
 """The table of a comparison, as Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def render(results: Sequence[Result], *, reference: str) -> str:
     base = {result.row: result.megabytes_per_second for result in results if result.target == reference}
     ordered = sorted(results, key=lambda result: list(dict.fromkeys(each.row for each in results)).index(result.row))
     lines += [_line(result, base[result.row]) for result in ordered]
-    return "\n".join([*lines, "", "MinIO's own CPU and memory are not counted.", ""]) + "".join(_worst(results, base))
+    return "\n".join([*lines, "", "MinIO's own CPU and memory are not counted.", ""]) + "".join(_summary(results, base))
 
 
 def _line(result: Result, base: float) -> str:
@@ -43,10 +44,13 @@ def _line(result: Result, base: float) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _worst(results: Iterable[Result], base: dict[str, float]) -> Iterable[str]:
-    ratios: dict[str, list[tuple[float, str]]] = {}
+def _summary(results: Iterable[Result], base: dict[str, float]) -> Iterator[str]:
+    """The median ratio of each target, by what was measured."""
+    ratios: dict[tuple[str, str], list[float]] = {}
     for result in results:
-        ratios.setdefault(result.target, []).append((result.megabytes_per_second / base[result.row], result.row))
-    for target, each in ratios.items():
-        if len(base) > 1 and min(each)[0] != 1.0:
-            yield f"Lowest ratio of {target}: {min(each)[0]:.2f} ({min(each)[1]}).\n"
+        kind = "produce, 5 in flight" if result.row.endswith("5 in flight") else result.row.split(":")[0]
+        ratios.setdefault((result.target, kind), []).append(result.megabytes_per_second / base[result.row])
+    for (target, kind), each in ratios.items():
+        if set(each) != {1.0}:
+            low, high = min(each), max(each)
+            yield f"{target}, {kind}: median ratio {median(each):.2f} ({low:.2f} to {high:.2f}, {len(each)} loads).\n"
