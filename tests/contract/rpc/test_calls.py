@@ -88,8 +88,8 @@ async def test_no_answer_in_time_is_unavailable_and_the_service_sees_the_cancell
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     carrier.fetching = carrier.hang
-    with pytest.raises(Unavailable, match=r"no answer within 0\.5 s"):
-        await storage.fetch(FetchRequest(), timeout=0.5)
+    with pytest.raises(Unavailable, match="no answer within 1 s"):
+        await storage.fetch(FetchRequest(), timeout=1.0)
     with trio.fail_after(TIMEOUT):
         await carrier.cancelled.wait()
 

@@ -39,7 +39,7 @@ async def test_a_peer_that_is_killed_fails_its_calls_and_streams_at_once() -> No
 
 
 async def test_a_peer_that_hangs_is_given_up_by_the_deadline_and_its_streams_by_keepalive() -> None:
-    limits = RpcLimits(keepalive_seconds=0.5, keepalive_timeout_seconds=0.5)
+    limits = RpcLimits(keepalive_seconds=1.0, keepalive_timeout_seconds=1.0)
     async with (
         running_peer() as peer,
         connected(peer.port, limits) as client,

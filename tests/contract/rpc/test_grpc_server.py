@@ -77,9 +77,10 @@ async def test_calls_beyond_the_limit_are_unavailable_at_once_and_health_is_answ
 
 
 async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(carrier: Carrier) -> None:
-    ending, end = trio.Event(), trio.Event()
+    entered, ending, end = trio.Event(), trio.Event(), trio.Event()
 
     async def linger(_: FetchRequest) -> FetchReply:
+        entered.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -87,10 +88,15 @@ async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(ca
             with trio.CancelScope(shield=True):
                 await end.wait()
 
+    async def call() -> None:
+        await client.fetch(FetchRequest(), timeout=TIMEOUT)
+
     carrier.fetching = linger
     async with serving(carrier, RpcLimits(max_calls=1)) as port, connected(port) as client:
-        with pytest.raises(Unavailable, match="no answer"):
-            await client.fetch(FetchRequest(), timeout=0.2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await entered.wait()
+            nursery.cancel_scope.cancel()
         await ending.wait()
         with pytest.raises(Unavailable, match="1 calls are under way"):
             await client.append(AppendRequest(), timeout=TIMEOUT)
