@@ -101,22 +101,32 @@ class Channel:
     ) -> AsyncIterator[MessageStream[A]]:
         """The replies of a streaming method; leaving ends it at the peer too."""
         data = self._encoded(request)
+        async with self._opened(lambda streams: streams.unary_stream(method.path)(data, metadata=metadata)) as call:
+            yield _GrpcStream(call, method, self._failure)
+
+    @asynccontextmanager
+    async def exchange(self, method: Method[Q, A], *, metadata: Metadata = ()) -> AsyncIterator["Exchange[Q, A]"]:
+        """Requests and replies of a method with streams both ways, as etcd has them; our services serve none."""
+        async with self._opened(lambda streams: streams.stream_stream(method.path)(metadata=metadata)) as call:
+            yield Exchange(call, method, self._failure, self._encoded)
+
+    @asynccontextmanager
+    async def _opened(self, start: Callable[[Any], Any]) -> AsyncIterator[Any]:
+        """The grpc.aio call that ``start`` makes of the channel; cancelled in the end."""
+
+        async def open_call() -> Any:
+            if self._streams is None:
+                self._streams = self._open(grpc.aio)
+            return start(self._streams)
+
+        self._check_open()
         # Opening waits for nothing, and what is opened must not get lost.
         with trio.CancelScope(shield=True):
-            call = await in_asyncio(self._open_stream(method.path, data, metadata))
-        stream = _GrpcStream(call, method, self._failure)
+            call = await in_asyncio(open_call())
         try:
-            yield stream
+            yield call
         finally:
             asyncio_loop().call_soon_threadsafe(call.cancel)
-
-    async def _open_stream(
-        self, path: str, data: bytes, metadata: Metadata
-    ) -> "grpc.aio.UnaryStreamCall[bytes, bytes]":
-        if self._streams is None:
-            self._streams = self._open(grpc.aio)
-        stub = self._streams.unary_stream(path, None, None)
-        return stub(data, metadata=metadata)
 
     def _open(self, stack: Any) -> Any:
         """A channel of one of gRPC's two stacks, which have the same functions."""
@@ -125,13 +135,16 @@ class Channel:
         return stack.secure_channel(self._target, self._credentials, options=self._options)
 
     def _encoded(self, request: Message) -> bytes:
-        if self._closed:
-            raise self._error_of(*_CANCELLED)
+        self._check_open()
         data = request.SerializeToString()
         most = self._limits.max_message_bytes
         if len(data) > most:
             raise Refused(f"a request of {len(data)} bytes: a message has at most {most}")
         return data
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._error_of(*_CANCELLED)
 
     def _failure(self, code: grpc.StatusCode, details: str | None, timeout: float = math.inf) -> Exception:
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -140,9 +153,7 @@ class Channel:
 
 
 class _GrpcStream(Generic[A]):
-    def __init__(
-        self, call: "grpc.aio.UnaryStreamCall[bytes, bytes]", method: Method[Any, A], failure: _Failure
-    ) -> None:
+    def __init__(self, call: Any, method: Method[Any, A], failure: _Failure) -> None:
         self._call = call
         self._method = method
         self._failure = failure
@@ -166,6 +177,24 @@ class _GrpcStream(Generic[A]):
             except grpc.aio.AioRpcError as error:
                 self._ended = (error.code(), error.details())
         raise self._failure(*self._ended)
+
+
+class Exchange(_GrpcStream[A], Generic[Q, A]):
+    """`receive` as of a `MessageStream`; one task sends and one receives, at the same time if they like."""
+
+    def __init__(self, call: Any, method: Method[Q, A], failure: _Failure, encoded: Callable[[Q], bytes]) -> None:
+        super().__init__(call, method, failure)
+        self._encode = encoded
+
+    async def send(self, request: Q) -> None:
+        """Returns when gRPC has taken ``request``, which waits for a peer that is slow to read.
+
+        Raises Unavailable when the stream is over; `receive` says why. Cancelled, the stream is over.
+        """
+        try:
+            await in_asyncio(self._call.write(self._encode(request)))
+        except (grpc.aio.AioRpcError, CancelledError, asyncio.InvalidStateError):
+            raise self._failure(grpc.StatusCode.UNAVAILABLE, "the stream is over") from None
 
 
 def _decoded(method: Method[Any, A], data: bytes) -> A:

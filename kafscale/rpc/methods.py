@@ -42,18 +42,18 @@ def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[
 def bind(service: ServiceDescriptor, implementation: object) -> BoundService:
     """``implementation`` has a method for each of the service: ``list_offsets`` for ``ListOffsets``.
 
-    Raises AttributeError when it lacks one.
+    Raises AttributeError when it lacks one, TypeError for a method that streams requests.
     """
     methods = {}
     for descriptor in service.methods:
+        if descriptor.client_streaming:
+            raise TypeError(f"{descriptor.full_name}: a server takes no streams of requests")
         found = _described(descriptor)
         methods[found.path] = (found, getattr(implementation, _snake_case(descriptor.name)))
     return BoundService(service.full_name, methods)
 
 
 def _described(descriptor: MethodDescriptor) -> Method[Any, Any]:
-    if descriptor.client_streaming:
-        raise TypeError(f"{descriptor.full_name}: the transport has no streams of requests")
     return Method(
         f"/{descriptor.containing_service.full_name}/{descriptor.name}",
         GetMessageClass(descriptor.input_type),

@@ -1,17 +1,22 @@
 """What bounds a gRPC server, and what it answers beside its services."""
 
+from contextlib import AsyncExitStack
+from typing import Any
+
 import grpc
 import pytest
 import trio
+import trio.testing
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from kafscale.errors import ConfigError, CorruptData, Refused, Unavailable
 from kafscale.objects.memory import MemoryObjectStore
-from kafscale.rpc.client import Channel
+from kafscale.rpc.client import Channel, Exchange
 from kafscale.rpc.direct import DirectIndexer
 from kafscale.rpc.interface import IndexerClient
 from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.typed import GrpcIndexer, bind_indexer, bind_storage
 from kafscale.v1.indexer_pb2 import BuildRequest, LocateOffsetRequest, LocateTimestampRequest, SegmentRef
@@ -23,6 +28,9 @@ from tests.contract.rpc.conftest import connected, serving
 
 STORAGE = "kafscale.v1.SegmentStorage"
 Status = health_pb2.HealthCheckResponse
+ReflectionRequest = reflection_pb2.ServerReflectionRequest
+_REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+REFLECT = method(_REFLECTION, "ServerReflectionInfo", ReflectionRequest, reflection_pb2.ServerReflectionResponse)
 
 
 async def test_a_message_above_the_limit_is_refused_and_the_connection_lives(carrier: Carrier) -> None:
@@ -197,21 +205,55 @@ async def test_who_watches_health_is_told_of_a_stop_and_does_not_hold_it_up(carr
 
 
 async def test_reflection_lists_the_services_and_describes_them(carrier: Carrier) -> None:
-    def ask(port: int) -> tuple[set[str], bytes]:
-        requests = [
-            reflection_pb2.ServerReflectionRequest(list_services=""),
-            reflection_pb2.ServerReflectionRequest(file_containing_symbol=STORAGE),
-        ]
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-            listed, described = stub.ServerReflectionInfo(iter(requests), timeout=TIMEOUT)
-        names = {service.name for service in listed.list_services_response.service}
-        return names, b"".join(described.file_descriptor_response.file_descriptor_proto)
-
-    async with serving(carrier) as port:
-        names, description = await trio.to_thread.run_sync(ask, port)
+    async with serving(carrier) as port, Channel(f"127.0.0.1:{port}") as channel, channel.exchange(REFLECT) as exchange:
+        await exchange.send(ReflectionRequest(list_services=""))
+        listed = await exchange.receive()
+        await exchange.send(ReflectionRequest(file_containing_symbol=STORAGE))
+        described = await exchange.receive()
+    names = {service.name for service in listed.list_services_response.service}
     assert names == {STORAGE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-    assert b"AppendRequest" in description
+    assert b"AppendRequest" in b"".join(described.file_descriptor_response.file_descriptor_proto)
+
+
+async def test_an_exchange_whose_peer_is_gone_fails_both_ways(carrier: Carrier) -> None:
+    with trio.fail_after(TIMEOUT):
+        async with AsyncExitStack() as stack:
+            async with serving(carrier) as port:
+                channel = await stack.enter_async_context(Channel(f"127.0.0.1:{port}"))
+                exchange = await stack.enter_async_context(channel.exchange(REFLECT))
+                await exchange.send(ReflectionRequest(list_services=""))
+                await exchange.receive()
+            for _ in range(2):
+                with pytest.raises(Unavailable):
+                    await exchange.receive()
+                with pytest.raises(Unavailable, match="the stream is over"):
+                    await exchange.send(ReflectionRequest(list_services=""))
+
+
+async def test_a_receive_of_an_exchange_can_wait_while_another_task_sends(carrier: Carrier) -> None:
+    received: list[str] = []
+
+    async def follow(exchange: Exchange[Any, Any]) -> None:
+        while len(received) < 10:
+            reply = await exchange.receive()
+            received.append(reply.original_request.host)
+
+    async with (
+        serving(carrier) as port,
+        Channel(f"127.0.0.1:{port}") as channel,
+        channel.exchange(REFLECT) as exchange,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(follow, exchange)
+        for number in range(10):
+            await trio.testing.wait_all_tasks_blocked()
+            await exchange.send(ReflectionRequest(list_services="", host=str(number)))
+    assert received == [str(number) for number in range(10)]
+
+
+async def test_a_server_takes_no_service_with_streams_of_requests() -> None:
+    with pytest.raises(TypeError, match="streams of requests"):
+        bind(_REFLECTION, object())
 
 
 def _check(port: int, service: str) -> int:

@@ -51,6 +51,9 @@ async def test_an_error_of_the_service_comes_after_what_was_sent_before_it(
 
     carrier.streaming = fail
     async with storage.commits(CommitsRequest()) as stream:
+        # The error has time to overtake.
+        await trio.testing.wait_all_tasks_blocked()
+        await storage.fetch(FetchRequest(), timeout=TIMEOUT)
         assert [number_of(await stream.receive()) for _ in range(5)] == list(range(5))
         for _ in range(2):
             with pytest.raises(KafscaleError) as caught:
