@@ -28,6 +28,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	    echo "installing kcat ..."; apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends kcat; \
 	  else echo "kcat is needed: on Debian, apt-get install kcat" >&2; exit 1; fi; }
 	@$(BIN)/python -m tests.servers.minio build
+	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.java.build client
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date

@@ -2,7 +2,8 @@
 
 Every write that applies makes one new *revision* of the whole store. A key has the revision that created it and the one
 that changed it last (``mod_revision``; 0 stands for an absent key). A transaction compares, then does one of two lists
-of operations, at one revision. Implementations: ``sqlite.py``, ``memory.py``; one contract suite holds for all.
+of operations, at one revision. Implementations: ``etcd.py``, ``sqlite.py``, ``memory.py``; one contract suite holds for
+all.
 """
 
 from collections.abc import Sequence

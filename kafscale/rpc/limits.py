@@ -17,9 +17,10 @@ class RpcLimits:
     ``max_message_bytes``: of one request, reply or streamed message, both ways. ``max_calls``: that a server has in
     hand at a time, streams and waiting calls included; more are refused. ``stream_messages``: that a server keeps of a
     stream whose reader is slow. ``keepalive_seconds``: a connection on which nothing came for so long is asked for a
-    sign of life, and given up with its calls ``keepalive_timeout_seconds`` later. ``connect_seconds``: for one attempt
-    to connect. ``longest_backoff_seconds``: between two attempts, from 0.1 s on, spread by 20 %. ``drain_seconds``:
-    how long a stopping server lets the calls in hand finish.
+    sign of life, and given up with its calls ``keepalive_timeout_seconds`` later; ``keepalive_without_calls``: also while
+    no call is under way, which foreign servers may take amiss. ``connect_seconds``: for one attempt to connect.
+    ``longest_backoff_seconds``: between two attempts, from 0.1 s on, spread by 20 %. ``drain_seconds``: how long a
+    stopping server lets the calls in hand finish.
     """
 
     max_message_bytes: int = 72 * MIB
@@ -27,6 +28,7 @@ class RpcLimits:
     stream_messages: int = 16
     keepalive_seconds: float = 10.0
     keepalive_timeout_seconds: float = 5.0
+    keepalive_without_calls: bool = True
     connect_seconds: float = 5.0
     longest_backoff_seconds: float = 2.0
     drain_seconds: float = 10.0
@@ -70,7 +72,7 @@ class RpcLimits:
             ("grpc.keepalive_timeout_ms", _ms(self.keepalive_timeout_seconds)),
             # What grpcio 1.85 really waits for: without it, an unanswered ping ends nothing for a minute.
             ("grpc.http2.ping_timeout_ms", _ms(self.keepalive_timeout_seconds)),
-            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.keepalive_permit_without_calls", int(self.keepalive_without_calls)),
             ("grpc.http2.max_pings_without_data", 0),
         ]
 

@@ -8,35 +8,61 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from kafscale.metadata.etcd import open_etcd
+from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.sqlite import open_sqlite
+from tests.servers.etcd import running_etcd
+
+Clock = MockClock | None
+"""The test's clock: virtual for the stores in this process, None for a server, whose time is everybody's."""
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "etcd"])
 def implementation(request: pytest.FixtureRequest) -> str:
     return cast(str, request.param)
 
 
 @pytest.fixture
-def clock(implementation: str) -> trio.abc.Clock:
-    """The test's clock: virtual for the stores in this process. A test that lets time pass asks for it."""
-    return MockClock()
+def clock(implementation: str) -> Clock:
+    """A test that lets time pass asks for it."""
+    return None if implementation == "etcd" else MockClock()
 
 
 @pytest.fixture
 async def store(implementation: str, tmp_path: Path) -> AsyncIterator[MetadataStore]:
     if implementation == "memory":
         yield MemoryMetadataStore()
-    else:
+    elif implementation == "sqlite":
         async with open_sqlite(tmp_path / "metadata.db") as store:
             yield store
+    else:
+        with running_etcd(tmp_path) as server:
+            config = EtcdConfig(endpoints=tuple(server.endpoints), timeout_seconds=30)
+            async with open_etcd(config, random=lambda: 0.5) as store:
+                yield store
 
 
-async def advance(clock: trio.abc.Clock, seconds: float) -> None:
-    """Let ``seconds`` pass."""
-    if isinstance(clock, MockClock):
+async def advance(clock: Clock, seconds: float) -> None:
+    """Let ``seconds`` pass; on a server half of them, so that a slow machine cannot end what must still last."""
+    if clock is None:
+        await trio.sleep(seconds / 2)
+    else:
         clock.jump(seconds)
         await trio.lowlevel.checkpoint()
+
+
+async def outlast(store: MetadataStore, clock: Clock, lease: int, seconds: float) -> None:
+    """Let ``seconds`` pass, after which ``lease`` has ended; on a server whatever time that takes.
+
+    The lease must have a key: it is gone when its keys are.
+    """
+    if clock is None:
+        snapshot = await store.read_prefix("")
+        left = {item.key for item in snapshot.items if item.lease == lease}
+        async with store.watch("", snapshot.revision + 1) as watch:
+            while left:
+                left -= {event.key for event in await watch.next()}
     else:
-        await trio.sleep(seconds)
+        await advance(clock, seconds)

@@ -79,6 +79,19 @@ async def test_a_watch_from_before_a_compaction_says_compacted(store: MetadataSt
     assert [item.value for item in (await store.read_prefix("")).items] == [b"3"]
 
 
+async def test_a_compaction_beyond_the_newest_revision_forgets_all_history(store: MetadataStore) -> None:
+    first = await store.txn([], [Put("w/a", b"1")])
+    second = await store.txn([], [Put("w/a", b"2")])
+    await store.compact(second.revision + 1000)
+    await store.compact(first.revision)
+    with pytest.raises(Compacted):
+        async with store.watch("w/", first.revision) as watch:
+            await watch.next()
+    third = await store.txn([], [Put("w/a", b"3")])
+    async with store.watch("w/", third.revision) as watch:
+        assert [event.revision for event in await watch.next()] == [third.revision]
+
+
 async def test_a_watch_on_an_untouched_store_from_its_first_revision_waits(store: MetadataStore) -> None:
     async with store.watch("", 1) as watch:
         made = await store.txn([], [Put("a", b"1")])

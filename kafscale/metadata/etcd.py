@@ -1,0 +1,158 @@
+"""The metadata store that several processes share: etcd.
+
+What etcd promises is the interface; this adds fail-over between members, without repeating what may have been done.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from kafscale.errors import Refused
+from kafscale.etcdpb import etcd_pb2 as pb
+from kafscale.metadata.etcd_client import EtcdClient, EtcdConfig
+from kafscale.metadata.etcd_errors import FutureRevision, ReplyTooLarge
+from kafscale.metadata.etcd_watch import EtcdWatch
+from kafscale.metadata.etcd_wire import (
+    COMPACT,
+    GRANT,
+    KEEP_ALIVE,
+    RANGE,
+    REVOKE,
+    STATUS,
+    TXN,
+    key_value,
+    prefix_range,
+    txn_request,
+    txn_result,
+)
+from kafscale.metadata.interface import (
+    Compacted,
+    Get,
+    KeyValue,
+    LeaseNotFound,
+    Operation,
+    Snapshot,
+    TxnResult,
+    Unchanged,
+    Watch,
+)
+from kafscale.metadata.state import check_size
+
+_PAGE_KEYS = 512
+# etcd takes no value above 1.5 MiB: so many always fit in a message.
+_FEWEST_PAGE_KEYS = 32
+
+
+@asynccontextmanager
+async def open_etcd(config: EtcdConfig, *, random: Callable[[], float]) -> AsyncIterator["EtcdMetadataStore"]:
+    """The store of ``config``; nothing is asked of etcd yet. ``random`` (0 to 1) spreads members and pauses.
+
+    Raises ConfigError for TLS files that cannot be used.
+    """
+    async with EtcdClient(config, random) as client:
+        yield EtcdMetadataStore(client)
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdStatus:
+    """What one member says of itself. ``revision``: the newest it has. ``problems``: alarms such as a full database."""
+
+    version: str
+    revision: int
+    database_bytes: int
+    database_bytes_in_use: int
+    has_leader: bool
+    problems: tuple[str, ...]
+
+
+class EtcdMetadataStore:
+    """See `kafscale.metadata.interface.MetadataStore`.
+
+    Besides Unavailable, every method raises Refused: when etcd does not take the user, or the user may not do it.
+    """
+
+    def __init__(self, client: EtcdClient) -> None:
+        self._client = client
+
+    async def get(self, key: str) -> KeyValue | None:
+        reply = await self._client.call(RANGE, pb.RangeRequest(key=key.encode()), repeatable=True)
+        return key_value(reply.kvs[0]) if reply.kvs else None
+
+    async def read_prefix(self, prefix: str) -> Snapshot:
+        while True:
+            try:
+                return await self._read_pages(*prefix_range(prefix))
+            except Compacted:
+                # The revision of the first page was compacted before the last one was read: all of it anew.
+                continue
+
+    async def txn(
+        self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        check_size(compares, then, otherwise)
+        request = txn_request(compares, then, otherwise)
+        reads_only = all(isinstance(operation, Get) for operation in (*then, *otherwise))
+        return txn_result(await self._client.call(TXN, request, repeatable=reads_only), then, otherwise)
+
+    @asynccontextmanager
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Watch]:
+        watch = EtcdWatch(self._client, prefix, from_revision)
+        try:
+            yield watch
+        finally:
+            await watch.aclose()
+
+    async def grant_lease(self, ttl_seconds: int) -> int:
+        if ttl_seconds < 1:
+            raise ValueError("a lease lasts at least one second")
+        # One that was granted without an answer ends by itself.
+        reply = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_seconds), repeatable=True)
+        return reply.ID
+
+    async def keep_alive(self, lease: int) -> int:
+        reply = await self._client.call(KEEP_ALIVE, pb.LeaseKeepAliveRequest(ID=lease), repeatable=True)
+        if reply.TTL <= 0:
+            raise LeaseNotFound(f"lease {lease}")
+        return reply.TTL
+
+    async def revoke_lease(self, lease: int) -> None:
+        with suppress(LeaseNotFound):
+            await self._client.call(REVOKE, pb.LeaseRevokeRequest(ID=lease), repeatable=True)
+
+    async def compact(self, revision: int) -> None:
+        try:
+            await self._client.call(COMPACT, pb.CompactionRequest(revision=revision), repeatable=True)
+        except Compacted:
+            pass
+        except FutureRevision:
+            await self.compact((await self.status()).revision)
+
+    async def status(self) -> EtcdStatus:
+        """Of the member that is asked at present."""
+        reply = await self._client.call(STATUS, pb.StatusRequest(), repeatable=True)
+        return EtcdStatus(
+            version=reply.version,
+            revision=reply.header.revision,
+            database_bytes=reply.dbSize,
+            database_bytes_in_use=reply.dbSizeInUse,
+            has_leader=reply.leader != 0,
+            problems=tuple(reply.errors),
+        )
+
+    async def _read_pages(self, key: bytes, end: bytes) -> Snapshot:
+        items: list[KeyValue] = []
+        revision, limit = 0, _PAGE_KEYS
+        while True:
+            request = pb.RangeRequest(key=key, range_end=end, limit=limit, revision=revision)
+            try:
+                reply = await self._client.call(RANGE, request, repeatable=True)
+            except ReplyTooLarge as error:
+                if limit <= _FEWEST_PAGE_KEYS:
+                    raise Refused(f"values larger than etcd's default limit allows: {error}") from error
+                limit //= 4
+                continue
+            items.extend(map(key_value, reply.kvs))
+            revision = revision or reply.header.revision
+            if not reply.more:
+                return Snapshot(revision, tuple(items))
+            key = reply.kvs[-1].key + b"\0"

@@ -1,0 +1,212 @@
+"""Calls to an etcd of several members: which one is asked, when a call is repeated elsewhere, and the user's token.
+
+All calls and watches go to one member, the *current* one, until it does not answer; then to the next in turn.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+import trio
+from google.protobuf.message import Message
+
+from kafscale.errors import ConfigError, Refused, Unavailable
+from kafscale.etcdpb import etcd_pb2 as pb
+from kafscale.metadata.etcd_errors import Full, NotDone, TokenRefused, error_of
+from kafscale.metadata.etcd_wire import AUTHENTICATE
+from kafscale.rpc.client import Channel, Metadata
+from kafscale.rpc.limits import RpcLimits
+from kafscale.rpc.methods import Method
+from kafscale.rpc.tls import RpcTls
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+# etcd hangs up on clients that ping more often than every 5 seconds, or on an idle connection.
+_KEEPALIVE_SECONDS = 6.0
+_LONGEST_BACKOFF_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 0.5
+# A caller that gave a call up after so long had no answer: the member is left as if the time were out.
+_SILENCE_SECONDS = 1.0
+# A member that is cut off from the others says so, instead of waiting for them.
+_NEEDS_LEADER = ("hasleader", "true")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdConfig:
+    """``endpoints``: each a ``host:port``. ``username``: empty: without authentication. ``tls``: None: plaintext.
+
+    ``timeout_seconds``: for one operation, whatever number of members it takes.
+    """
+
+    endpoints: tuple[str, ...]
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: RpcTls | None = None
+    timeout_seconds: float = 5.0
+
+
+class Pauses:
+    """Pauses between attempts, growing up to half a second, each shortened by up to a half by ``random`` (0 to 1)."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._longest = _FIRST_PAUSE_SECONDS
+
+    def next(self) -> float:
+        """Seconds."""
+        longest, self._longest = self._longest, min(self._longest * 2, _LONGEST_PAUSE_SECONDS)
+        return longest * (1 - self._random() / 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """One endpoint; ``waiting`` are the scopes of who waits for messages of it."""
+
+    address: str
+    channel: Channel
+    waiting: set[trio.CancelScope] = field(default_factory=set)
+
+
+class EtcdClient:
+    """``random`` (0 to 1) chooses the first member and spreads pauses."""
+
+    def __init__(self, config: EtcdConfig, random: Callable[[], float]) -> None:
+        if not config.endpoints:
+            raise ConfigError("etcd: no endpoints are given")
+        self._config = config
+        self._random = random
+        self._share = config.timeout_seconds / len(config.endpoints)
+        limits = RpcLimits(
+            keepalive_seconds=_KEEPALIVE_SECONDS,
+            keepalive_timeout_seconds=self._share,
+            keepalive_without_calls=False,
+            connect_seconds=self._share,
+            longest_backoff_seconds=_LONGEST_BACKOFF_SECONDS,
+        )
+        members = [
+            Member(address, Channel(address, limits, tls=config.tls, error_of=error_of)) for address in config.endpoints
+        ]
+        self._members = members
+        first = int(random() * len(members)) % len(members)
+        self._turns = itertools.cycle([*members[first:], *members[:first]])
+        self._current = next(self._turns)
+        self._token = ""
+        self._authenticating = trio.Lock()
+        self.closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.closed = True
+        for member in self._members:
+            await member.channel.aclose()
+
+    @property
+    def current(self) -> Member:
+        return self._current
+
+    @property
+    def token(self) -> str:
+        """The one in use; empty: none yet, or none needed."""
+        return self._token
+
+    def pauses(self) -> Pauses:
+        return Pauses(self._random)
+
+    async def call(self, method: Method[Q, A], request: Q, *, repeatable: bool) -> A:
+        """The reply, within the configured time.
+
+        What certainly was not done is tried again, elsewhere; what may have been done only when it is ``repeatable``.
+        Raises Unavailable, Refused, and what `kafscale.metadata.etcd_errors` makes of a status, but no TokenRefused.
+        """
+        deadline = trio.current_time() + self._config.timeout_seconds
+        pauses = self.pauses()
+        for attempt in itertools.count(1):
+            member, token = self._current, self._token
+            until = min(deadline, trio.current_time() + self._share) if repeatable else deadline
+            try:
+                return await self._attempt(member, method, request, until)
+            except TokenRefused as error:
+                self.forget_token(token)
+                failure: Exception = error
+            except Full:
+                raise
+            except Unavailable as error:
+                self.leave(member)
+                if not repeatable and not isinstance(error, NotDone):
+                    raise
+                failure = error
+            # All have been tried: the next round comes later.
+            pause = pauses.next() if attempt % len(self._members) == 0 else 0
+            if trio.current_time() + pause >= deadline:
+                raise Unavailable(f"etcd ({member.address}): {failure}") from failure
+            await trio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def credentials(self, member: Member, until: float = math.inf) -> Metadata:
+        """What goes with every call, after the password was sent where that is needed.
+
+        Raises NotDone, and Refused when etcd does not take the password.
+        """
+        if not self._config.username:
+            return (_NEEDS_LEADER,)
+        if not self._token:
+            async with self._authenticating:
+                if not self._token:
+                    self._token = await self._authenticate(member, until)
+        return (_NEEDS_LEADER, ("token", self._token))
+
+    def forget_token(self, token: str) -> None:
+        """``token`` was refused: the next call sends the password again, unless another call did so already."""
+        if self._token == token:
+            self._token = ""
+
+    def leave(self, member: Member) -> None:
+        """``member`` does not answer: whoever asks from now on, or waits for its messages, goes to the next one."""
+        if member is self._current and len(self._members) > 1:
+            self._current = next(self._turns)
+            for scope in member.waiting:
+                scope.cancel()
+
+    @contextmanager
+    def while_current(self, member: Member) -> Iterator[None]:
+        """What is done in here is cancelled, and its end reached, when ``member`` is or was left."""
+        with trio.CancelScope() as scope:
+            if member is not self._current:
+                scope.cancel()
+            member.waiting.add(scope)
+            try:
+                yield
+            finally:
+                member.waiting.discard(scope)
+
+    async def _attempt(self, member: Member, method: Method[Q, A], request: Q, until: float) -> A:
+        started = trio.current_time()
+        try:
+            metadata = await self.credentials(member, until)
+            return await member.channel.call(method, request, timeout=_seconds(until), metadata=metadata)
+        except trio.Cancelled:
+            if trio.current_time() - started >= min(_SILENCE_SECONDS, self._share):
+                self.leave(member)
+            raise
+
+    async def _authenticate(self, member: Member, until: float) -> str:
+        user = self._config.username
+        request = pb.AuthenticateRequest(name=user, password=self._config.password)
+        timeout = min(_seconds(until), self._config.timeout_seconds)
+        try:
+            return (await member.channel.call(AUTHENTICATE, request, timeout=timeout)).token
+        except Unavailable as error:
+            raise NotDone(str(error)) from error
+        except Refused as error:
+            raise Refused(f"etcd does not take user {user!r} and its password: {error}") from error
+
+
+def _seconds(until: float) -> float:
+    return max(0.001, until - trio.current_time())

@@ -1,0 +1,91 @@
+"""A watch on etcd that outlives connections and members: after a loss it goes on after the last revision seen."""
+
+from collections import deque
+from contextlib import AsyncExitStack
+
+import grpc
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.etcdpb import etcd_pb2 as pb
+from kafscale.metadata.etcd_client import EtcdClient, Member
+from kafscale.metadata.etcd_errors import ReplyTooLarge, TokenRefused, error_of
+from kafscale.metadata.etcd_wire import WATCH, batches, prefix_range
+from kafscale.metadata.interface import Compacted, Event
+from kafscale.rpc.interface import MessageStream
+
+
+class EtcdWatch:
+    """See `kafscale.metadata.interface.Watch`; raises Unavailable only when the store was closed."""
+
+    def __init__(self, client: EtcdClient, prefix: str, from_revision: int) -> None:
+        self._client = client
+        self._range = prefix_range(prefix)
+        self._from_revision = max(from_revision, 1)  # etcd's 0 is "from now on"
+        self._ready: deque[tuple[Event, ...]] = deque()
+        self._open: tuple[Member, str, MessageStream[pb.WatchResponse]] | None = None
+        self._closing = AsyncExitStack()
+
+    async def next(self) -> tuple[Event, ...]:
+        while not self._ready:
+            self._take(await self._receive())
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """End it at etcd too."""
+        self._open = None
+        await self._closing.aclose()
+
+    async def _receive(self) -> pb.WatchResponse:
+        pauses = self._client.pauses()
+        while True:
+            member, token = self._client.current, self._client.token
+            try:
+                member, token, stream = await self._stream()
+                with self._client.while_current(member):
+                    reply = await stream.receive()
+                    _check(reply)
+                    return reply
+                # The member was left: the next one is asked at once.
+                pause = 0.0
+            except TokenRefused:
+                self._client.forget_token(token)
+                pause = pauses.next()
+            except ReplyTooLarge as error:
+                raise Compacted(f"more was missed than a message holds: {error}") from error
+            except Unavailable:
+                if self._client.closed:
+                    raise
+                self._client.leave(member)
+                pause = pauses.next()
+            await self.aclose()
+            await trio.sleep(pause)
+
+    async def _stream(self) -> tuple[Member, str, MessageStream[pb.WatchResponse]]:
+        if self._open is None:
+            member = self._client.current
+            metadata = await self._client.credentials(member)
+            key, range_end = self._range
+            create = pb.WatchCreateRequest(
+                key=key, range_end=range_end, start_revision=self._from_revision, progress_notify=True
+            )
+            request = pb.WatchRequest(create_request=create)
+            token = self._client.token
+            opening = member.channel.stream(WATCH, request, metadata=metadata)
+            self._open = (member, token, await self._closing.enter_async_context(opening))
+        return self._open
+
+    def _take(self, reply: pb.WatchResponse) -> None:
+        if reply.events:
+            self._ready.extend(batches(reply.events))
+            self._from_revision = reply.events[-1].kv.mod_revision + 1
+        elif not reply.created:
+            # Progress: there was nothing for this watch up to here.
+            self._from_revision = max(self._from_revision, reply.header.revision + 1)
+
+
+def _check(reply: pb.WatchResponse) -> None:
+    if reply.compact_revision:
+        raise Compacted(f"{reply.compact_revision} is the oldest revision that can be watched from")
+    if reply.canceled:
+        raise error_of(grpc.StatusCode.UNKNOWN, reply.cancel_reason)

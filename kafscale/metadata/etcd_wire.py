@@ -1,0 +1,87 @@
+"""etcd's methods, and the interface's values as its messages. Pure."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from kafscale.errors import CorruptData
+from kafscale.etcdpb import etcd_pb2 as pb
+from kafscale.metadata.interface import Event, Get, KeyValue, Operation, Put, TxnResult, Unchanged
+from kafscale.rpc.methods import method
+
+_SERVICES = pb.DESCRIPTOR.services_by_name
+RANGE = method(_SERVICES["KV"], "Range", pb.RangeRequest, pb.RangeResponse)
+TXN = method(_SERVICES["KV"], "Txn", pb.TxnRequest, pb.TxnResponse)
+COMPACT = method(_SERVICES["KV"], "Compact", pb.CompactionRequest, pb.CompactionResponse)
+WATCH = method(_SERVICES["Watch"], "Watch", pb.WatchRequest, pb.WatchResponse)
+GRANT = method(_SERVICES["Lease"], "LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+REVOKE = method(_SERVICES["Lease"], "LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+KEEP_ALIVE = method(_SERVICES["Lease"], "LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
+AUTHENTICATE = method(_SERVICES["Auth"], "Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse)
+STATUS = method(_SERVICES["Maintenance"], "Status", pb.StatusRequest, pb.StatusResponse)
+
+
+def prefix_range(prefix: str) -> tuple[bytes, bytes]:
+    """``key`` and ``range_end`` of all keys that begin with ``prefix``."""
+    # UTF-8 has no byte 0xff: the last one always has a successor.
+    key = prefix.encode()
+    return (key, key[:-1] + bytes([key[-1] + 1])) if key else (b"\0", b"\0")
+
+
+def txn_request(
+    compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation]
+) -> pb.TxnRequest:
+    return pb.TxnRequest(
+        compare=[
+            pb.Compare(
+                result=pb.Compare.EQUAL,
+                target=pb.Compare.MOD,
+                key=compare.key.encode(),
+                mod_revision=compare.mod_revision,
+            )
+            for compare in compares
+        ],
+        success=[_request_op(operation) for operation in then],
+        failure=[_request_op(operation) for operation in otherwise],
+    )
+
+
+def txn_result(reply: pb.TxnResponse, then: Sequence[Operation], otherwise: Sequence[Operation]) -> TxnResult:
+    """Raises CorruptData when the reply does not fit the operations that were asked for."""
+    done = then if reply.succeeded else otherwise
+    if len(reply.responses) != len(done):
+        raise CorruptData(f"etcd answered {len(reply.responses)} of {len(done)} operations")
+    reads = tuple(
+        key_value(response.response_range.kvs[0]) if response.response_range.kvs else None
+        for operation, response in zip(done, reply.responses, strict=True)
+        if isinstance(operation, Get)
+    )
+    return TxnResult(reply.succeeded, reply.header.revision, reads)
+
+
+def key_value(item: pb.KeyValue) -> KeyValue:
+    return KeyValue(_key(item), item.value, item.create_revision, item.mod_revision, item.lease)
+
+
+def batches(events: Iterable[pb.Event]) -> list[tuple[Event, ...]]:
+    """The changes of each revision; etcd sends all of one revision in one message."""
+    return [
+        tuple(
+            Event(_key(event.kv), None if event.type == pb.Event.DELETE else key_value(event.kv), revision)
+            for event in group
+        )
+        for revision, group in groupby(events, lambda event: event.kv.mod_revision)
+    ]
+
+
+def _request_op(operation: Operation) -> pb.RequestOp:
+    key = operation.key.encode()
+    if isinstance(operation, Get):
+        return pb.RequestOp(request_range=pb.RangeRequest(key=key))
+    if isinstance(operation, Put):
+        return pb.RequestOp(request_put=pb.PutRequest(key=key, value=operation.value, lease=operation.lease))
+    return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+
+
+def _key(item: pb.KeyValue) -> str:
+    # Keys of ours are ASCII; another's, seen beside them, must not be in the way.
+    return item.key.decode(errors="surrogateescape")

@@ -1,0 +1,232 @@
+"""etcd for tests: built once from its Go module, one or more members on free loopback ports, ended by their handles.
+
+``python -m tests.servers.etcd build`` builds the version that ``etcd/go.mod`` pins into the cache directory.
+"""
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpcore
+
+from tests.java.build import cache_root
+
+MANIFEST = Path(__file__).parent / "etcd"
+ROOT_PASSWORD = "root-secret"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerTls:
+    """Files (PEM) of a server, and whether clients must show a certificate of the CA."""
+
+    ca_file: Path
+    cert_file: Path
+    key_file: Path
+    client_auth: bool = False
+
+
+class Member:
+    """One etcd process. Its ports and its data stay the same when it is started again."""
+
+    def __init__(self, name: str, directory: Path, arguments: Sequence[str], port: int, health_port: int) -> None:
+        self.endpoint = f"127.0.0.1:{port}"
+        self._name = name
+        self._health = f"http://127.0.0.1:{health_port}/health"
+        self._directory = directory
+        self._arguments = list(arguments)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, without waiting until it serves."""
+        with (self._directory / f"{self._name}.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [build(), *self._arguments],
+                # Settings of another etcd on this machine are none of this one's.
+                env={name: value for name, value in os.environ.items() if not name.startswith("ETCD_")},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def await_ready(self) -> None:
+        """Wait until it answers a linearizable read, which takes a majority of the members."""
+        assert self._process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            try:
+                if httpcore.request("GET", self._health, extensions={"timeout": {"read": 5.0}}).status == 200:
+                    return
+            except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError):
+                pass
+            time.sleep(0.02)
+        log = (self._directory / f"{self._name}.log").read_text(errors="replace")
+        raise RuntimeError(f"etcd did not start: {log[-2000:]}")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections, and says nothing more."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stop, start, and wait until it serves."""
+        self.stop()
+        self.start()
+        self.await_ready()
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._send(number)
+        # One that was paused does not see SIGTERM before it goes on.
+        self._send(signal.SIGCONT)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass(frozen=True)
+class Etcd:
+    """A running cluster."""
+
+    members: list[Member]
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [member.endpoint for member in self.members]
+
+    def enable_auth(self, user: str, password: str, prefix: str) -> None:
+        """Let ``user`` read and write the keys of ``prefix`` only, and nobody do anything without a password."""
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        permission = {"permType": "READWRITE", "key": _base64(prefix), "range_end": _base64(end)}
+        for path, body in (
+            ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("role/add", {"name": "tested"}),
+            ("role/grant", {"name": "tested", "perm": permission}),
+            ("user/add", {"name": user, "password": password}),
+            ("user/grant", {"user": user, "role": "tested"}),
+            ("enable", {}),
+        ):
+            self._post(f"auth/{path}", body)
+
+    def _post(self, path: str, body: dict[str, Any]) -> None:
+        url = f"http://{self.members[0].endpoint}/v3/{path}"
+        reply = httpcore.request("POST", url, content=json.dumps(body).encode())
+        if reply.status != 200:
+            raise RuntimeError(f"etcd refuses {path}: {reply.status} {reply.content!r}")
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@contextmanager
+def running_etcd(
+    directory: Path, *, members: int = 1, tls: ServerTls | None = None, token_seconds: int = 300
+) -> Iterator[Etcd]:
+    """A cluster that keeps its data in ``directory``; it serves when this is entered.
+
+    ``token_seconds``: how long a password's token holds without being used.
+    """
+    # All ports are held until all are known: no two are the same.
+    with ExitStack() as probes:
+        ports = [[_free_port(probes) for _ in range(3)] for _ in range(members)]
+    cluster = ",".join(f"member{index}=http://127.0.0.1:{ports[index][1]}" for index in range(members))
+    scheme = "http" if tls is None else "https"
+    made = []
+    for index, (client, peer, health) in enumerate(ports):
+        arguments = {
+            "name": f"member{index}",
+            "data-dir": str(directory / f"member{index}"),
+            "listen-client-urls": f"{scheme}://127.0.0.1:{client}",
+            "advertise-client-urls": f"{scheme}://127.0.0.1:{client}",
+            "listen-peer-urls": f"http://127.0.0.1:{peer}",
+            "initial-advertise-peer-urls": f"http://127.0.0.1:{peer}",
+            "initial-cluster": cluster,
+            "listen-metrics-urls": f"http://127.0.0.1:{health}",
+            "auth-token-ttl": str(token_seconds),
+            "log-level": "warn",
+        }
+        if tls is not None:
+            arguments |= {"cert-file": str(tls.cert_file), "key-file": str(tls.key_file)}
+            if tls.client_auth:
+                arguments |= {"client-cert-auth": "true", "trusted-ca-file": str(tls.ca_file)}
+        command = [f"--{name}={value}" for name, value in arguments.items()]
+        made.append(Member(f"member{index}", directory, command, client, health))
+    try:
+        for member in made:
+            member.start()
+        for member in made:
+            member.await_ready()
+        yield Etcd(made)
+    finally:
+        for member in made:
+            member.kill()
+
+
+def _free_port(probes: ExitStack) -> int:
+    probe = probes.enter_context(socket.socket())
+    probe.bind(("127.0.0.1", 0))
+    port: int = probe.getsockname()[1]
+    return port
+
+
+def build() -> Path:
+    """The server's executable, built first when the cache lacks it."""
+    manifests = [(MANIFEST / name).read_bytes() for name in ("go.mod", "go.sum")]
+    built = cache_root() / f"etcd-{hashlib.sha256(b''.join(manifests)).hexdigest()[:16]}" / "etcd"
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with (built.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            _build(built)
+    return built
+
+
+def _build(built: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise SystemExit("Go is needed to build etcd, the metadata store under test: on Debian, apt-get install golang")
+    print(f"building etcd into {built} (half a minute) ...", flush=True)
+    unfinished = built.with_suffix(".unfinished")
+    command = [go, "build", "-trimpath", "-o", str(unfinished), "go.etcd.io/etcd/server/v3"]
+    if subprocess.run(command, cwd=MANIFEST, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+        raise SystemExit("Go could not build etcd: its messages stand above")
+    unfinished.rename(built)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["build"]:
+        raise SystemExit("usage: python -m tests.servers.etcd build")
+    build()
