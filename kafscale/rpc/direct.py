@@ -24,6 +24,8 @@ from kafscale.v1.storage_pb2 import (
     AppendRequest,
     CommitsEvent,
     CommitsRequest,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -44,6 +46,7 @@ class SegmentStorage(Protocol):
     async def fetch(self, request: FetchRequest) -> FetchReply: ...
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply: ...
     async def flush(self, request: FlushRequest) -> FlushReply: ...
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply: ...
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None: ...
 
 
@@ -95,6 +98,9 @@ class DirectStorage:
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
         return await _call(self._service.flush, request, timeout)
+
+    async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
+        return await _call(self._service.delete_records, request, timeout)
 
     @asynccontextmanager
     async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:

@@ -29,6 +29,8 @@ from kafscale.v1.storage_pb2 import (
     AppendRequest,
     CommitsEvent,
     CommitsRequest,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -59,6 +61,7 @@ class SegmentStorageClient(Protocol):
     async def fetch(self, request: FetchRequest, *, timeout: float) -> FetchReply: ...
     async def list_offsets(self, request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply: ...
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply: ...
+    async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply: ...
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]: ...
 
 

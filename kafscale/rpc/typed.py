@@ -22,6 +22,8 @@ from kafscale.v1.storage_pb2 import (
     AppendRequest,
     CommitsEvent,
     CommitsRequest,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -36,6 +38,7 @@ _FETCH = method(_STORAGE, "Fetch", FetchRequest, FetchReply)
 _COMMITS = method(_STORAGE, "Commits", CommitsRequest, CommitsEvent)
 _LIST_OFFSETS = method(_STORAGE, "ListOffsets", ListOffsetsRequest, ListOffsetsReply)
 _FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
+_DELETE_RECORDS = method(_STORAGE, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsReply)
 
 _INDEXER = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
 _BUILD = method(_INDEXER, "Build", BuildRequest, BuildReply)
@@ -72,6 +75,9 @@ class GrpcStorage:
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
         return await self._channel.call(_FLUSH, request, timeout=timeout)
+
+    async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
+        return await self._channel.call(_DELETE_RECORDS, request, timeout=timeout)
 
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]:
         return self._channel.stream(_COMMITS, request)

@@ -35,10 +35,13 @@ def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
     return checked
 
 
-def default_values(compression_type: str) -> dict[str, str]:
-    """Every config's value where a topic does not set it; ``compression_type`` is what the cluster is set to."""
-    defaults = {name: definition.default for name, definition in DEFINITIONS.items()}
-    return defaults | {"compression.type": COMPRESSION_TYPES[compression_type]}
+def default_values(*, compression_type: str, retention_ms: int, retention_bytes: int) -> dict[str, str]:
+    """Every config's value where a topic does not set it; the arguments are what the cluster is set to."""
+    return {name: definition.default for name, definition in DEFINITIONS.items()} | {
+        "compression.type": COMPRESSION_TYPES[compression_type],
+        "retention.ms": str(retention_ms),
+        "retention.bytes": str(retention_bytes),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class TopicConfig:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     """How far a record's timestamp may lie before and after the time of its append; not for ``log_append_time``."""
+    retention_ms: int
+    """How old a segment's newest record may become; -1: any age."""
+    retention_bytes: int
+    """Segments that are not needed to have so much are dropped; -1: none for their size."""
 
     @classmethod
     def of(cls, configs: Mapping[str, str], defaults: Mapping[str, str] = _NO_DEFAULTS) -> "TopicConfig":
@@ -73,4 +80,6 @@ class TopicConfig:
             log_append_time=value("message.timestamp.type") == "LogAppendTime",
             timestamp_before_max_ms=bound("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=bound("message.timestamp.after.max.ms"),
+            retention_ms=int(value("retention.ms")),
+            retention_bytes=int(value("retention.bytes")),
         )

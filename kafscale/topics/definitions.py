@@ -169,8 +169,20 @@ _TABLE = (
     _boolean("remote.log.copy.disable", "false"),
     _boolean("remote.log.delete.on.disable", "false"),
     _boolean("remote.storage.enable", "false"),
-    _long("retention.bytes", -1, -1, "Stored; not enforced yet."),
-    _long("retention.ms", 604_800_000, -1, "Stored; not enforced yet."),
+    _long(
+        "retention.bytes",
+        -1,
+        -1,
+        "The oldest segments go when a partition has this much without them. Where a topic does not set it, "
+        "KAFSCALE_RETENTION_BYTES counts.",
+    ),
+    _long(
+        "retention.ms",
+        604_800_000,
+        -1,
+        "The oldest segments go when all their records are older; segments without timestamps by when they were made. "
+        "Where a topic does not set it, KAFSCALE_RETENTION_MS counts.",
+    ),
     _int("segment.bytes", 1_073_741_824, 14),
     _int("segment.index.bytes", 10_485_760, 4),
     _long("segment.jitter.ms", 0, 0),

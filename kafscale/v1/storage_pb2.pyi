@@ -186,3 +186,33 @@ class PartitionFlushed(_message.Message):
     detail: str
     committed_end: int
     def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., committed_end: _Optional[int] = ...) -> None: ...
+
+class DeleteRecordsRequest(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionTruncation]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionTruncation, _Mapping]]] = ...) -> None: ...
+
+class PartitionTruncation(_message.Message):
+    __slots__ = ("partition", "offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    offset: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class DeleteRecordsReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionTruncated]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionTruncated, _Mapping]]] = ...) -> None: ...
+
+class PartitionTruncated(_message.Message):
+    __slots__ = ("status", "detail", "log_start")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    log_start: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., log_start: _Optional[int] = ...) -> None: ...

@@ -11,6 +11,7 @@ from services.gateway.api import Api
 from services.gateway.apis import (
     api_versions,
     create_topics,
+    delete_records,
     delete_topics,
     fetch,
     init_producer_id,
@@ -26,6 +27,7 @@ _OTHERS = (
     metadata.API,
     create_topics.API,
     delete_topics.API,
+    delete_records.API,
     init_producer_id.API,
 )
 

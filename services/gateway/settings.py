@@ -35,6 +35,18 @@ class GatewaySettings(ListenerSettings):
         parse=choice(*COMPRESSION_TYPES),
         doc="What clients are told of compression.type where a topic does not set it; storage applies it.",
     )
+    retention_ms: int = setting(
+        "KAFSCALE_RETENTION_MS",
+        default=604_800_000,
+        parse=integer(-1, 2**63 - 1),
+        doc="What clients are told of retention.ms where a topic does not set it; storage applies it.",
+    )
+    retention_bytes: int = setting(
+        "KAFSCALE_RETENTION_BYTES",
+        default=-1,
+        parse=integer(-1, 2**63 - 1),
+        doc="What clients are told of retention.bytes where a topic does not set it; storage applies it.",
+    )
     max_partitions_per_topic: int = setting(
         "KAFSCALE_MAX_PARTITIONS_PER_TOPIC",
         default=10_000,

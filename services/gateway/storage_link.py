@@ -15,6 +15,8 @@ from kafscale.rpc.interface import MessageStream, SegmentStorageClient
 from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     ListOffsetsReply,
@@ -90,6 +92,10 @@ class StorageLink:
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
         """One call. Raises Unavailable."""
         return await self._client.list_offsets(request, timeout=self._timeout)
+
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:
+        """One call. Raises Unavailable."""
+        return await self._client.delete_records(request, timeout=self._timeout)
 
     def is_ahead(self, key: Key, stream_id: str, epoch: int, committed_end: int) -> bool:
         """Whether asking again may give more than a fetch on ``stream_id`` did, answered with this epoch and end."""

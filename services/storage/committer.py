@@ -54,7 +54,7 @@ class Committer:
         self._wake = trio.Event()
 
     def ready(self, partition: Partition) -> None:
-        """One more sealed buffer of the partition is stored."""
+        """One more sealed buffer of the partition is stored, or its log start is to move."""
         self._ready[partition] = None
         self._wake.set()
 
@@ -116,17 +116,19 @@ class Committer:
 
 def _entry(partition: Partition) -> _Entry | None:
     buffers = partition.buffer.stored()
-    if partition.closed or not buffers:
-        return None
-    last = buffers[-1].segment
-    if last is None:
+    if partition.closed or not (buffers or partition.wanted_log_start > partition.state.log_start):
         return None
     state = PartitionState()
     state.CopyFrom(partition.state)
-    state.committed_end = last.next_offset
-    state.last_segment.CopyFrom(LastSegment(base_offset=last.base_offset, size=len(last.data), crc=last.crc))
+    for segment in (buffer.segment for buffer in buffers):
+        if segment is not None:
+            state.committed_end = segment.next_offset
+            state.last_segment.CopyFrom(
+                LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
+            )
+    state.log_start = max(state.log_start, min(partition.wanted_log_start, state.committed_end))
     if not len(partition.committed_producers) and not any(buffer.sequenced for buffer in buffers):
-        state.producer_snapshot, state.producers_from = "", last.next_offset
+        state.producer_snapshot, state.producers_from = "", state.committed_end
     else:
         partition.refer(state)
     return _Entry(partition, buffers, state, state.SerializeToString())

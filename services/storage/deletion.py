@@ -75,7 +75,7 @@ class TopicDeleter:
             self._owned.drop(partition)
             self._closed(partition)
             await partition.idle.wait()
-            settle_until = max(settle_until, partition.last_unknown_put + self._objects.settle_seconds)
+            settle_until = max(settle_until, partition.last_unknown_request + self._objects.settle_seconds)
             if partition.unclean:
                 settle_until = max(settle_until, partition.taken_at + self._objects.settle_seconds)
         highest, unclean = await self._raise_epochs(topic)

@@ -31,7 +31,7 @@ class SegmentFinder:
         while True:
             start = max(0, offset - step)
             first = await self._first(log, start, offset)
-            if first is not None and first.base_offset <= offset:
+            if first is not None:
                 break
             if start == 0:
                 raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
@@ -51,13 +51,17 @@ class SegmentFinder:
             known = log.segments.after(segment.base_offset)
         return known
 
+    async def oldest(self, log: CommittedLog) -> KnownSegment | None:
+        """The first segment of a log that is not empty as a listing shows it now; None: there is none."""
+        return await self._first(log, 0, log.committed_end - 1)
+
     async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
         """The first segment with a base from ``start`` on; None where there is none up to ``offset``."""
         limit = _FIRST_KEYS
         while start <= offset:
             found, start = await self._list(log, start, limit)
             if found:
-                return found[0]
+                return found[0] if found[0].base_offset <= offset else None
             limit = _PAGE
         return None
 

@@ -172,7 +172,7 @@ class Flusher:
                 raise
             except KafscaleError as error:
                 # Refused too: a full disk or a revoked key can be mended while the buffer waits.
-                partition.last_unknown_put = trio.current_time()
+                partition.last_unknown_request = trio.current_time()
                 log.warning("put failed, kept and tried again", key=key, error=str(error))
             await trio.sleep(pause)
             pause = min(pause * 2, 5.0)

@@ -47,7 +47,11 @@ class OwnedPartitions:
         self._namespace = namespace
         self._run_id = run_id
         self._restore = restore
-        self._defaults = default_values(settings.compression_codec)
+        self._defaults = default_values(
+            compression_type=settings.compression_codec,
+            retention_ms=settings.retention_ms,
+            retention_bytes=settings.retention_bytes,
+        )
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, trio.Event] = {}
         self._failed: dict[Key, tuple[float, NotAvailable]] = {}
@@ -80,6 +84,15 @@ class OwnedPartitions:
         if failed is not None:
             raise NotAvailable(failed[1].status, str(failed[1]))
         raise NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
+
+    async def has_records(self, ref: PartitionRef) -> bool:
+        """Whether there is anything in the partition's log, owned or not. Raises Unavailable."""
+        found = self._partitions.get((ref.topic_id, ref.partition))
+        if found is not None:
+            return found.log.log_start < found.log.committed_end
+        item = await self._metadata.get(paths.partition_state_key(self._namespace, ref.topic, ref.partition))
+        state = PartitionState.FromString(item.value) if item else PartitionState()
+        return state.log_start < state.committed_end
 
     def drop(self, partition: Partition) -> None:
         """This epoch is over here: nothing of it is committed any more."""
@@ -151,6 +164,7 @@ class OwnedPartitions:
         )
         partition.offline = taken.offline
         partition.unclean = taken.unclean
+        partition.leftovers = taken.leftovers
         partition.taken_at = trio.current_time()
         return partition
 
@@ -170,6 +184,9 @@ class OwnedPartitions:
         for partition in self:
             self.drop(partition)
             on_release(partition)
+            if partition.last_unknown_request + self._objects.settle_seconds > trio.current_time():
+                # Its request may still land: the next owner has to wait as for a dead one's.
+                continue
             state = PartitionState()
             state.CopyFrom(partition.state)
             state.owner = ""

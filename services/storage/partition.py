@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from kafscale.paths import SegmentKey
 from kafscale.topics.configs import TopicConfig
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
@@ -53,8 +54,8 @@ class Partition:
     offline: str | None = None
     # This epoch is over here: fenced, deleted, released. Uploads under way end by themselves.
     closed: bool = False
-    # An upload's outcome was unknown at this Trio time: its request may still land for a while.
-    last_unknown_put: float = -float("inf")
+    # A PUT's or DELETE's outcome was unknown at this Trio time: the request may still land for a while.
+    last_unknown_request: float = -float("inf")
     idle: trio.Event = field(default_factory=trio.Event)
     # The former owner died without releasing: its last requests may still land for a while.
     unclean: bool = False
@@ -62,6 +63,14 @@ class Partition:
     # Idempotent producers up to the log's end, and up to the committed end.
     producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
     committed_producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
+    # Where the log is to start from its next state on.
+    wanted_log_start: int = 0
+    # The log start below which all objects are known to be deleted.
+    deleted_below: int = 0
+    # Objects that were above the committed end when this owner began.
+    leftovers: list[SegmentKey] = field(default_factory=list)
+    # When retention looked at it last (Trio time).
+    looked_at: float = -float("inf")
     segments_since_snapshot: int = 0
     snapshot_under_way: bool = False
     # A snapshot's key and committed end, for the next state to refer to.

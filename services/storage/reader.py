@@ -19,7 +19,7 @@ from kafscale.v1.indexer_pb2 import SegmentRef
 from services.storage.cache import CachedSegment, LruCache, SegmentId
 from services.storage.finder import Damaged, SegmentFinder
 from services.storage.partition import CommittedLog
-from services.storage.segments import KnownSegment
+from services.storage.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.single_flight import SingleFlight
 
 log = structlog.get_logger()
@@ -97,6 +97,19 @@ class Reader:
         """One segment of the log in full."""
         return self.segments.get(self._id(view, segment)) or await self._load(view, segment)
 
+    async def newest_timestamp(self, view: CommittedLog, segment: KnownSegment) -> int:
+        """The largest timestamp in a segment; when no record has one, the time that it was made. Not kept in the cache.
+
+        Raises Damaged, Unavailable.
+        """
+        cached = self.segments.get(self._id(view, segment))
+        newest = UNKNOWN_TIME if cached is None else cached.max_timestamp
+        if newest < 0:
+            parsed, _ = await self._parsed(view, segment)
+            newest = parsed.max_timestamp_ms if parsed.max_timestamp_ms >= 0 else parsed.header.created_ms
+        view.segments.learn_time(segment.base_offset, newest)
+        return newest
+
     async def _belonging(self, view: CommittedLog, offset: int) -> KnownSegment:
         """The segment of the log that holds ``offset``: objects of another epoch are passed over, downwards."""
         while True:
@@ -117,24 +130,29 @@ class Reader:
         key = self._id(view, segment)
 
         async def load() -> CachedSegment:
-            name = paths.segment_key(self._namespace, view.topic, view.partition, segment.base_offset)
-            async with self._limiter:
-                try:
-                    body = (await self._objects.get(name)).body
-                except ObjectNotFound as error:
-                    raise self._missing(view, segment) from error
-            try:
-                parsed = await self._run_sync(lambda: parse_segment(body))
-            except CorruptData as error:
-                raise Damaged(f"{name}: {error}") from error
-            if parsed.header.epoch != key.epoch or parsed.header.base_offset != segment.base_offset:
-                raise Damaged(f"{name}: epoch {parsed.header.epoch}, base {parsed.header.base_offset} do not belong")
+            parsed, body = await self._parsed(view, segment)
             view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
             found = cached_segment(parsed, body)
             self.segments.put(key, found)
             return found
 
         return await self._loads.do(key, load)
+
+    async def _parsed(self, view: CommittedLog, segment: KnownSegment) -> tuple[ParsedSegment, bytes]:
+        name = paths.segment_key(self._namespace, view.topic, view.partition, segment.base_offset)
+        async with self._limiter:
+            try:
+                body = (await self._objects.get(name)).body
+            except ObjectNotFound as error:
+                raise self._missing(view, segment) from error
+        try:
+            parsed = await self._run_sync(lambda: parse_segment(body))
+        except CorruptData as error:
+            raise Damaged(f"{name}: {error}") from error
+        epoch = view.epoch_of(segment.base_offset)
+        if parsed.header.epoch != epoch or parsed.header.base_offset != segment.base_offset:
+            raise Damaged(f"{name}: epoch {parsed.header.epoch}, base {parsed.header.base_offset} do not belong")
+        return parsed, body
 
     async def _range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> tuple[bytes, int]:
         """Batches by index and ranged GET; a wrong index is rebuilt once, then the segment itself is to blame."""

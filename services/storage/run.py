@@ -24,6 +24,7 @@ from services.storage.owned import OwnedPartitions
 from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
+from services.storage.retention import Retention
 from services.storage.segments import KnownSegment
 from services.storage.settings import StorageSettings
 from services.storage.snapshots import ProducerSnapshots, restore
@@ -112,6 +113,17 @@ class Run:
             stored=self._committer.ready,
             given_up=self._given_up,
         )
+        self.retention = Retention(
+            catalog=parts.catalog,
+            owned=self.owned,
+            membership=self.membership,
+            reader=self.reader,
+            objects=parts.objects,
+            namespace=parts.namespace,
+            move=self.move_log_start,
+            now_ms=parts.now_ms,
+            check_seconds=settings.retention_check_ms / 1000,
+        )
         self._deleter = TopicDeleter(
             catalog=parts.catalog,
             owned=self.owned,
@@ -129,6 +141,7 @@ class Run:
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._seal_in_time)
         self._nursery.start_soon(self._deleter.run)
+        self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._follow_configs)
 
     def appended(self, partition: Partition, size: int) -> None:
@@ -159,6 +172,13 @@ class Run:
         while partition.log.committed_end < end and not partition.closed and not partition.offline:
             await self._moved.wait()
         return partition.log.committed_end >= end
+
+    async def move_log_start(self, partition: Partition, offset: int) -> None:
+        """Let the log begin at ``offset``, which is committed; returns when it does, or this epoch is over."""
+        partition.wanted_log_start = max(partition.wanted_log_start, offset)
+        self._committer.ready(partition)
+        while partition.log.log_start < offset and not partition.closed:
+            await self._moved.wait()
 
     async def drain(self) -> None:
         """Flush, commit and release everything, as far as the deadline allows, and leave."""
@@ -219,6 +239,7 @@ class Run:
             self.buffered_bytes -= buffer.size
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, now_ms)
+        log_view.log_start = partition.state.log_start
         partition.buffer.committed(len(buffers))
         self.snapshots.committed(partition, len(buffers), now_ms)
         self.snapshots.referred(partition, former)

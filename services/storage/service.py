@@ -17,6 +17,8 @@ from kafscale.v1.storage_pb2 import (
     AppendRequest,
     CommitsEvent,
     CommitsRequest,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -30,6 +32,7 @@ from kafscale.v1.storage_pb2 import (
     PartitionFlushed,
     PartitionOffset,
     PartitionQuery,
+    PartitionTruncated,
 )
 from services.storage.commits import CommitStream
 from services.storage.finder import Damaged
@@ -146,6 +149,7 @@ class StorageService:
             return await run.reader.read(view, fetch.offset, limit)
         except Damaged as error:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
+            run.retention.look_at(partition)
             result.status, result.detail = Status.DAMAGED, str(error)
         except Unavailable as error:
             result.status, result.detail = Status.UNAVAILABLE, str(error)
@@ -222,6 +226,34 @@ class StorageService:
                 PartitionFlushed(partition=one.ref, status=status, committed_end=one.log.committed_end)
             )
         return reply
+
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:
+        run = self._current()
+        found = await self._acquired(run, [truncation.partition for truncation in request.partitions])
+        reply = DeleteRecordsReply(results=[PartitionTruncated() for _ in found])
+        async with trio.open_nursery() as nursery:
+            for one, truncation, result in zip(found, request.partitions, reply.results, strict=True):
+                if isinstance(one, NotAvailable):
+                    result.status, result.detail = one.status, str(one)
+                else:
+                    nursery.start_soon(self._delete_records_of, run, one, truncation.offset, result)
+        return reply
+
+    async def _delete_records_of(self, run: Run, partition: Partition, offset: int, result: PartitionTruncated) -> None:
+        view = partition.log
+        if partition.offline:
+            result.status, result.detail = Status.DAMAGED, partition.offline
+            return
+        offset = view.committed_end if offset == -1 else offset
+        if not 0 <= offset <= view.committed_end:
+            result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}"
+            return
+        await run.move_log_start(partition, offset)
+        if view.log_start < offset:
+            result.status, result.detail = Status.NOT_OWNER, "taken over by another run"
+            return
+        run.retention.clean(partition)
+        result.log_start = view.log_start
 
     def _current(self) -> Run:
         if self._run is None:

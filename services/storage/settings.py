@@ -100,6 +100,25 @@ class StorageSettings:
         parse=integer(100, 60_000),
         doc="A commit stream without news sends a sign of life this often.",
     )
+    retention_ms: int = setting(
+        "KAFSCALE_RETENTION_MS",
+        default=604_800_000,
+        parse=integer(-1, 2**63 - 1),
+        doc="The topic config retention.ms where a topic does not set it: the oldest segments go when all their "
+        "records are older. -1: at no age.",
+    )
+    retention_bytes: int = setting(
+        "KAFSCALE_RETENTION_BYTES",
+        default=-1,
+        parse=integer(-1, 2**63 - 1),
+        doc="The topic config retention.bytes where a topic does not set it, for each partition. -1: for no size.",
+    )
+    retention_check_ms: int = setting(
+        "KAFSCALE_RETENTION_CHECK_MS",
+        default=300_000,
+        parse=integer(1_000, 86_400_000),
+        doc="How often partitions are looked at for what retention lets go; Kafka's log.retention.check.interval.ms.",
+    )
     producer_expiry_ms: int = setting(
         "KAFSCALE_PRODUCER_EXPIRY_MS",
         default=86_400_000,

@@ -30,7 +30,10 @@ class NotAvailable(KafscaleError):
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The state as written, its revision, and the settled history. ``unclean``: the former owner did not release."""
+    """The state as written, its revision, and the settled history.
+
+    ``unclean``: the former owner did not release. ``leftovers``: objects at or above the committed end.
+    """
 
     topic: Topic
     state: PartitionState
@@ -38,6 +41,7 @@ class TakenOver:
     history: list[tuple[int, int]]
     offline: str | None
     unclean: bool
+    leftovers: list[paths.SegmentKey]
 
 
 async def take_over(
@@ -45,11 +49,13 @@ async def take_over(
 ) -> TakenOver:
     """Become the owner of a live topic's partition. Raises NotAvailable, Unavailable."""
     topic, state, revision, unclean = await _fence(metadata, namespace=namespace, run_id=run_id, ref=ref)
-    offline = await _rolled_back(objects, namespace=namespace, ref=ref, state=state)
+    found = await _above_the_end(objects, namespace=namespace, ref=ref, state=state)
+    leftovers = [key for key, _ in found]
+    offline = await _rolled_back(objects, found, state)
     if offline is not None:
-        return TakenOver(topic, state, revision, [], offline, unclean)
+        return TakenOver(topic, state, revision, [], offline, unclean, leftovers)
     history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
-    return TakenOver(topic, state, revision, history, None, unclean)
+    return TakenOver(topic, state, revision, history, None, unclean, leftovers)
 
 
 async def _fence(
@@ -100,23 +106,35 @@ def _first_state(topic: Topic) -> PartitionState:
     return PartitionState(format=1, topic_id=topic.id, epoch=topic.epoch_floor)
 
 
-async def _rolled_back(objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState) -> str | None:
-    """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest."""
+async def _above_the_end(
+    objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState
+) -> list[tuple[paths.SegmentKey, int]]:
+    """The keys from the committed end on, in order, with their sizes: a page of them."""
     prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
     end = state.committed_end
     start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
+    listed = [
+        (paths.parse_segment_key(info.key), info.size) for info in await objects.list_from(prefix, start_after, 1000)
+    ]
+    return [(key, size) for key, size in listed if key is not None and key.base_offset >= end]
+
+
+async def _rolled_back(
+    objects: ObjectStore, found: list[tuple[paths.SegmentKey, int]], state: PartitionState
+) -> str | None:
+    """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest."""
+    end = state.committed_end
     expected, chained, epoch = end, 0, -1
-    for info in await objects.list_from(prefix, start_after, 1000):
-        key = paths.parse_segment_key(info.key)
-        if key is None or key.kind != "kfs" or key.base_offset < end:
+    for key, size in found:
+        if key.kind != "kfs":
             continue
         try:
-            header = SegmentHeader.parse(await objects.get_range(info.key, 0, HEADER_SIZE))
-            footer = SegmentFooter.parse(await objects.get_range(info.key, info.size - FOOTER_SIZE, FOOTER_SIZE))
+            header = SegmentHeader.parse(await objects.get_range(str(key), 0, HEADER_SIZE))
+            footer = SegmentFooter.parse(await objects.get_range(str(key), size - FOOTER_SIZE, FOOTER_SIZE))
         except (CorruptData, ObjectNotFound):
             continue
         if header.epoch >= state.epoch:
-            return f"object {info.key} has epoch {header.epoch}, the metadata only {state.epoch}"
+            return f"object {key} has epoch {header.epoch}, the metadata only {state.epoch}"
         if key.base_offset == expected:
             # Each dead owner may have left as many as one can have in flight.
             expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch

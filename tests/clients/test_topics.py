@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Mapping
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.clients.adapters import CLIENTS
 from tests.clients.adapters.confluent import ConfluentClient
@@ -107,3 +109,13 @@ def test_producing_makes_a_missing_topic(clients: Mapping[str, Client], client: 
     missing = f"{topic}-made-by-{client.name}"
     client.produce(missing, [Message(b"first")])
     assert client.consume(missing, count=1)[0].value == b"first"
+
+
+def test_records_deleted_up_to_an_offset_are_gone_and_the_others_stay(bootstrap: str, topic: str) -> None:
+    client = ConfluentClient(bootstrap)
+    client.produce(topic, [Message(b"%d" % number) for number in range(10)])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (done,) = admin.delete_records([TopicPartition(topic, 0, 4)]).values()
+    assert done.result().low_watermark == 4
+    assert client.offsets(topic) == (4, 10)
+    assert [record.value for record in client.consume(topic, count=6)] == [b"%d" % number for number in range(4, 10)]

@@ -263,7 +263,7 @@ MUTATIONS = (
     Mutation(
         (51,),
         "services/storage/deletion.py",
-        "settle_until = max(settle_until, partition.last_unknown_put + self._objects.settle_seconds)",
+        "settle_until = max(settle_until, partition.last_unknown_request + self._objects.settle_seconds)",
         "pass",
         _OWN + "test_pitfall_51_the_name_waits_for_requests_that_may_still_land",
     ),

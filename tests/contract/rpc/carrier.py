@@ -10,6 +10,8 @@ from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
     Committed,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -46,6 +48,9 @@ class Carrier:
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         return FlushReply()
+
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:
+        return DeleteRecordsReply()
 
     async def commits(self, request: CommitsRequest, send: Send) -> None:
         await self.streaming(request, send)

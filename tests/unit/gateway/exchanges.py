@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kio.index import load_request_schema
 
+from kafscale.v1.common_pb2 import PartitionRef
 from tests.unit.gateway.harness import Client, Harness, batch
 
 Exchange = Callable[[Harness, Client, int], Awaitable[None]]
@@ -233,6 +234,19 @@ async def delete_topics(harness: Harness, client: Client, version: int) -> None:
     assert harness.catalog.view.live("t") is None
 
 
+async def delete_records(harness: Harness, client: Client, version: int) -> None:
+    topic = await harness.topic("t", 2)
+    harness.storage.partition(PartitionRef(topic="t", topic_id=topic.id, partition=0)).committed_end = 7
+    partition, records = nested(21, version, "DeleteRecordsPartition"), nested(21, version, "DeleteRecordsTopic")
+    asked = (partition(partition_index=0, offset=-1), partition(partition_index=1, offset=9))
+    unknown = records(name="unknown", partitions=(partition(partition_index=0, offset=0),))
+    reply = await client.ask(21, version, topics=(records(name="t", partitions=asked), unknown), timeout=SECONDS_5)
+    assert reply.throttle_time == timedelta(0)
+    answers = [(each.partition_index, each.error_code, each.low_watermark) for each in reply.topics[0].partitions]
+    assert answers == [(0, 0, 7), (1, 1, -1)]
+    assert [each.error_code for each in reply.topics[1].partitions] == [3]
+
+
 async def init_producer_id(harness: Harness, client: Client, version: int) -> None:
     had = {"producer_id": -1, "producer_epoch": -1} if version >= 3 else {}
     reply = await client.ask(22, version, transactional_id=None, transaction_timeout=SECONDS_5, **had)
@@ -248,5 +262,6 @@ EXCHANGES: dict[int, Exchange] = {
     18: api_versions,
     19: create_topics,
     20: delete_topics,
+    21: delete_records,
     22: init_producer_id,
 }

@@ -17,6 +17,8 @@ from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
     Committed,
+    DeleteRecordsReply,
+    DeleteRecordsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -226,3 +228,14 @@ class FakeStorage:
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
         raise NotImplementedError
+
+    async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
+        reply = DeleteRecordsReply()
+        for truncation in request.partitions:
+            partition, result = self.partition(truncation.partition), reply.results.add()
+            offset = partition.committed_end if truncation.offset == -1 else truncation.offset
+            if offset > partition.committed_end:
+                result.status = common_pb2.OFFSET_OUT_OF_RANGE
+            else:
+                result.log_start = partition.log_start = max(partition.log_start, offset)
+        return reply

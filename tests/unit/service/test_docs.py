@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import kafscale
 import services
+from kafscale.service.etcd import EtcdSettings
 from kafscale.service.listeners import ListenerSettings
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.settings import documented
@@ -18,8 +19,8 @@ from services.dev import main as dev
 _ROOT = Path(__file__).resolve().parents[3]
 # Not KAFSCALE_S3_* and the like, which stand for several.
 _VARIABLE = re.compile(r"KAFSCALE_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
-# Not read by the one-process mode, where nothing is called over a network.
-_FOR_SERVICES_OF_THEIR_OWN: set[type] = {RpcSettings}
+# Not read by the one-process mode, which calls nothing over a network and keeps its metadata itself.
+_FOR_SERVICES_OF_THEIR_OWN: set[type] = {EtcdSettings, RpcSettings}
 
 
 def test_the_documents_are_what_the_code_says() -> None:

@@ -203,7 +203,7 @@ class World:
         if indexing:
             indexer = IndexerService(self.objects, NAMESPACE, IndexerSettings(), run_sync=inline)
             self.indexer = DirectIndexer(indexer)
-        self.settings = settings or StorageSettings(compression_codec="producer")
+        self.settings = settings or StorageSettings(compression_codec="producer", retention_ms=-1)
         self.runs = 0
         self.now_ms = 1_700_000_000_000
 

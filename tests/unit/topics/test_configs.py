@@ -73,6 +73,8 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         log_append_time=False,
         timestamp_before_max_ms=2**63 - 1,
         timestamp_after_max_ms=3600000,
+        retention_ms=604800000,
+        retention_bytes=-1,
     )
     process = {"compression.type": "snappy", "max.message.bytes": "7"}
     assert TopicConfig.of({}, process).compression is Codec.SNAPPY

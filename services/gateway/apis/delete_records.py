@@ -1,0 +1,109 @@
+"""DeleteRecords (21), versions 0 to 2: lets a partition's log begin later.
+
+- 0: offsets, -1 for everything that is committed; the reply has the log start. 1: same on the wire. 2: flexible.
+
+The answer comes when the new log start is durable; the objects below it are deleted after that.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.kafka import codec
+from kafscale.v1 import common_pb2
+from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionTruncation
+from services.gateway.api import Api, Call, Work
+from services.gateway.kafka_errors import NEVER_KEPT, code_of
+from services.gateway.storage_link import StorageLink
+
+KEY = 21
+
+
+@dataclass(slots=True)
+class _Partition:
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    low_watermark: int = -1
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    partitions: list[_Partition]
+
+
+@dataclass(slots=True)
+class _Reply:
+    topics: list[_Topic]
+    throttle_time: int = 0
+
+
+_Asked = tuple[PartitionTruncation, _Partition]
+
+
+def _answer(call: Call, topics: list[_Topic]) -> None:
+    call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    topics: list[_Topic] = []
+    by_link: dict[StorageLink, list[_Asked]] = {}
+    for topic in request.topics:
+        known = call.environment.topics.by_name(topic.name)
+        answers: list[_Partition] = []
+        topics.append(_Topic(topic.name, answers))
+        for asked in topic.partitions:
+            answer = _Partition(asked.partition_index)
+            answers.append(answer)
+            if times[topic.name, asked.partition_index] > 1:
+                answer.error_code = ErrorCode.invalid_request
+            elif known is None or not 0 <= asked.partition_index < len(known.partitions):
+                answer.error_code = ErrorCode.unknown_topic_or_partition
+            else:
+                link = call.environment.router.link((known.info.id, asked.partition_index))
+                ref = known.partitions[asked.partition_index]
+                by_link.setdefault(link, []).append((PartitionTruncation(partition=ref, offset=asked.offset), answer))
+    seconds: float = request.timeout.total_seconds()
+    return _ask(call, topics, by_link, trio.current_time() + max(seconds, 0.0))
+
+
+async def _ask(call: Call, topics: list[_Topic], by_link: dict[StorageLink, list[_Asked]], deadline: float) -> None:
+    for link, questions in by_link.items():
+        request = DeleteRecordsRequest(partitions=[truncation for truncation, _ in questions])
+        for _, answer in questions:
+            answer.error_code = ErrorCode.request_timed_out
+        with trio.move_on_at(deadline):
+            await _ask_one(link, request, [answer for _, answer in questions])
+    _answer(call, topics)
+
+
+async def _ask_one(link: StorageLink, request: DeleteRecordsRequest, answers: list[_Partition]) -> None:
+    try:
+        results = (await link.delete_records(request)).results
+        if len(results) != len(answers):
+            raise Unavailable(f"{len(results)} results for {len(answers)} partitions")
+    except Unavailable:
+        for answer in answers:
+            answer.error_code = NEVER_KEPT
+        return
+    for answer, result in zip(answers, results, strict=True):
+        answer.error_code = code_of(result.status)
+        if result.status == common_pb2.OK:
+            answer.low_watermark = result.log_start
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    topics = [
+        _Topic(topic.name, [_Partition(asked.partition_index, error) for asked in topic.partitions])
+        for topic in request.topics
+    ]
+    _answer(call, topics)
+
+
+API = Api(KEY, "DeleteRecords", range(3), handle, fail)

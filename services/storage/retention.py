@@ -1,0 +1,217 @@
+"""Lets go of the old end of the log: by age, by size, by request, and where somebody else removed it.
+
+The log start moves first, in the partition's state; only then what lies wholly below it is deleted, some objects at a
+time, and again after a crash in between. What is above the log start is never deleted. Nor is a hole in the middle ever
+skipped: the log start moves over missing objects only when a listing shows that nothing older is left.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.interface import ObjectStore
+from kafscale.v1.common_pb2 import PartitionRef
+from services.storage.finder import Damaged
+from services.storage.membership import Membership
+from services.storage.owned import OwnedPartitions
+from services.storage.partition import Partition
+from services.storage.reader import Reader
+from services.storage.segments import KnownSegment
+from services.storage.takeover import NotAvailable
+
+log = structlog.get_logger()
+
+_PAGE = 1000
+_LOOK_SECONDS = 10.0
+_UNLIMITED = -1
+
+
+class Retention:
+    """Looks at every partition of every topic once in a while; what nobody uses is taken over for that.
+
+    ``move`` gives a partition a new log start and returns when that is in its state, or its epoch is over.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: TopicCatalog,
+        owned: OwnedPartitions,
+        membership: Membership,
+        reader: Reader,
+        objects: ObjectStore,
+        namespace: str,
+        move: Callable[[Partition, int], Awaitable[None]],
+        now_ms: Callable[[], int],
+        check_seconds: float,
+    ) -> None:
+        self._catalog = catalog
+        self._owned = owned
+        self._membership = membership
+        self._reader = reader
+        self._objects = objects
+        self._namespace = namespace
+        self._move = move
+        self._now_ms = now_ms
+        self._check_seconds = check_seconds
+        # Partitions to look at now, and whether because something cannot be read.
+        self._asked: dict[Partition, bool] = {}
+        self._wake = trio.Event()
+
+    def look_at(self, partition: Partition) -> None:
+        """Something cannot be read: see whether the old end is gone, if that was not done just before."""
+        if trio.current_time() >= partition.looked_at + _LOOK_SECONDS:
+            self._ask(partition, suspect=True)
+
+    def clean(self, partition: Partition) -> None:
+        """The log start has moved: delete what lies below it now."""
+        self._ask(partition, suspect=False)
+
+    async def run(self) -> None:
+        while True:
+            with trio.move_on_after(self._check_seconds) as pause:
+                await self._wake.wait()
+            if pause.cancelled_caught:
+                await self._check_all()
+                continue
+            self._wake = trio.Event()
+            asked, self._asked = self._asked, {}
+            for partition, suspect in asked.items():
+                await self._check(partition, suspect=suspect)
+
+    def _ask(self, partition: Partition, *, suspect: bool) -> None:
+        self._asked[partition] = suspect or self._asked.get(partition, False)
+        self._wake.set()
+
+    async def _check_all(self) -> None:
+        for topic in list(self._catalog.view.by_name.values()):
+            config = self._owned.config_of(topic.configs)
+            if not topic.live or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
+                continue
+            for index in range(topic.partitions):
+                ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=index)
+                try:
+                    if await self._owned.has_records(ref):
+                        await self._check(await self._owned.acquire(ref))
+                except (NotAvailable, Unavailable) as error:
+                    log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))
+
+    async def _check(self, partition: Partition, *, suspect: bool = False) -> None:
+        """Move the partition's log start if it is due, and delete what lies below. ``suspect``: it may be damaged."""
+        if partition.closed or partition.offline:
+            return
+        partition.looked_at = trio.current_time()
+        try:
+            if suspect:
+                await self._move_to(partition, await self._oldest_left(partition), "older objects are gone")
+            try:
+                await self._move_to(partition, await self._due(partition), "retention")
+            except Damaged as error:
+                if not suspect:
+                    await self._check(partition, suspect=True)
+                    return
+                log.error("damage holds up retention", partition=partition.name, reason=str(error))
+            await self._delete_below(partition)
+            await self._delete_orphans(partition)
+        except KafscaleError as error:
+            log.warning("retention goes on later", partition=partition.name, error=str(error))
+
+    async def _move_to(self, partition: Partition, start: int, why: str) -> None:
+        if start > partition.log.log_start:
+            log.info("log start moves", partition=partition.name, log_start=start, reason=why)
+            await self._move(partition, start)
+
+    async def _due(self, partition: Partition) -> int:
+        """Where the log may start by its topic's configs. Raises Damaged, Unavailable."""
+        view, config = partition.log, partition.config
+        start, end = view.log_start, view.committed_end
+        if start == end or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
+            return start
+        segment: KnownSegment | None = await self._reader.finder.holding(view, start)
+        too_much = -1
+        if config.retention_bytes != _UNLIMITED:
+            too_much = await self._size_from(partition, segment) - config.retention_bytes
+        while segment is not None:
+            # As in Kafka, as much as the limit is kept at least.
+            too_much -= segment.size
+            if too_much < 0 and not await self._too_old(partition, segment):
+                break
+            following = await self._reader.finder.after(view, segment)
+            start = end if following is None else following.base_offset
+            segment = following
+        return start
+
+    async def _size_from(self, partition: Partition, segment: KnownSegment | None) -> int:
+        total = 0
+        while segment is not None:
+            total += segment.size
+            segment = await self._reader.finder.after(partition.log, segment)
+        return total
+
+    async def _too_old(self, partition: Partition, segment: KnownSegment) -> bool:
+        limit = partition.config.retention_ms
+        if limit == _UNLIMITED:
+            return False
+        newest = segment.max_timestamp
+        if newest < 0:
+            newest = await self._reader.newest_timestamp(partition.log, segment)
+        return self._now_ms() - newest > limit
+
+    async def _oldest_left(self, partition: Partition) -> int:
+        """The base of the first segment that there still is, where that is above the log start; else the log start."""
+        view = partition.log
+        first = await self._reader.finder.oldest(view)
+        if first is None:
+            return view.committed_end
+        return max(view.log_start, first.base_offset)
+
+    async def _delete_below(self, partition: Partition) -> None:
+        view = partition.log
+        kept_from = view.committed_end
+        if view.log_start <= partition.deleted_below:
+            return
+        if view.log_start < view.committed_end:
+            kept_from = (await self._reader.finder.holding(view, view.log_start)).base_offset
+        prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
+        log_start = view.log_start
+        while True:
+            doomed = [
+                info.key
+                for info in await self._objects.list_from(prefix, "", _PAGE)
+                if (key := paths.parse_segment_key(info.key)) is not None and key.base_offset < kept_from
+            ]
+            if not doomed:
+                break
+            if not await self._delete(partition, doomed):
+                return
+        partition.deleted_below = log_start
+
+    async def _delete_orphans(self, partition: Partition) -> None:
+        """What dead owners left above the end that this one began at, once the log has passed it by."""
+        view = partition.log
+        passed = [key for key in partition.leftovers if key.base_offset < view.committed_end]
+        doomed = []
+        for key in passed:
+            segment = view.segments.holding(key.base_offset)
+            if segment is not None and segment.base_offset != key.base_offset:
+                doomed.append(str(key))
+        if not doomed or await self._delete(partition, doomed):
+            partition.leftovers = [key for key in partition.leftovers if key not in passed]
+
+    async def _delete(self, partition: Partition, keys: list[str]) -> bool:
+        """False: this owner cannot prove any more that it is the owner."""
+        # No await between the proof and the request that it is for.
+        if partition.closed or not self._membership.proven:
+            return False
+        answered = False
+        try:
+            await self._objects.delete_many(keys)
+            answered = True
+        finally:
+            if not answered:
+                partition.last_unknown_request = trio.current_time()
+        return True

@@ -1,0 +1,73 @@
+"""Naive code for the old end of the log."""
+
+from tests.mutations.mutation import Mutation
+
+_RETENTION = "tests/unit/storage/test_retention.py::"
+_MODULE = "services/storage/retention.py"
+
+MUTATIONS = (
+    # Retention is stored and never enforced.
+    Mutation(
+        (13,),
+        _MODULE,
+        "if too_much < 0 and not await self._too_old(partition, segment):",
+        "if True:",
+        _RETENTION + "test_pitfall_13_what_is_too_old_goes_and_the_log_start_with_it",
+    ),
+    # The limit is the most that is kept.
+    Mutation(
+        (13,),
+        _MODULE,
+        "too_much -= segment.size\n            if too_much < 0",
+        "if too_much <= 0",
+        _RETENTION + "test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least",
+    ),
+    # What a lifecycle rule removed stays in the way for ever.
+    Mutation(
+        (57,),
+        _MODULE,
+        "if suspect:\n                await self._move_to",
+        "if False:\n                await self._move_to",
+        _RETENTION + "test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start",
+    ),
+    # A hole is taken for the old end.
+    Mutation(
+        (57,),
+        _MODULE,
+        "first = await self._reader.finder.oldest(view)",
+        "first = view.segments.holding(view.committed_end - 1)",
+        _RETENTION + "test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "await self._move(partition, start)",
+        "partition.log.log_start = start",
+        _RETENTION + "test_the_log_start_moves_before_anything_is_deleted",
+        "the log start is in the state before objects go",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "if partition.closed or not self._membership.proven:",
+        "if partition.closed:",
+        _RETENTION + "test_an_owner_that_cannot_prove_its_lease_deletes_nothing",
+        "only a proven owner deletes",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "segment is not None and segment.base_offset != key.base_offset",
+        "True",
+        _RETENTION + "test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it",
+        "an orphan is a name that the log does not use",
+    ),
+    Mutation(
+        (),
+        "services/storage/run.py",
+        "log_view.log_start = partition.state.log_start",
+        "pass",
+        _RETENTION + "test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments",
+        "readers see the log start that the state has",
+    ),
+)

@@ -1,0 +1,265 @@
+"""The old end of the log: what lets go of it, in which order, and what is never let go."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.memory import no_answer
+from kafscale.objects.memory import Call, Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionTruncation
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+
+HOUR = 3_600_000
+CHECK = 300
+"""Seconds between two looks, the default."""
+
+
+async def bases(world: World) -> list[int]:
+    """Where the stored segments of the topic begin."""
+    keys = [paths.parse_segment_key(info.key) for info in await world.objects.list_from(f"{NAMESPACE}/orders/")]
+    assert {key.base_offset for key in keys if key and key.kind == "index"} == {
+        key.base_offset for key in keys if key and key.kind == "kfs"
+    }
+    return [key.base_offset for key in keys if key and key.kind == "kfs"]
+
+
+async def fill(world: World, caller: Caller, ref: PartitionRef, ages_hours: list[float], size: int = 10) -> None:
+    """A segment of two records for each age."""
+    for hours in ages_hours:
+        timestamp = world.now_ms - int(hours * HOUR)
+        await caller.append(ref, batch(b"x" * size, b"x" * size, timestamp=timestamp))
+        await caller.flush(ref)
+
+
+async def log_start(caller: Caller, ref: PartitionRef) -> int:
+    return (await caller.fetch(ref, 0)).log_start
+
+
+async def test_pitfall_13_what_is_too_old_goes_and_the_log_start_with_it(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [72, 48, 25, 23, 48, 1])
+        await trio.sleep(CHECK + 10)
+        # In order of the log: what stands behind a newer segment is kept, however old.
+        assert await bases(world) == [6, 8, 10]
+        gone, there = await caller.fetch(ref, 5), await caller.fetch(ref, 6)
+        assert (gone.status, gone.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
+        assert (there.status, there.log_start) == (Status.OK, 6)
+
+
+async def test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.bytes": "3000"})
+        await fill(world, caller, ref, [0] * 6, size=600)
+        sizes = [
+            len((await world.objects.get(paths.segment_key(NAMESPACE, "orders", 0, base))).body) for base in (0, 2)
+        ]
+        assert sizes[0] == sizes[1]
+        assert 2 * sizes[0] < 3000 < 3 * sizes[0]
+        await trio.sleep(CHECK + 10)
+        assert await bases(world) == [6, 8, 10]
+
+
+async def test_nothing_goes_where_nothing_is_limited(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [10_000] * 3)
+        await trio.sleep(3 * CHECK)
+        assert await bases(world) == [0, 2, 4]
+
+
+async def test_a_log_may_lose_all_its_records_and_go_on(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(retention_ms=HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [3, 2])
+        await trio.sleep(CHECK + 10)
+        assert await bases(world) == []
+        fetched = await caller.fetch(ref, 4)
+        assert (fetched.status, fetched.log_start, fetched.committed_end) == (Status.OK, 4, 4)
+    async with world.service(retention_ms=HOUR) as (caller, _):
+        await fill(world, caller, ref, [0])
+        assert (await caller.fetch(ref, 4)).records
+        assert await log_start(caller, ref) == 4
+
+
+async def test_segments_without_timestamps_go_by_when_they_were_made(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(retention_ms=HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for _ in range(2):
+            await caller.append(ref, batch(b"x", timestamp=-1))
+            await caller.flush(ref)
+            world.now_ms += HOUR
+        await trio.sleep(CHECK + 10)
+        assert await bases(world) == [1]
+
+
+async def test_times_and_sizes_are_found_again_after_a_restart_without_use(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        by_age = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, by_age, [72, 48, 1])
+    async with world.service():
+        await trio.sleep(CHECK + 10)
+        assert await bases(world) == [4]
+
+
+async def test_the_log_start_moves_before_anything_is_deleted(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [72, 48, 1])
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
+        await trio.sleep(CHECK + 60)
+        assert await bases(world) == [0, 2, 4]
+        assert await log_start(caller, ref) == 0
+        world.metadata.faults.clear()
+        world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "delete_many" else None
+        await trio.sleep(60)
+        assert await log_start(caller, ref) == 4
+        assert await bases(world) == [0, 2, 4]
+    world.objects.plan = None
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert await log_start(caller, ref) == 4
+        await trio.sleep(CHECK + 10)
+        assert await bases(world) == [4]
+
+
+async def test_an_owner_that_cannot_prove_its_lease_deletes_nothing(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [72, 1])
+        await trio.sleep(CHECK - 30)
+        world.metadata.faults.append(no_answer("keep_alive", times=1_000))
+        await trio.sleep(60)
+        assert not any(call.kind == "delete_many" for call in world.objects.calls)
+
+
+async def test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service(cache_size=0) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 5)
+        for base in (0, 2):
+            await world.objects.delete_many([paths.segment_key(NAMESPACE, "orders", 0, base)])
+        assert (await caller.fetch(ref, 0)).status == Status.DAMAGED
+        await trio.sleep(1)
+        fetched = await caller.fetch(ref, 0)
+        assert (fetched.status, fetched.log_start) == (Status.OFFSET_OUT_OF_RANGE, 4)
+        assert (await caller.fetch(ref, 4)).status == Status.OK
+
+
+async def test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(cache_size=0, retention_ms=24 * HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [1] * 5)
+        await world.objects.delete_many([paths.segment_key(NAMESPACE, "orders", 0, base) for base in (4, 6)])
+        for _ in range(3):
+            assert (await caller.fetch(ref, 4)).status == Status.DAMAGED
+            await trio.sleep(CHECK)
+        assert await log_start(caller, ref) == 0
+        assert (await caller.fetch(ref, 8)).status == Status.OK
+        keys = {info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/")}
+        assert {paths.segment_key(NAMESPACE, "orders", 0, base) for base in (0, 2, 8)} <= keys
+
+
+async def test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0])
+    async with world.service(graceful=False, segment_bytes=1) as (caller, _):
+        await caller.fetch(ref, 0)
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
+        for _ in range(4):
+            await caller.append(ref, batch(b"lost"))
+        await trio.sleep(1)
+    world.metadata.faults.clear()
+    assert await bases(world) == [0, 2, 3, 4, 5]
+    await trio.sleep(60)
+    async with world.service(retention_ms=24 * HOUR) as (caller, _):
+        await fill(world, caller, ref, [0])
+        await trio.sleep(CHECK + 10)
+        # Offset 4 and 5 are not in the log yet.
+        assert await bases(world) == [0, 2, 4, 5]
+        await fill(world, caller, ref, [0])
+        await trio.sleep(CHECK)
+        assert await bases(world) == [0, 2, 4]
+        assert len(await caller.read_all(ref)) == 6
+
+
+async def test_the_log_start_is_kept_over_commits_and_restarts(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(retention_ms=HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [3, 2, 0])
+        await trio.sleep(CHECK + 10)
+        await fill(world, caller, ref, [0])
+        item = await world.metadata.get(state_key(ref))
+        assert item is not None
+        state = PartitionState.FromString(item.value)
+        assert (state.log_start, state.committed_end) == (4, 8)
+    async with world.service(retention_ms=HOUR) as (caller, _):
+        assert (await caller.fetch(ref, 3)).status == Status.OFFSET_OUT_OF_RANGE
+        assert len(await caller.read_all(ref, 4)) == 4
+
+
+async def test_an_idle_check_costs_no_request_to_the_object_store(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(retention_ms=24 * HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [48, 1, 0])
+        await trio.sleep(CHECK + 10)
+        world.objects.calls.clear()
+        await trio.sleep(10 * CHECK)
+        assert world.objects.calls == list[Call]()
+
+
+async def truncate(caller: Caller, ref: PartitionRef, offset: int) -> tuple[Status, int]:
+    request = DeleteRecordsRequest(partitions=[PartitionTruncation(partition=ref, offset=offset)])
+    (result,) = (await caller.storage.delete_records(request, timeout=1000)).results
+    return result.status, result.log_start
+
+
+async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 5)
+        assert await truncate(caller, ref, 5) == (Status.OK, 5)
+        assert await truncate(caller, ref, 3) == (Status.OK, 5)
+        assert await truncate(caller, ref, 11) == (Status.OFFSET_OUT_OF_RANGE, 0)
+        assert await truncate(caller, ref, -2) == (Status.OFFSET_OUT_OF_RANGE, 0)
+        await trio.sleep(1)
+        # The segment that holds the log start is kept whole; what it has below is not served.
+        assert await bases(world) == [4, 6, 8]
+        assert (await caller.fetch(ref, 4)).status == Status.OFFSET_OUT_OF_RANGE
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, 5)).log_start == 5
+        assert await truncate(caller, ref, -1) == (Status.OK, 10)
+        await trio.sleep(1)
+        assert await bases(world) == []
+        appended = await caller.append(ref, batch(b"next"))
+        assert (appended.base_offset, appended.log_start) == (10, 10)
+        assert await caller.durable(appended)
+
+
+async def test_delete_records_does_not_wait_for_objects_and_comes_back_to_them(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(retention_ms=24 * HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 3)
+        world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "delete_many" else None
+        assert await truncate(caller, ref, 4) == (Status.OK, 4)
+        await trio.sleep(60)
+        assert await bases(world) == [0, 2, 4]
+        world.objects.plan = None
+        await trio.sleep(CHECK + 10)
+        assert await bases(world) == [4]
