@@ -17,8 +17,8 @@ class RpcLimits:
     ``max_message_bytes``: of one request, reply or streamed message, both ways. ``max_calls``: that a server has in
     hand at a time, streams and waiting calls included; more are refused. ``stream_messages``: that a server keeps of a
     stream whose reader is slow. ``keepalive_seconds``: a connection on which nothing came for so long is asked for a
-    sign of life, and given up with its calls ``keepalive_timeout_seconds`` later; ``keepalive_without_calls``: also while
-    no call is under way, which foreign servers may take amiss. ``connect_seconds``: for one attempt to connect.
+    sign of life, and given up with its calls ``keepalive_timeout_seconds`` later; ``keepalive_without_calls``: also
+    while no call is under way, which foreign servers may take amiss. ``connect_seconds``: for one attempt to connect.
     ``longest_backoff_seconds``: between two attempts, from 0.1 s on, spread by 20 %. ``drain_seconds``: how long a
     stopping server lets the calls in hand finish.
     """

@@ -1,0 +1,139 @@
+"""Which calls are repeated on another member of etcd, on servers that fail as they are told."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+
+from kafscale.errors import Refused, Unavailable
+from kafscale.etcdpb import etcd_pb2 as pb
+from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
+from kafscale.metadata.etcd_client import EtcdConfig
+from kafscale.metadata.interface import Get, Put, TxnResult
+from kafscale.rpc.methods import bind
+from kafscale.rpc.server import RpcServer
+
+
+@dataclass
+class Kv:
+    """A member whose calls first raise what ``failures`` has, if anything is left there."""
+
+    failures: Iterator[Exception] = field(default_factory=lambda: iter(()))
+    hangs: bool = False
+    calls: int = 0
+
+    async def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
+        await self._fail()
+        return pb.RangeResponse()
+
+    async def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
+        await self._fail()
+        return pb.TxnResponse(
+            header=pb.ResponseHeader(revision=7), succeeded=True, responses=[pb.ResponseOp() for _ in request.success]
+        )
+
+    async def compact(self, request: pb.CompactionRequest) -> pb.CompactionResponse:
+        await self._fail()
+        return pb.CompactionResponse()
+
+    async def _fail(self) -> None:
+        self.calls += 1
+        if self.hangs:
+            await trio.sleep_forever()
+        for error in self.failures:
+            raise error
+
+
+@asynccontextmanager
+async def _store(*members: Kv, seconds: float = 60.0) -> AsyncIterator[EtcdMetadataStore]:
+    """A store whose first member is asked first."""
+    async with trio.open_nursery() as nursery:
+        ports = []
+        for member in members:
+            server = RpcServer([bind(pb.DESCRIPTOR.services_by_name["KV"], member)])
+            ports.append(await nursery.start(server.run, "127.0.0.1:0", trio.Event()))
+        endpoints = tuple(f"127.0.0.1:{port}" for port in ports)
+        async with open_etcd(EtcdConfig(endpoints=endpoints, timeout_seconds=seconds), random=lambda: 0.0) as store:
+            yield store
+        nursery.cancel_scope.cancel()
+
+
+LOST = "Socket closed"
+NOT_DONE = "etcdserver: no leader"
+
+
+async def test_a_write_that_may_have_been_done_is_sent_once() -> None:
+    one, two = Kv(iter([Unavailable(LOST)])), Kv()
+    async with _store(one, two) as store:
+        with pytest.raises(Unavailable, match=LOST):
+            await store.txn([], [Put("a", b"")])
+        assert (one.calls, two.calls) == (1, 0)
+        # What comes next is asked of the other.
+        assert await store.txn([], [Put("a", b"")]) == TxnResult(True, 7)
+        assert (one.calls, two.calls) == (1, 1)
+
+
+async def test_a_write_that_certainly_was_not_done_is_sent_to_the_next_member() -> None:
+    one, two = Kv(iter([Unavailable(NOT_DONE)])), Kv()
+    async with _store(one, two) as store:
+        assert await store.txn([], [Put("a", b"")]) == TxnResult(True, 7)
+    assert (one.calls, two.calls) == (1, 1)
+
+
+async def test_a_write_in_the_branch_that_is_not_done_counts_too() -> None:
+    one, two = Kv(iter([Unavailable(LOST)])), Kv()
+    async with _store(one, two) as store:
+        with pytest.raises(Unavailable):
+            await store.txn([], [Get("a")], [Put("a", b"")])
+    assert (one.calls, two.calls) == (1, 0)
+
+
+async def test_reads_are_repeated_on_every_member_in_turn() -> None:
+    one, two = Kv(iter([Unavailable(LOST)] * 2)), Kv(iter([Unavailable(LOST)]))
+    async with _store(one, two) as store:
+        assert await store.get("a") is None
+        assert await store.txn([], [Get("a")]) == TxnResult(True, 7, (None,))
+    assert (one.calls, two.calls) == (2, 3)
+
+
+async def test_a_read_is_asked_of_the_next_member_when_the_first_is_silent() -> None:
+    one, two = Kv(hangs=True), Kv()
+    async with _store(one, two, seconds=2.0) as store:
+        assert await store.get("a") is None
+    assert (one.calls, two.calls) == (1, 1)
+
+
+async def test_a_call_that_its_caller_gave_up_after_a_silence_leaves_the_member_too() -> None:
+    one, two = Kv(hangs=True), Kv()
+    async with _store(one, two) as store:
+        with trio.move_on_after(1.1):
+            await store.txn([], [Put("a", b"")])
+        assert await store.get("a") is None
+    assert (one.calls, two.calls) == (1, 1)
+
+
+async def test_time_runs_out_when_no_member_answers() -> None:
+    one, two = Kv(iter([Unavailable(LOST)] * 1000)), Kv(iter([Unavailable(LOST)] * 1000))
+    async with _store(one, two, seconds=0.5) as store:
+        with pytest.raises(Unavailable, match=LOST):
+            await store.get("a")
+    assert one.calls > 1
+    assert two.calls > 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Refused("etcdserver: permission denied"), Refused),
+        # Another member's database is as full.
+        (Unavailable("etcdserver: mvcc: database space exceeded"), Unavailable),
+    ],
+)
+async def test_what_another_member_would_answer_too_is_asked_once(error: Exception, kind: type[Exception]) -> None:
+    one, two = Kv(iter([error])), Kv()
+    async with _store(one, two) as store:
+        with pytest.raises(kind, match="etcdserver"):
+            await store.get("a")
+    assert (one.calls, two.calls) == (1, 0)
