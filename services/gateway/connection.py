@@ -13,7 +13,7 @@ from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
 from kafscale.kafka.wire import Buffer
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.registry import API_VERSIONS, APIS
+from services.gateway.registry import API_VERSIONS, APIS, PRODUCE
 
 _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
@@ -51,7 +51,6 @@ class ClientConnection:
         self._receiving = False
         self._reserved = 0
         self._unsent = 0
-        self._most_unsent = environment.settings.max_fetch_bytes
         self._sending = False
         self._closed = False
         self._leaving = False
@@ -62,6 +61,13 @@ class ClientConnection:
     def idle(self) -> bool:
         """Nothing is being worked on, or the client does not take what it is sent."""
         return self._kafka.in_flight == 0 or self._sending
+
+    @property
+    def _too_much_unsent(self) -> bool:
+        """The client does not read what it asked for; less is held for it when all together hold much."""
+        environment = self._environment
+        limit = environment.settings.max_fetch_bytes if environment.reply_memory.room else 1
+        return self._unsent >= limit
 
     @property
     def stalled(self) -> bool:
@@ -111,10 +117,10 @@ class ClientConnection:
                 self.last_activity = trio.current_time()
                 kafka.receive_data(bytes(data))
                 while True:
-                    request = kafka.next_request() if self._unsent < self._most_unsent else None
+                    request = None if self._too_much_unsent else kafka.next_request()
                     if request is not None:
                         await self._start(request, nursery)
-                    elif kafka.at_limit or self._unsent >= self._most_unsent:
+                    elif kafka.at_limit or self._too_much_unsent:
                         await self._room.wait()
                     else:
                         break
@@ -129,6 +135,9 @@ class ClientConnection:
         api = APIS.get(request.api_key)
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
             raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")
+        size = len(request.body)
+        if api.key != PRODUCE and size > self._environment.settings.max_control_request_bytes:
+            raise ProtocolError(f"a request of {size} bytes for {api.name}")
         while not api.ordered and self._tasks >= _MAX_TASKS:
             await self._room.wait()
         call = Call(request, self, self._environment)

@@ -32,6 +32,7 @@ _OTHERS = (
 )
 
 API_VERSIONS = api_versions.KEY
+PRODUCE = produce.API.key
 
 APIS: dict[int, Api] = {api.key: api for api in (*_OTHERS, api_versions.api(_OTHERS))}
 """By API key."""

@@ -65,6 +65,13 @@ class GatewaySettings(ListenerSettings):
         parse=within(size, 1 * KIB, 1024 * MIB),
         doc="Record bytes in one Fetch reply, whatever the client asks for; one whole batch is always given.",
     )
+    max_control_request_bytes: int = setting(
+        "KAFSCALE_MAX_CONTROL_REQUEST_BYTES",
+        default=1 * MIB,
+        parse=within(size, 1 * KIB, 2**31 - 1),
+        doc="The largest request other than Produce: a list of a million names would hold up everybody for many "
+        "seconds. A larger one closes its connection.",
+    )
     request_memory_bytes: int = setting(
         "KAFSCALE_REQUEST_MEMORY_BYTES",
         default=256 * MIB,

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import CommitsEvent, Committed
 
 Key = tuple[bytes, int]
@@ -27,8 +26,11 @@ class CommitStream:
         # Partition -> the sequence of the append that was refused last.
         self.refused: dict[Key, int] = {}
 
-    def subscribe(self, key: Key) -> None:
-        self._subscribed.add(key)
+    def subscribe(self, key: Key, now: Callable[[], Committed]) -> None:
+        """Tell of this partition from here on; ``now`` gives how it stands, which is told first."""
+        if key not in self._subscribed:
+            self._subscribed.add(key)
+            self.tell(key, now())
 
     def tell(self, key: Key, news: Committed) -> None:
         """Queue ``news`` of a partition, if the stream is subscribed to it."""
@@ -91,11 +93,8 @@ class CommitStreams:
             if self._streams.get(stream_id) is stream:
                 del self._streams[stream_id]
 
-    def announce(
-        self, key: Key, ref: PartitionRef, *, epoch: int, committed_end: int, log_start: int, lost: bool = False
-    ) -> None:
-        """Tell every subscribed stream that ``committed_end`` is durable; ``lost``: what is above it is not."""
-        news = Committed(partition=ref, epoch=epoch, committed_end=committed_end, log_start=log_start, lost=lost)
+    def announce(self, key: Key, news: Committed) -> None:
+        """Tell every subscribed stream what became of a partition."""
         for stream in self._streams.values():
             stream.tell(key, news)
 

@@ -15,6 +15,10 @@ class Damaged(KafscaleError):
     """Committed bytes are missing or wrong; reported, never skipped."""
 
 
+class OfAnotherEpoch(Damaged):
+    """The object is none of the log's: a dead owner's, whose name the log did not use."""
+
+
 class SegmentFinder:
     """S3 lists forwards only: step back from the offset, twice as far each time, until a key at or below it appears."""
 
@@ -88,6 +92,7 @@ class SegmentFinder:
             # `.index` sorts before `.kfs`: after an index, the segment of the same base may still follow.
             covered = key.base_offset
             if key.kind == "kfs":
-                segments.append(KnownSegment(key.base_offset, info.size, UNKNOWN_TIME))
+                if log.segments.belongs(key.base_offset):
+                    segments.append(KnownSegment(key.base_offset, info.size, UNKNOWN_TIME))
                 covered += 1
         return segments, covered if len(listed) == limit else max(covered, log.committed_end)

@@ -95,9 +95,7 @@ class Flusher:
                 buffer.segment = segment
                 self._stored(partition)
         finally:
-            partition.buffer.in_flight -= 1
-            if partition.closed and partition.buffer.in_flight == 0:
-                partition.idle.set()
+            partition.upload_ended()
             self.start(partition)
 
     async def _build(self, partition: Partition, buffer: Buffer) -> BuiltSegment:

@@ -45,7 +45,7 @@ async def list_offset(view: CommittedLog, timestamp: int, *, reader: Reader, ind
 async def _segments(view: CommittedLog, reader: Reader) -> AsyncGenerator[KnownSegment, None]:
     if view.log_start == view.committed_end:
         return
-    segment: KnownSegment | None = await reader.finder.holding(view, view.log_start)
+    segment: KnownSegment | None = await reader.holding(view, view.log_start)
     while segment is not None:
         yield segment
         segment = await reader.finder.after(view, segment)

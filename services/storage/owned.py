@@ -6,7 +6,7 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import MetadataStore, Put, Unchanged
 from kafscale.objects.interface import ObjectStore
 from kafscale.topics.configs import TopicConfig, default_values
@@ -151,7 +151,10 @@ class OwnedPartitions:
             segments=SegmentMap(state.committed_end, last),
         )
         buffer = WriteBuffer(
-            epoch=state.epoch, next_offset=state.committed_end, segment_bytes=self._settings.segment_bytes
+            epoch=state.epoch,
+            next_offset=state.committed_end,
+            # A buffer that fills up before a segment is full would stand still until the interval is over.
+            segment_bytes=min(self._settings.segment_bytes, self._settings.partition_buffer_bytes // 4),
         )
         partition = Partition(
             topic=taken.topic,
@@ -190,11 +193,14 @@ class OwnedPartitions:
             state = PartitionState()
             state.CopyFrom(partition.state)
             state.owner = ""
+            former = state.producer_snapshot
             partition.refer(state)
             key = paths.partition_state_key(self._namespace, partition.ref.topic, partition.ref.partition)
             try:
                 await self._metadata.txn(
                     [Unchanged(key, partition.state_revision)], [Put(key, state.SerializeToString())]
                 )
-            except Unavailable as error:
+                if former and former != state.producer_snapshot:
+                    await self._objects.delete_many([former])
+            except KafscaleError as error:
                 log.warning("partition not released", partition=partition.name, error=str(error))

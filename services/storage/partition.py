@@ -9,6 +9,7 @@ from kafscale.paths import SegmentKey
 from kafscale.topics.configs import TopicConfig
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
+from kafscale.v1.storage_pb2 import Committed
 from services.storage.buffer import WriteBuffer
 from services.storage.producers import ProducerTable
 from services.storage.segments import SegmentMap
@@ -80,6 +81,22 @@ class Partition:
         """Let ``state``, about to be written, refer to the snapshot that was stored last."""
         if self.next_snapshot is not None:
             state.producer_snapshot, state.producers_from = self.next_snapshot
+
+    def upload_ended(self) -> None:
+        """One of those that were counted in the buffer's ``in_flight``."""
+        self.buffer.in_flight -= 1
+        if self.closed and self.buffer.in_flight == 0:
+            self.idle.set()
+
+    def standing(self, *, lost: bool = False) -> Committed:
+        """What commit streams are told; ``lost``: what is above the committed end is not kept."""
+        return Committed(
+            partition=self.ref,
+            epoch=self.epoch,
+            committed_end=self.log.committed_end,
+            log_start=self.log.log_start,
+            lost=lost,
+        )
 
     @property
     def key(self) -> tuple[bytes, int]:

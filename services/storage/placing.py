@@ -67,7 +67,7 @@ def _repeated(run: Run, partition: Partition, header: BatchHeader, size: int, no
     except SequenceRefused as error:
         if error.status != Status.BUFFER_FULL:
             raise
-        run.snapshots.expire(partition, now_ms)
+        run.snapshots.expire(partition, now_ms, pressed=True)
         original = partition.producers.original(header)
     if original is None:
         return None

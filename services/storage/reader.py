@@ -17,7 +17,7 @@ from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from services.storage.cache import CachedSegment, LruCache, SegmentId
-from services.storage.finder import Damaged, SegmentFinder
+from services.storage.finder import Damaged, OfAnotherEpoch, SegmentFinder
 from services.storage.partition import CommittedLog
 from services.storage.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.single_flight import SingleFlight
@@ -48,7 +48,7 @@ class Reader:
         self._nursery = nursery
         self._objects = objects
         self._indexer = indexer
-        self._namespace = namespace
+        self.namespace = namespace
         self._readahead = readahead
         self._run_sync = run_sync
         self._limiter = trio.CapacityLimiter(reads_in_flight)
@@ -64,7 +64,7 @@ class Reader:
 
         ``offset`` lies in the log. Raises Damaged, Unavailable.
         """
-        segment = await self._belonging(view, offset)
+        segment = await self.holding(view, offset)
         pieces: list[bytes | memoryview] = []
         size, position = 0, offset
         while True:
@@ -110,8 +110,11 @@ class Reader:
         view.segments.learn_time(segment.base_offset, newest)
         return newest
 
-    async def _belonging(self, view: CommittedLog, offset: int) -> KnownSegment:
-        """The segment of the log that holds ``offset``: objects of another epoch are passed over, downwards."""
+    async def holding(self, view: CommittedLog, offset: int) -> KnownSegment:
+        """The log's segment that holds ``offset``: objects of another epoch are passed over, downwards.
+
+        Raises Damaged, Unavailable.
+        """
         while True:
             segment = await self.finder.holding(view, offset)
             key = self._id(view, segment)
@@ -139,7 +142,7 @@ class Reader:
         return await self._loads.do(key, load)
 
     async def _parsed(self, view: CommittedLog, segment: KnownSegment) -> tuple[ParsedSegment, bytes]:
-        name = paths.segment_key(self._namespace, view.topic, view.partition, segment.base_offset)
+        name = paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
         async with self._limiter:
             try:
                 body = (await self._objects.get(name)).body
@@ -149,9 +152,11 @@ class Reader:
             parsed = await self._run_sync(lambda: parse_segment(body))
         except CorruptData as error:
             raise Damaged(f"{name}: {error}") from error
-        epoch = view.epoch_of(segment.base_offset)
-        if parsed.header.epoch != epoch or parsed.header.base_offset != segment.base_offset:
-            raise Damaged(f"{name}: epoch {parsed.header.epoch}, base {parsed.header.base_offset} do not belong")
+        if parsed.header.base_offset != segment.base_offset:
+            raise Damaged(f"{name}: it begins at offset {parsed.header.base_offset}")
+        if parsed.header.epoch != view.epoch_of(segment.base_offset):
+            view.segments.forget(segment.base_offset)
+            raise OfAnotherEpoch(f"{name}: epoch {parsed.header.epoch} does not belong here")
         return parsed, body
 
     async def _range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> tuple[bytes, int]:
@@ -220,7 +225,7 @@ class Reader:
         return await self._index_loads.do(key, load)
 
     async def _stored_index(self, view: CommittedLog, segment: KnownSegment) -> Index | None:
-        name = paths.index_key(self._namespace, view.topic, view.partition, segment.base_offset)
+        name = paths.index_key(self.namespace, view.topic, view.partition, segment.base_offset)
         try:
             async with self._limiter:
                 return parse_index((await self._objects.get(name)).body)
@@ -229,7 +234,7 @@ class Reader:
             return None
 
     async def _get_range(self, view: CommittedLog, segment: KnownSegment, start: int, length: int) -> bytes:
-        name = paths.segment_key(self._namespace, view.topic, view.partition, segment.base_offset)
+        name = paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
         async with self._limiter:
             try:
                 return await self._objects.get_range(name, start, length)

@@ -15,7 +15,7 @@ from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.common_pb2 import PartitionRef
-from services.storage.finder import Damaged
+from services.storage.finder import Damaged, OfAnotherEpoch
 from services.storage.membership import Membership
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
@@ -131,15 +131,18 @@ class Retention:
         start, end = view.log_start, view.committed_end
         if start == end or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
             return start
-        segment: KnownSegment | None = await self._reader.finder.holding(view, start)
+        segment: KnownSegment | None = await self._reader.holding(view, start)
         too_much = -1
         if config.retention_bytes != _UNLIMITED:
             too_much = await self._size_from(partition, segment) - config.retention_bytes
         while segment is not None:
             # As in Kafka, as much as the limit is kept at least.
             too_much -= segment.size
-            if too_much < 0 and not await self._too_old(partition, segment):
-                break
+            try:
+                if too_much < 0 and not await self._too_old(partition, segment):
+                    break
+            except OfAnotherEpoch:
+                log.debug("object of another epoch passed over", partition=partition.name, base=segment.base_offset)
             following = await self._reader.finder.after(view, segment)
             start = end if following is None else following.base_offset
             segment = following
@@ -175,7 +178,7 @@ class Retention:
         if view.log_start <= partition.deleted_below:
             return
         if view.log_start < view.committed_end:
-            kept_from = (await self._reader.finder.holding(view, view.log_start)).base_offset
+            kept_from = (await self._reader.holding(view, view.log_start)).base_offset
         prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
         log_start = view.log_start
         while True:

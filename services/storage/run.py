@@ -1,6 +1,7 @@
 """One run of the storage service: everything that lives and dies with one lease."""
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -190,20 +191,21 @@ class Run:
         if deadline.cancelled_caught:
             log.error("stopping with records that are not stored", bytes=self.buffered_bytes)
         with trio.move_on_after(_RELEASE_SECONDS):
-            await self.snapshots.write_all(self.owned)
+            with trio.move_on_after(_RELEASE_SECONDS / 2):
+                await self.snapshots.write_all(self.owned)
             await self.owned.release_all(self._closed)
             await self.membership.leave()
 
     async def _seal_in_time(self) -> None:
         while True:
-            await self._timer_wake.wait()
+            # A timer that is set later may be due earlier.
+            with trio.move_on_at(self._due[0][0] if self._due else math.inf):
+                await self._timer_wake.wait()
             self._timer_wake = trio.Event()
-            while self._due:
-                await trio.sleep_until(self._due[0][0])
-                while self._due and self._due[0][0] <= trio.current_time():
-                    partition = self._timed.get(heapq.heappop(self._due)[1])
-                    if partition is not None:
-                        self.seal(partition)
+            while self._due and self._due[0][0] <= trio.current_time():
+                partition = self._timed.get(heapq.heappop(self._due)[1])
+                if partition is not None:
+                    self.seal(partition)
 
     def _untime(self, partition: Partition) -> None:
         self._timed.pop(partition.timer, None)
@@ -220,6 +222,9 @@ class Run:
 
     def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
         """The partition's state moved on from ``former`` and holds ``buffers`` now."""
+        if partition.closed:
+            # What it had buffered is written off already; the next owner finds the records in the log.
+            return
         log_view, now_ms = partition.log, self._parts.now_ms()
         for buffer in buffers:
             segment = buffer.segment
@@ -259,14 +264,7 @@ class Run:
         )
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
-        self.streams.announce(
-            partition.key,
-            partition.ref,
-            epoch=partition.epoch,
-            committed_end=partition.log.committed_end,
-            log_start=partition.log.log_start,
-            lost=lost,
-        )
+        self.streams.announce(partition.key, partition.standing(lost=lost))
         self._moved.set()
         self._moved = trio.Event()
 

@@ -48,6 +48,7 @@ class SegmentMap:
 
     def __init__(self, committed_end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
         self._limit = limit
+        self._passed_over: set[int] = set()
         tail = _Run(last.base_offset if last else committed_end, committed_end)
         if last is not None:
             tail.add(last)
@@ -98,7 +99,8 @@ class SegmentMap:
         return None
 
     def forget(self, base_offset: int) -> None:
-        """Drop one segment whose object turned out not to belong to the log; its stretch stays known."""
+        """Drop one segment whose object turned out not to belong to the log, for good; its stretch stays known."""
+        self._passed_over.add(base_offset)
         for run in self._runs:
             i = run.find(base_offset)
             if i >= 0 and run.bases[i] == base_offset:
@@ -111,6 +113,10 @@ class SegmentMap:
         self._runs = [run for run in self._runs if not run.covered_from <= offset < run.covered_to]
         if not self._runs or self._runs[-1].covered_to != end:
             self._runs.append(_Run(end, end))
+
+    def belongs(self, base_offset: int) -> bool:
+        """False: the object at this base was looked at, and is none of the log's."""
+        return base_offset not in self._passed_over
 
     def learn_time(self, base_offset: int, max_timestamp: int) -> None:
         """Remember the largest timestamp of a segment that somebody has read."""

@@ -102,7 +102,7 @@ class StorageService:
         if isinstance(found, NotAvailable):
             result = PartitionAppended(status=found.status, detail=str(found))
         else:
-            stream.subscribe(key)
+            stream.subscribe(key, found.standing)
             result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
         if result.status != Status.OK:
             stream.refused[key] = request.sequence
@@ -125,7 +125,7 @@ class StorageService:
                 result.status, result.detail = found.status, str(found)
                 continue
             if stream is not None:
-                stream.subscribe(found.key)
+                stream.subscribe(found.key, found.standing)
             # The first batch found is given whole, later partitions only get what is left.
             whole = left == request.max_bytes
             records = await self._fetch_one(run, found, fetch, max(left, 0), result)

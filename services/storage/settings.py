@@ -18,7 +18,8 @@ class StorageSettings:
         "KAFSCALE_SEGMENT_BYTES",
         default=4 * MIB,
         parse=within(size, 1 * KIB, 1 * GIB),
-        doc="A partition's buffer is sealed and flushed when it holds this much.",
+        doc="A partition's buffer is sealed and flushed when it holds this much, or a quarter of "
+        "KAFSCALE_PARTITION_BUFFER_BYTES where that is less.",
     )
     flush_interval_ms: int = setting(
         "KAFSCALE_FLUSH_INTERVAL_MS",

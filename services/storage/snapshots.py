@@ -6,6 +6,7 @@ commits say that there is nothing to read.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import structlog
 import trio
@@ -15,6 +16,7 @@ from kafscale.errors import CorruptData, KafscaleError
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.finder import OfAnotherEpoch
 from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable, Sequenced
 from services.storage.reader import Reader
@@ -22,6 +24,8 @@ from services.storage.segments import KnownSegment
 
 log = structlog.get_logger()
 
+_SHORTEST_EXPIRY_MS = 600_000
+"""Five times the delivery timeout that Kafka's clients have by default."""
 SEGMENTS_BETWEEN = 16
 """Commits of so many segments lie between two snapshots: with 8 in flight, a new owner reads 24 at most."""
 
@@ -44,15 +48,21 @@ async def restore(
             # Everything in it can be found in the log as well.
             log.error("producer snapshot lost, reading the log", key=state.producer_snapshot, error=str(error))
             start = state.log_start
+        prefix = paths.producers_prefix(reader.namespace, view.topic, view.partition)
+        others = [info.key for info in await objects.list_from(prefix) if info.key != state.producer_snapshot]
+        if others:
+            # Of owners that died before they could delete them.
+            await objects.delete_many(others)
     if start >= view.committed_end:
         return table
-    segment: KnownSegment | None = await reader.finder.holding(view, start)
+    segment: KnownSegment | None = await reader.holding(view, start)
     while segment is not None:
-        whole = await reader.whole(view, segment)
-        for position in whole.positions:
-            header = peek(whole.data, position)
-            if header.producer_id >= 0 and header.base_offset >= start:
-                table.add(Sequenced.of(header, header.base_offset), now_ms)
+        with suppress(OfAnotherEpoch):
+            whole = await reader.whole(view, segment)
+            for position in whole.positions:
+                header = peek(whole.data, position)
+                if header.producer_id >= 0 and header.base_offset >= start:
+                    table.add(Sequenced.of(header, header.base_offset), now_ms)
         segment = await reader.finder.after(view, segment)
     return table
 
@@ -75,9 +85,10 @@ class ProducerSnapshots:
                 partition.snapshot_under_way = True
                 self._nursery.start_soon(self._write, partition)
 
-    def expire(self, partition: Partition, now_ms: int) -> None:
+    def expire(self, partition: Partition, now_ms: int, *, pressed: bool = False) -> None:
+        """Forget idle producers; ``pressed``: all that cannot be within their delivery timeout any more."""
         for table in (partition.producers, partition.committed_producers):
-            table.expire(now_ms - self._expiry_ms)
+            table.expire(now_ms - (_SHORTEST_EXPIRY_MS if pressed else self._expiry_ms))
 
     def referred(self, partition: Partition, before: PartitionState) -> None:
         """A commit has applied: what the state referred to ``before`` and does not now can go."""
@@ -106,13 +117,20 @@ class ProducerSnapshots:
                     nursery.start_soon(self._write, partition)
 
     async def _write(self, partition: Partition) -> None:
+        # Whoever deletes the topic waits for this as for other uploads.
+        partition.buffer.in_flight += 1
+        answered = False
         try:
             await self.write(partition)
             partition.segments_since_snapshot = 0
+            answered = True
         except KafscaleError as error:
             log.warning("producer snapshot not stored, tried again later", partition=partition.name, error=str(error))
         finally:
+            if not answered:
+                partition.last_unknown_request = trio.current_time()
             partition.snapshot_under_way = False
+            partition.upload_ended()
 
     async def _delete(self, key: str) -> None:
         try:

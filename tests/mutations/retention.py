@@ -18,8 +18,8 @@ MUTATIONS = (
     Mutation(
         (13,),
         _MODULE,
-        "too_much -= segment.size\n            if too_much < 0",
-        "if too_much <= 0",
+        "if too_much < 0 and",
+        "if too_much + segment.size <= 0 and",
         _RETENTION + "test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least",
     ),
     # What a lifecycle rule removed stays in the way for ever.

@@ -56,6 +56,16 @@ async def test_pitfall_39_a_bug_in_serving_one_connection_closes_no_other(monkey
         assert (await (await harness.connect()).ask(18, 0)).error_code == 0
 
 
+async def test_pitfall_39_a_long_list_of_names_is_not_worked_through() -> None:
+    async with running_gateway(max_control_request_bytes=1000) as harness:
+        await harness.topic()
+        client, other = await harness.connect(), await harness.connect()
+        assert (await produce(other, batch(bytes(5000)))).error_code == 0
+        await client.send(3, 4, struct.pack(">i", 400) + 400 * b"\0\1a" + b"\0")
+        assert await client.closed()
+        assert (await other.ask(18, 0)).error_code == 0
+
+
 async def test_connections_are_bounded() -> None:
     async with running_gateway(max_connections=2) as harness:
         first, second = await harness.connect(), await harness.connect()

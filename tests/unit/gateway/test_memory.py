@@ -41,16 +41,34 @@ async def test_beyond_the_reply_memory_each_fetch_gets_one_batch() -> None:
         everything = fetch_body({("t", 0): 0}, max_bytes=50 * MIB, partition_max_bytes=50 * MIB)
         for _ in range(3):
             await lazy.send(1, 12, everything)
-        await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 3)
+        await harness.storage.wait_until(lambda: bool(harness.storage.fetches))
         await wait_all_tasks_blocked(0.05)
         behind = fetch_body({("t", 0): 3}, max_bytes=50 * MIB, partition_max_bytes=50 * MIB)
         (part,) = parts(read_response(1, 12, await other.call(1, 12, behind)))
-        assert harness.storage.fetches[-1].max_bytes == 1
+        first, *others = [fetch.max_bytes for fetch in harness.storage.fetches]
+        assert (first, set(others)) == (MIB, {1})
         assert part.records
         await trio.aclose_forcefully(lazy.stream)
         await wait_all_tasks_blocked(0.05)
         await other.call(1, 12, behind)
         assert harness.storage.fetches[-1].max_bytes == MIB
+
+
+async def test_beyond_the_reply_memory_a_client_that_does_not_read_gets_no_more_replies() -> None:
+    async with running_gateway(reply_memory_bytes=MIB) as harness:
+        await harness.topic(max_message_bytes=str(20 * MIB))
+        lazy = await harness.connect()
+        assert (await produce(lazy, batch(bytes(10 * MIB)))).error_code == 0
+        body = fetch_body({("t", 0): 0}, max_bytes=50 * MIB, partition_max_bytes=50 * MIB)
+        await lazy.send(1, 12, body)
+        await harness.storage.wait_until(lambda: bool(harness.storage.fetches))
+        await wait_all_tasks_blocked(0.05)
+        for _ in range(20):
+            await lazy.send(1, 12, body)
+        await wait_all_tasks_blocked(0.05)
+        assert len(harness.storage.fetches) == 1
+        for _ in range(21):
+            await lazy.receive()
 
 
 async def test_large_requests_arrive_in_turn_and_small_ones_at_any_time() -> None:

@@ -5,12 +5,13 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
 
 
 def numbered(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
@@ -73,7 +74,9 @@ async def test_sequences_are_remembered_over_a_kill_and_a_stop(autojump_clock: M
     for graceful in (False, True, True, False, False, True):
         async with world.service(graceful=graceful) as (caller, _):
             if end:
-                assert (await send(caller, ref, end - 1)).base_offset == end - 1
+                again = await send(caller, ref, end - 1)
+                assert again.base_offset == end - 1
+                assert await caller.durable(again), "nothing is committed by this owner yet"
                 assert (await send(caller, ref, end + 1)).status == Status.OUT_OF_ORDER_SEQUENCE
             await flushed(caller, ref, range(end, end + 7))
             end += 7
@@ -119,7 +122,7 @@ async def test_pitfall_53_a_snapshot_holds_nothing_that_is_not_committed(autojum
             blocked["from"] += 1
             assert await caller.durable(each)
             await trio.sleep(1)
-        state = await world.metadata.get(paths.partition_state_key(NAMESPACE, ref.topic, 0))
+        state = await world.metadata.get(state_key(ref))
         assert state is not None
         assert PartitionState.FromString(state.value).producers_from == 16
     world.objects.plan = None
@@ -186,7 +189,7 @@ async def test_producers_expire_and_then_cost_nothing_again(autojump_clock: Mock
             await caller.append(ref, batch(b"x"))
             await caller.flush(ref)
         assert (await send(caller, ref, 20)).status == Status.UNKNOWN_PRODUCER
-        state = await world.metadata.get(paths.partition_state_key(NAMESPACE, ref.topic, 0))
+        state = await world.metadata.get(state_key(ref))
         assert state is not None
         assert PartitionState.FromString(state.value).producers_from == 60
         await trio.sleep(1)
@@ -207,6 +210,86 @@ async def test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too(auto
         assert await caller.durable(await send(caller, ref, 16, 4))
         assert await caller.durable(await send(caller, ref, 20))
         assert await caller.read_all(ref) == numbers(21)
+
+
+async def test_at_the_cap_those_go_that_cannot_be_within_a_delivery_timeout(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(max_producers_per_partition=2) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for producer_id in (1, 2):
+            assert (await caller.append(ref, numbered(0, producer_id=producer_id))).status == Status.OK
+        assert (await caller.append(ref, numbered(0, producer_id=3))).status == Status.BUFFER_FULL
+        world.now_ms += 600_001
+        assert (await caller.append(ref, numbered(0, producer_id=3))).status == Status.OK
+
+
+async def test_a_stop_leaves_one_snapshot_and_gives_the_partition_back(autojump_clock: MockClock) -> None:
+    world, prefix = World(), paths.producers_prefix(NAMESPACE, "orders", 0)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+    for end in range(3):
+        async with world.service() as (caller, _):
+            await flushed(caller, ref, range(end, end + 1))
+        assert len(await world.objects.list_from(prefix)) == 1
+    async with world.service() as (caller, _):
+        await flushed(caller, ref, range(3, 4))
+        world.objects.plan = lambda call: Fault(delay=1000) if "~producers" in call.key else None
+    world.objects.plan = None
+    assert await owner(world, ref) == ""
+
+
+async def test_a_dead_owners_snapshot_is_deleted_by_the_next_one(autojump_clock: MockClock) -> None:
+    world, prefix = World(), paths.producers_prefix(NAMESPACE, "orders", 0)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(3))
+    await world.objects.put_if_absent(paths.producer_snapshot_key(NAMESPACE, "orders", 0, 2, 1), b"not referred to")
+    async with world.service() as (caller, _):
+        assert (await send(caller, ref, 3)).status == Status.OK
+        assert len(await world.objects.list_from(prefix)) == 1
+
+
+async def test_pitfall_51_a_topic_is_not_gone_before_its_snapshot_has_landed(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        world.objects.plan = lambda call: Fault(delay=50) if "~producers" in call.key else None
+        await flushed(caller, ref, range(17))
+        await catalog.mark_deleting("orders")
+        await catalog.wait_free("orders")
+        assert await world.objects.list_from(f"{NAMESPACE}/~producers/") == []
+        await trio.sleep(100)
+        assert await world.objects.list_from(f"{NAMESPACE}/~producers/") == []
+
+
+async def test_a_dead_owners_object_inside_the_log_does_not_stop_the_next_one(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(1))
+    async with world.service(graceful=False, segment_bytes=1) as (caller, _):
+        await caller.fetch(ref, 0)
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
+        for _ in range(2):
+            await caller.append(ref, batch(b"lost"))
+        await trio.sleep(1)
+    world.metadata.faults.clear()
+    await trio.sleep(60)
+    async with world.service(graceful=False) as (caller, _):
+        # One segment over the names of both, so that the second one's object lies inside the log.
+        await send(caller, ref, 1, 3)
+        await caller.flush(ref)
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        again = await send(caller, ref, 1, 3)
+        assert (again.status, again.base_offset) == (Status.OK, 1)
+        assert (await send(caller, ref, 4)).status == Status.OK
+        await caller.flush(ref)
+        assert await caller.read_all(ref) == numbers(5)
+
+
+async def owner(world: World, ref: PartitionRef) -> str:
+    item = await world.metadata.get(state_key(ref))
+    assert item is not None
+    return PartitionState.FromString(item.value).owner
 
 
 async def test_faults_on_every_second_put_leave_no_duplicate_and_no_gap(autojump_clock: MockClock) -> None:

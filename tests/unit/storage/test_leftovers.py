@@ -66,6 +66,29 @@ async def test_indexes_without_a_segment_do_not_hide_the_log_behind_them(autojum
             assert (await caller.read_all(ref, offset))[0] == b"%d" % (offset // 2)
 
 
+async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+    async with world.service(graceful=False, segment_bytes=1) as (caller, _):
+        await caller.fetch(ref, 0)
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
+        for records in (1999, 1):
+            await caller.append(ref, batch(*[b"lost"] * records))
+        await trio.sleep(1)
+    world.metadata.faults.clear()
+    await trio.sleep(60)
+    async with world.service(graceful=False) as (caller, _):
+        await caller.append(ref, batch(*[b"kept"] * 8000))
+        await caller.flush(ref)
+    await trio.sleep(60)
+    for offset in (1, 1999, 2000, 2001, 5000, 8000):
+        async with world.service() as (caller, _):
+            fetched = await caller.fetch(ref, offset)
+            assert (fetched.status, set(values(fetched.records))) == (Status.OK, {b"kept"})
+
+
 async def _die_with_uncommitted(world: World, ref: PartitionRef, segments: int, *, records: int) -> int:
     """Store segments without a commit, as far as the service does that, and die; gives how many they were."""
     async with world.service(graceful=False, segment_bytes=1024, flush_interval_ms=60_000) as (caller, _):

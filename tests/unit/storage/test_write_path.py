@@ -295,3 +295,26 @@ async def test_an_index_that_storage_builds_itself_has_the_interval_that_is_set(
         await caller.flush(ref)
         index = parse_index((await world.objects.get(paths.index_key(NAMESPACE, ref.topic, 0, 0))).body)
         assert (index.interval, list(index.offsets)) == (7, [0, 7, 14, 21, 28])
+
+
+async def test_a_timer_that_is_set_later_and_due_earlier_is_kept(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(flush_interval_ms=10_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        early, late = siblings(ref, 2)
+        await caller.append(early, batch(b"at once"))
+        await trio.sleep(9)
+        await caller.append(late, batch(b"at once"))
+        await caller.append(late, batch(b"due after 19 s"))
+        began = trio.current_time()
+        assert await caller.durable(await caller.append(early, batch(b"due after 10 s")), early)
+        assert trio.current_time() - began < 2
+
+
+async def test_a_segment_larger_than_the_buffer_does_not_stop_a_producer(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(
+        segment_bytes=1 << 20, partition_buffer_bytes=40_000, flush_interval_ms=600_000
+    ) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for _ in range(40):
+            assert (await caller.append(ref, batch(bytes(9_000)))).status == Status.OK
+            await trio.sleep(1)
