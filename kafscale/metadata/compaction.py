@@ -18,17 +18,22 @@ async def compact_history(store: MetadataStore, key: str, kept_seconds: float, *
     """Compact, until cancelled, what is older than ``kept_seconds``; nothing is written.
 
     Any number of processes may do it: each compacts what it has itself seen to be so old. ``key`` is one that may be
-    read. ``random`` (0 to 1) keeps the processes apart.
+    read. ``random`` (0 to 1) keeps the processes apart. A store that refuses is asked again too; etcd lets only users
+    with its root role compact.
     """
     # When (on this process's clock) a revision was the newest, the oldest first.
     seen: deque[tuple[float, int]] = deque()
+    told = ""
     while True:
         try:
             revision = (await store.txn([], [Get(key)])).revision
             seen.append((trio.current_time(), revision))
             await _compact_older(store, seen, trio.current_time() - kept_seconds)
+            told = ""
         except (Unavailable, Refused) as error:
-            _log.warning("the metadata store's history could not be compacted", error=str(error))
+            if told != str(error):
+                told = str(error)
+                _log.warning("the metadata store's history could not be compacted", error=told)
         await trio.sleep(kept_seconds / _SAMPLES_PER_SPAN * (0.75 + random() / 2))
 
 

@@ -133,7 +133,7 @@ class EtcdClient:
             try:
                 return await self._attempt(member, method, request, until)
             except TokenRefused as error:
-                self.forget_token(token)
+                self.renew_token(token, error)
                 failure: Exception = error
             except Full:
                 raise
@@ -162,8 +162,13 @@ class EtcdClient:
                     self._token = await self._authenticate(member, until)
         return (_NEEDS_LEADER, ("token", self._token))
 
-    def forget_token(self, token: str) -> None:
-        """``token`` was refused: the next call sends the password again, unless another call did so already."""
+    def renew_token(self, token: str, error: TokenRefused) -> None:
+        """``token`` was refused: the next call sends the password again, unless another call did so already.
+
+        Raises Refused when there is no password to send.
+        """
+        if not self._config.username:
+            raise Refused(f"etcd wants a user and a password: {error}") from error
         if self._token == token:
             self._token = ""
 

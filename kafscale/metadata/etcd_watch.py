@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import grpc
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.etcdpb import etcd_pb2 as pb
 from kafscale.metadata.etcd_client import EtcdClient, Member
 from kafscale.metadata.etcd_errors import ReplyTooLarge, TokenRefused, error_of
@@ -23,7 +23,9 @@ class EtcdWatch:
         self._range = prefix_range(prefix)
         self._from_revision = max(from_revision, 1)  # etcd's 0 is "from now on"
         self._ready: deque[tuple[Event, ...]] = deque()
-        self._open: tuple[Member, str, MessageStream[pb.WatchResponse]] | None = None
+        self._open: MessageStream[pb.WatchResponse] | None = None
+        self._member: Member | None = None
+        self._token = ""
         self._closing = AsyncExitStack()
 
     async def next(self) -> tuple[Event, ...]:
@@ -39,20 +41,23 @@ class EtcdWatch:
     async def _receive(self) -> pb.WatchResponse:
         pauses = self._client.pauses()
         while True:
-            member, token = self._client.current, self._client.token
+            member = self._client.current
             try:
-                member, token, stream = await self._stream()
                 with self._client.while_current(member):
-                    reply = await stream.receive()
+                    reply = await (await self._stream(member)).receive()
                     _check(reply)
                     return reply
                 # The member was left: the next one is asked at once.
                 pause = 0.0
-            except TokenRefused:
-                self._client.forget_token(token)
+            except TokenRefused as error:
+                await self.aclose()
+                self._client.renew_token(self._token, error)
                 pause = pauses.next()
-            except ReplyTooLarge as error:
-                raise Compacted(f"more was missed than a message holds: {error}") from error
+            except (Compacted, Refused, ReplyTooLarge) as error:
+                await self.aclose()
+                if isinstance(error, ReplyTooLarge):
+                    raise Compacted(f"more was missed than a message holds: {error}") from error
+                raise
             except Unavailable:
                 if self._client.closed:
                     raise
@@ -61,18 +66,19 @@ class EtcdWatch:
             await self.aclose()
             await trio.sleep(pause)
 
-    async def _stream(self) -> tuple[Member, str, MessageStream[pb.WatchResponse]]:
-        if self._open is None:
-            member = self._client.current
+    async def _stream(self, member: Member) -> MessageStream[pb.WatchResponse]:
+        """The one that is open at ``member``, or a new one."""
+        if self._open is None or self._member is not member:
+            await self.aclose()
             metadata = await self._client.credentials(member)
+            self._token = self._client.token
             key, range_end = self._range
             create = pb.WatchCreateRequest(
                 key=key, range_end=range_end, start_revision=self._from_revision, progress_notify=True
             )
-            request = pb.WatchRequest(create_request=create)
-            token = self._client.token
-            opening = member.channel.stream(WATCH, request, metadata=metadata)
-            self._open = (member, token, await self._closing.enter_async_context(opening))
+            stream = await self._closing.enter_async_context(member.channel.exchange(WATCH, metadata=metadata))
+            await stream.send(pb.WatchRequest(create_request=create))
+            self._member, self._open = member, stream
         return self._open
 
     def _take(self, reply: pb.WatchResponse) -> None:

@@ -92,7 +92,8 @@ class EtcdSettings:
         "KAFSCALE_ETCD_HISTORY_MS",
         default=3_600_000,
         parse=integer(900_000, 604_800_000),
-        doc="Revisions older than this are compacted; a watcher that was away for longer reads all state anew.",
+        doc="Revisions older than this are compacted, which takes etcd's root role; else use etcd's own "
+        "`--auto-compaction`. A watcher that was away for longer reads all state anew.",
     )
 
     def __post_init__(self) -> None:

@@ -93,8 +93,8 @@ class Member:
         self._send(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop, start, and wait until it serves."""
-        self.stop()
+        """Kill, start, and wait until it serves."""
+        self.kill()
         self.start()
         self.await_ready()
 

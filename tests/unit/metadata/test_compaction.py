@@ -2,9 +2,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from kafscale.errors import Refused, Unavailable
 from kafscale.metadata.compaction import compact_history
 from kafscale.metadata.interface import Compacted, Put
-from kafscale.metadata.memory import MemoryMetadataStore, no_answer
+from kafscale.metadata.memory import Fault, MemoryMetadataStore, no_answer
 
 HOUR = 3600.0
 
@@ -80,3 +81,19 @@ async def test_a_store_that_does_not_answer_is_asked_again_later(
         nursery.cancel_scope.cancel()
     assert store.faults[0].times == 0
     assert not await _watchable(store, made)
+
+
+async def test_what_goes_wrong_is_told_once_until_it_changes(
+    clock: MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = MemoryMetadataStore()
+    store.faults = [
+        Fault(before=Refused("first"), times=3),
+        Fault(before=Unavailable("second"), times=3),
+    ]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: compact_history(store, "a", HOUR, random=lambda: 0.5))
+        await trio.sleep(HOUR)
+        nursery.cancel_scope.cancel()
+    shown = capsys.readouterr().out
+    assert [shown.count(error) for error in ("first", "second")] == [1, 1]

@@ -1,0 +1,249 @@
+"""etcd's members restarted, killed and paused under the store."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
+from kafscale.metadata.etcd_client import EtcdConfig
+from kafscale.metadata.interface import Compacted, Delete, Put, Watch
+from tests.servers.etcd import Etcd, running_etcd
+
+_WRITERS = 8
+_WRITES_A_KILL = 200
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Etcd]:
+    with running_etcd(tmp_path) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Etcd]:
+    with running_etcd(tmp_path, members=3) as etcd:
+        yield etcd
+
+
+@asynccontextmanager
+async def _store(*endpoints: str, seconds: float = 30.0) -> AsyncIterator[EtcdMetadataStore]:
+    """A store that asks the first endpoint first."""
+    async with open_etcd(EtcdConfig(endpoints=endpoints, timeout_seconds=seconds), random=lambda: 0.0) as store:
+        yield store
+
+
+async def _put(store: EtcdMetadataStore, key: str, value: bytes) -> int:
+    return (await store.txn([], [Put(key, value)])).revision
+
+
+async def _values(watch: Watch, last: bytes) -> list[bytes]:
+    """What is put, up to ``last``."""
+    values: list[bytes] = []
+    while last not in values:
+        values += [event.value.value for event in await watch.next() if event.value]
+    return values
+
+
+async def test_the_same_data_is_there_after_a_restart_and_a_watch_goes_on(one: Etcd) -> None:
+    async with _store(*one.endpoints) as store:
+        lease = await store.grant_lease(600)
+        first = await store.txn([], [Put("w/a", b"1"), Put("w/leased", b"2", lease)])
+        async with store.watch("w/", first.revision) as watch:
+            assert len(await watch.next()) == 2
+            before = await store.read_prefix("")
+            await trio.to_thread.run_sync(one.members[0].restart)
+            assert await store.read_prefix("") == before
+            assert await store.keep_alive(lease) == 600
+            again = await _put(store, "w/a", b"3")
+            assert [(event.key, event.revision) for event in await watch.next()] == [("w/a", again)]
+
+
+async def test_a_watch_that_comes_back_after_a_compaction_says_compacted_every_time(one: Etcd) -> None:
+    async with _store(*one.endpoints) as store:
+        first = await _put(store, "w/a", b"1")
+        async with store.watch("w/", first) as watch:
+            assert await _values(watch, b"1") == [b"1"]
+            await trio.to_thread.run_sync(one.members[0].restart)
+            missed, kept = [await _put(store, "w/a", b"%d" % number) for number in (2, 3)]
+            await store.compact(kept)
+            for _ in range(2):
+                with pytest.raises(Compacted, match=str(kept)):
+                    await watch.next()
+        assert missed < kept
+
+
+async def test_a_watch_whose_reader_was_cancelled_goes_on_where_it_was(one: Etcd) -> None:
+    async with _store(*one.endpoints) as store:
+        start = (await store.read_prefix("")).revision + 1
+        async with store.watch("w/", start) as watch:
+            for number in range(20):
+                with trio.CancelScope() as scope:
+                    # At once, or while the stream is opened or read.
+                    scope.cancel() if number % 2 else None
+                    scope.deadline = trio.current_time() + 0.005 * number
+                    await watch.next()
+            await store.txn([], [Put("w/a", b"1")])
+            await store.txn([], [Put("w/a", b"2")])
+            assert await _values(watch, b"2") == [b"1", b"2"]
+
+
+async def test_a_prefix_of_several_pages_is_read_at_one_revision(one: Etcd) -> None:
+    async with _store(*one.endpoints) as store:
+        keys = [f"p/{number:04d}" for number in range(1300)]
+        for start in range(0, len(keys), 128):
+            await store.txn([], [Put(key, b"") for key in keys[start : start + 128]])
+        first, last = "p/", "p/~"
+        await store.txn([], [Put(first, b"")])
+
+        async def move() -> None:
+            while True:
+                await store.txn([], [Put(last, b""), Delete(first)])
+                revision = (await store.txn([], [Put(first, b""), Delete(last)])).revision
+                if revision % 3 == 0:
+                    await store.compact(revision)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(move)
+            for _ in range(10):
+                found = [item.key for item in (await store.read_prefix("p/")).items]
+                assert found in ([first, *keys], [*keys, last])
+            nursery.cancel_scope.cancel()
+
+
+async def test_more_than_a_message_holds_is_read_in_smaller_pages(one: Etcd) -> None:
+    async with _store(*one.endpoints) as store:
+        for number in range(60):
+            await _put(store, f"large/{number:02d}", bytes(1_400_000))
+        snapshot = await store.read_prefix("large/")
+        assert [item.key for item in snapshot.items] == [f"large/{number:02d}" for number in range(60)]
+        # A watch cannot be told of so much at once: its reader reads the state anew.
+        async with store.watch("large/", 1) as watch:
+            with pytest.raises(Compacted, match="larger than"):
+                await _values(watch, b"never put")
+
+
+async def test_an_endpoint_where_nobody_listens_costs_no_write(one: Etcd) -> None:
+    async with _store("127.0.0.1:1", *one.endpoints) as store:
+        assert await _put(store, "a", b"1") == 2
+
+
+async def test_members_killed_one_after_another_lose_no_write_and_do_none_twice(three: Etcd) -> None:
+    """Writers put numbers without any compare; a watch, and another on another member, see what was done."""
+    answered: Counter[bytes] = Counter()
+    unknown: set[bytes] = set()
+    enough = [trio.Event() for _ in range(3)]
+
+    async def write(store: EtcdMetadataStore, writer: int) -> None:
+        number = 0
+        while not enough[-1].is_set():
+            number += 1
+            value = b"%d/%d" % (writer, number)
+            try:
+                await _put(store, f"w/{writer}", value)
+            except Unavailable:
+                unknown.add(value)
+                continue
+            answered[value] += 1
+            reached = answered.total() // _WRITES_A_KILL
+            for event in enough[:reached]:
+                event.set()
+
+    async def watched(store: EtcdMetadataStore, seen: list[bytes]) -> None:
+        async with store.watch("w/", 1) as watch:
+            seen += await _values(watch, b"end")
+
+    one_seen: list[bytes] = []
+    other_seen: list[bytes] = []
+    async with (
+        _store(*three.endpoints) as store,
+        _store(*reversed(three.endpoints)) as other,
+        trio.open_nursery() as watches,
+    ):
+        watches.start_soon(watched, store, one_seen)
+        watches.start_soon(watched, other, other_seen)
+        async with trio.open_nursery() as writers:
+            for writer in range(_WRITERS):
+                writers.start_soon(write, store, writer)
+            for member, event in zip(three.members, enough, strict=False):
+                await event.wait()
+                if event is enough[-1]:
+                    break
+                await trio.to_thread.run_sync(member.kill)
+                member.start()
+                await trio.to_thread.run_sync(member.await_ready)
+        while True:
+            try:
+                await _put(other, "w/end", b"end")
+                break
+            except Unavailable:
+                continue
+    for seen in (one_seen, other_seen):
+        counts = Counter(value for value in seen if value != b"end")
+        assert max(counts.values()) == 1
+        assert set(answered) <= set(counts) <= set(answered) | unknown
+    assert set(one_seen) == set(other_seen)
+    assert unknown
+
+
+async def test_a_member_that_hangs_is_left_for_another_within_the_time_of_a_call(three: Etcd) -> None:
+    async with _store(*three.endpoints) as store:
+        first = await _put(store, "w/a", b"1")
+        async with store.watch("w/", first) as watch:
+            assert await _values(watch, b"1") == [b"1"]
+            three.members[0].pause()
+            found = await store.get("w/a")
+            assert found is not None
+            assert found.value == b"1"
+            await _put(store, "w/a", b"2")
+            # Nothing but the call told the watch that its member hangs.
+            assert await _values(watch, b"2") == [b"2"]
+
+
+async def test_a_watch_alone_notices_that_its_member_hangs(three: Etcd) -> None:
+    async with _store(*three.endpoints, seconds=6) as store, _store(*three.endpoints[1:]) as other:
+        first = await _put(store, "w/a", b"1")
+        async with store.watch("w/", first) as watch:
+            assert await _values(watch, b"1") == [b"1"]
+            three.members[0].pause()
+            await _put(other, "w/a", b"2")
+            assert await _values(watch, b"2") == [b"2"]
+
+
+async def test_without_a_majority_a_call_ends_with_its_time_and_all_goes_on_when_it_is_back(three: Etcd) -> None:
+    async with _store(*three.endpoints, seconds=3) as store:
+        first = await _put(store, "w/a", b"1")
+        async with store.watch("w/", first + 1) as watch:
+            for member in three.members[:2]:
+                await trio.to_thread.run_sync(member.kill)
+            with pytest.raises(Unavailable):
+                await store.get("w/a")
+            with pytest.raises(Unavailable):
+                await _put(store, "w/a", b"2")
+            for member in three.members[:2]:
+                member.start()
+            await trio.to_thread.run_sync(three.members[0].await_ready)
+            await _put(store, "w/a", b"3")
+            assert (await _values(watch, b"3"))[-1] == b"3"
+
+
+async def test_a_lease_ends_when_nobody_keeps_it_alive_though_its_member_is_killed(three: Etcd) -> None:
+    async with _store(*three.endpoints) as store:
+        kept, left = await store.grant_lease(5), await store.grant_lease(5)
+        put = await store.txn([], [Put("m/kept", b"", kept), Put("m/left", b"", left)])
+        await trio.to_thread.run_sync(three.members[0].kill)
+
+        async def keep() -> None:
+            while True:
+                await store.keep_alive(kept)
+                await trio.sleep(1)
+
+        async with trio.open_nursery() as nursery, store.watch("m/", put.revision + 1) as watch:
+            nursery.start_soon(keep)
+            assert [(event.key, event.value) for event in await watch.next()] == [("m/left", None)]
+            nursery.cancel_scope.cancel()
+        assert await store.get("m/kept") is not None
