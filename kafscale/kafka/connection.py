@@ -25,6 +25,14 @@ _API_VERSIONS = 18
 _CONTROLLED_SHUTDOWN = 7
 
 
+def _nothing() -> None:
+    """A callback of nobody."""
+
+
+def _nothing_of(_: int) -> None:
+    """A callback of nobody."""
+
+
 class ProtocolError(CorruptData):
     """The client broke the framing or a header; nothing can be answered, the connection has to close."""
 
@@ -154,6 +162,13 @@ class KafkaConnection:
         while slots and slots[0].done:
             buffers.extend(slots.popleft().buffers)
         return buffers
+
+    def close(self) -> None:
+        """Let go of everything at once, which reference cycles with slots and callbacks would keep for long."""
+        self._on_ready, self._on_reply = _nothing, _nothing_of
+        self._slots.clear()
+        self._frames.clear()
+        self._partial = bytearray()
 
     def slot_done(self, slot: ReplySlot) -> None:
         """Called by a slot when it is completed."""

@@ -24,6 +24,8 @@ _MAX_TASKS = 4
 """Requests of one connection that work in tasks of their own (a parked fetch, say); more wait for one to end."""
 _ARRIVES_FREELY = 64 << 10
 """A larger request needs room in the request memory before it is read to its end."""
+_SLOWEST_BYTES_PER_SECOND = 512 << 10
+"""Of a request that room is held for; others wait for that room."""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,6 +52,7 @@ class ClientConnection:
         self._tasks = 0
         self._receiving = False
         self._reserved = 0
+        self._reserved_at = 0.0
         self._unsent = 0
         self._sending = False
         self._closed = False
@@ -69,10 +72,12 @@ class ClientConnection:
         limit = environment.settings.max_fetch_bytes if environment.reply_memory.room else 1
         return self._unsent >= limit
 
-    @property
-    def stalled(self) -> bool:
-        """Room is held for a large request, and its client does not send the rest."""
-        return self._receiving and self._reserved > 0
+    def stalls(self, now: float, patience: float) -> bool:
+        """Room is held for a large request, and its client sends nothing for ``patience`` seconds, or bit by bit."""
+        if not (self._receiving and self._reserved):
+            return False
+        allowed = patience + self._reserved / _SLOWEST_BYTES_PER_SECOND
+        return self.last_activity < now - patience or self._reserved_at < now - allowed
 
     def close(self, reason: str) -> None:
         """Close at once, with what is under way."""
@@ -101,6 +106,7 @@ class ClientConnection:
             self._closed = True
             self._environment.reply_memory.used -= self._unsent
             self._release()
+            self._kafka.close()
             if self._closed_because:
                 _log.info("connection closed", peer=self._peer, reason=self._closed_because)
 
@@ -214,6 +220,7 @@ class ClientConnection:
         if size > _ARRIVES_FREELY:
             await self._environment.request_memory.reserve(size)
             self._reserved = size
+            self._reserved_at = trio.current_time()
 
     def _release(self) -> None:
         if self._reserved:

@@ -111,8 +111,8 @@ class Acceptor:
             for connection in self._connections:
                 if connection.idle and connection.last_activity < now - idle:
                     connection.close("idle")
-                elif connection.stalled and connection.last_activity < now - stall:
-                    connection.close("it stopped in the middle of a request")
+                elif connection.stalls(now, stall):
+                    connection.close("a large request does not come to its end")
 
 
 def _most_connections(wanted: int) -> int:

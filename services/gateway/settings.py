@@ -83,7 +83,8 @@ class GatewaySettings(ListenerSettings):
         "KAFSCALE_REQUEST_STALL_MS",
         default=30_000,
         parse=integer(1_000, 86_400_000),
-        doc="A connection that has sent a part of a request above 64 KB, and then nothing for this long, is closed.",
+        doc="A connection that has sent a part of a request above 64 KB, and then nothing for this long, is closed; so "
+        "is one that takes this long and longer than 512 KB/s would.",
     )
     reply_memory_bytes: int = setting(
         "KAFSCALE_REPLY_MEMORY_BYTES",

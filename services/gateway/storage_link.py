@@ -10,7 +10,7 @@ import secrets
 import structlog
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.rpc.interface import MessageStream, SegmentStorageClient
 from kafscale.v1.storage_pb2 import (
     CommitsEvent,
@@ -141,7 +141,7 @@ class StorageLink:
                 request = CommitsRequest(stream_id=session.appends.stream_id)
                 async with self._client.commits(request) as stream, trio.open_nursery() as nursery:
                     await self._follow(session, stream, nursery)
-        except* Unavailable as errors:
+        except* KafscaleError as errors:
             session.give_up(str(errors.exceptions[0]))
         finally:
             was_ready = self._session is session
@@ -180,7 +180,7 @@ class StorageLink:
             message = session.appends.next_message()
             try:
                 reply = await self._client.append(message, timeout=self._timeout)
-            except Unavailable as error:
+            except KafscaleError as error:
                 session.give_up(f"an Append has no answer: {error}")
                 return
             session.appends.replied(message.sequence, reply)

@@ -1,6 +1,6 @@
 """Naive code for every pitfall that this release has to avoid, code that breaks other rules, and the tests of them."""
 
-from tests.mutations import gateway, producers, retention, rules, storage, stores
+from tests.mutations import etcd, gateway, producers, retention, rules, storage, stores
 from tests.mutations.mutation import Mutation
 
 _ALONE = (1, 2, 3, 4, 6, 7, 10, 11, 12, 13, 15, 16, 18, 19, 48, 51, 52, 53, 54, 57, 58, 63, 64, 66)
@@ -10,6 +10,7 @@ REQUIRED = frozenset((*_ALONE, *range(21, 28), *range(36, 42)))
 MUTATIONS: tuple[Mutation, ...] = (
     *storage.MUTATIONS,
     *stores.MUTATIONS,
+    *etcd.MUTATIONS,
     *gateway.MUTATIONS,
     *producers.MUTATIONS,
     *retention.MUTATIONS,

@@ -1,13 +1,16 @@
 """What clients can make the gateway keep in memory is bounded over all of them."""
 
+import gc
 import resource
 import struct
+from contextlib import suppress
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kafscale.kafka.connection import KafkaConnection
 from services.gateway.memory import RequestMemory
 from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
 from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
@@ -101,6 +104,45 @@ async def test_a_client_that_stops_in_the_middle_of_a_large_request_is_closed(mo
         assert [entry["peer"] for entry in logs if entry["event"] == "connection closed"] == [peer]
 
 
+async def test_a_client_that_sends_a_large_request_bit_by_bit_is_closed(mock_clock: MockClock) -> None:
+    async with running_gateway(request_memory_bytes=MIB, request_stall_ms=4_000) as harness:
+        await harness.topic()
+        client = await harness.connect()
+        frame = await send_most_of(client, batch(bytes(900_000)), but=100)
+        await wait_all_tasks_blocked(0.05)
+        for number in range(12):
+            with suppress(trio.BrokenResourceError):
+                await client.stream.send_all(frame[number : number + 1])
+            await wait_all_tasks_blocked(0.02)
+            mock_clock.jump(1)
+        assert await client.closed()
+
+
+async def test_what_a_closed_connection_held_is_let_go_at_once() -> None:
+    async with running_gateway() as harness:
+        await harness.topic(max_message_bytes=str(20 * MIB))
+        client = await harness.connect()
+        assert (await produce(client, batch(bytes(10 * MIB)))).error_code == 0
+        body = fetch_body({("t", 0): 0}, max_bytes=50 * MIB, partition_max_bytes=50 * MIB)
+        gc.collect()
+        gc.disable()
+        try:
+            before = connections()
+            for _ in range(4):
+                await client.send(1, 12, body)
+            await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 4)
+            await wait_all_tasks_blocked(0.05)
+            await trio.aclose_forcefully(client.stream)
+            await wait_all_tasks_blocked(0.05)
+            assert connections() == before - 1
+        finally:
+            gc.enable()
+
+
+def connections() -> int:
+    return sum(isinstance(each, KafkaConnection) for each in gc.get_objects())
+
+
 async def test_connections_stay_within_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (258, 4096))
     async with running_gateway(max_connections=10_000) as harness:
@@ -134,12 +176,12 @@ async def test_room_is_given_in_turn_and_taken_back_from_those_that_leave() -> N
     assert memory.used == 1000
 
 
-async def send_most_of(client: Client, records: bytes) -> bytes:
-    """Send a Produce request but its last byte, and give that."""
+async def send_most_of(client: Client, records: bytes, but: int = 1) -> bytes:
+    """Send a Produce request but its last bytes, and give those."""
     body = produce_body({("t", 0): records})
     header = struct.pack(">hhih4sb", 0, 9, 1, 4, b"test", 0)
     client.expect(1, 0, 9)
     frame = struct.pack(">i", len(header) + len(body)) + header + body
-    await client.stream.send_all(frame[:-1])
+    await client.stream.send_all(frame[:-but])
     await wait_all_tasks_blocked(0.02)
-    return frame[-1:]
+    return frame[-but:]

@@ -8,7 +8,7 @@ import trio
 from kio.schema.errors import ErrorCode
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendRequest
@@ -245,11 +245,12 @@ async def test_pitfall_01_what_is_lost_is_acked_up_to_the_committed_end_only() -
         assert (first.error, second.error) == (0, ErrorCode.not_enough_replicas_after_append)
 
 
+@pytest.mark.parametrize("failure", [Unavailable("no answer"), Refused("larger than the peer takes")])
 async def test_pitfall_48_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, failure: KafscaleError
 ) -> None:
     storage = FakeStorage()
-    storage.append_fails = Unavailable("no answer")
+    storage.append_fails = failure
     async with running_link(storage) as appends:
         unknown = appends.put(value=b"0")
         await wait_all_tasks_blocked()
