@@ -76,7 +76,7 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
         indexer = IndexerService(objects, namespace, settings.indexer)
         storage = StorageService(
             Parts(
-                settings=settings.storage,
+                settings=settings.storage.resolved(directory=not settings.stores.bucket),
                 namespace=namespace,
                 objects=objects,
                 metadata=metadata,

@@ -51,6 +51,8 @@ class ClientConnection:
         self._reading = trio.CancelScope()
         self._tasks = 0
         self._receiving = False
+        # A request has its place in the order of replies and is not under way yet.
+        self._starting = False
         self._reserved = 0
         self._reserved_at = 0.0
         self._unsent = 0
@@ -89,7 +91,8 @@ class ClientConnection:
         self._leaving = True
         if self._kafka.in_flight == 0:
             self._scope.cancel()
-        self._reading.cancel()
+        if not self._starting:
+            self._reading.cancel()
 
     async def run(self) -> None:
         """Serve the client until it goes, breaks the protocol, or is closed."""
@@ -125,7 +128,11 @@ class ClientConnection:
                 while True:
                     request = None if self._too_much_unsent else kafka.next_request()
                     if request is not None:
+                        self._starting = True
                         await self._start(request, nursery)
+                        self._starting = False
+                        if self._leaving:
+                            return
                     elif kafka.at_limit or self._too_much_unsent:
                         await self._room.wait()
                     else:

@@ -1,8 +1,8 @@
 """The idempotent producers of one partition: which sequences came, and what a batch that comes now is to them. Pure.
 
 The rules are Kafka's (KIP-98, ``ProducerStateManager``): within a producer's epoch each batch begins where the last one
-ended, the last five batches are known again when they are repeated, and a new epoch begins with sequence 0. So does a
-producer that nobody knows: what came before its first known batch may have been lost.
+ended, the last five batches are known again when they are repeated, and a new epoch begins with sequence 0. Unlike in
+Kafka, which takes any sequence from it, so does a producer that nobody knows: what it sent before may have been lost.
 """
 
 from collections import deque

@@ -59,6 +59,7 @@ class Run:
         self._parts = parts
         self._nursery = nursery
         self.buffered_bytes = 0
+        self.lost_bytes = 0
         # Open buffers that are not due yet: a heap of (due, number), and the partition behind each number.
         self._due: list[tuple[float, int]] = []
         self._timed: dict[int, Partition] = {}
@@ -148,15 +149,15 @@ class Run:
     def appended(self, partition: Partition, size: int) -> None:
         """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
         self.buffered_bytes += size
-        due = partition.last_flush + self._parts.settings.flush_interval_ms / 1000
-        if partition.buffer.open_bytes and due <= trio.current_time():
+        settings, now, waiting = self._parts.settings, trio.current_time(), partition.buffer.open_bytes
+        due = partition.last_flush + settings.flush_interval_ms / 1000
+        if waiting and due <= now:
             self.seal(partition)
-        elif partition.buffer.open_bytes and not partition.timer:
-            self._timers += 1
-            partition.timer = self._timers
-            self._timed[partition.timer] = partition
-            heapq.heappush(self._due, (due, partition.timer))
-            self._timer_wake.set()
+        elif waiting >= settings.early_flush_bytes:
+            # Each append moves this on: it comes when producers have sent all they may and wait for acks.
+            self._time(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
+        elif waiting and not partition.timer:
+            self._time(partition, due)
         self._flusher.start(partition)
 
     def seal(self, partition: Partition) -> None:
@@ -182,14 +183,14 @@ class Run:
             await self._moved.wait()
 
     async def drain(self) -> None:
-        """Flush, commit and release everything, as far as the deadline allows, and leave."""
+        """Flush, commit and release everything, as far as the deadline allows, and leave; then see `lost_bytes`."""
         self.owned.stopping = True
         with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000) as deadline:
             async with trio.open_nursery() as nursery:
                 for partition in self.owned:
                     nursery.start_soon(self.flush, partition)
         if deadline.cancelled_caught:
-            log.error("stopping with records that are not stored", bytes=self.buffered_bytes)
+            self.lost_bytes = self.buffered_bytes
         with trio.move_on_after(_RELEASE_SECONDS):
             with trio.move_on_after(_RELEASE_SECONDS / 2):
                 await self.snapshots.write_all(self.owned)
@@ -206,6 +207,16 @@ class Run:
                 partition = self._timed.get(heapq.heappop(self._due)[1])
                 if partition is not None:
                     self.seal(partition)
+
+    def _time(self, partition: Partition, due: float) -> None:
+        """Seal the partition's buffer then, unless that is put off or done before."""
+        self._untime(partition)
+        self._timers += 1
+        partition.timer = self._timers
+        self._timed[partition.timer] = partition
+        heapq.heappush(self._due, (due, partition.timer))
+        if self._due[0][1] == partition.timer:
+            self._timer_wake.set()
 
     def _untime(self, partition: Partition) -> None:
         self._timed.pop(partition.timer, None)

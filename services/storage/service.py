@@ -54,9 +54,10 @@ class StorageService:
         self._run: Run | None = None
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until ``stop``, then flush, commit and release."""
+        """Serve until ``stop``, then flush, commit and release. Raises Unavailable when not all could be stored."""
         await self._mark_prefix()
         stopped = started = False
+        lost = 0
         while not stopped:
             try:
                 async with trio.open_nursery() as nursery:
@@ -68,11 +69,14 @@ class StorageService:
                     await stop.wait()
                     stopped = True
                     await self._run.drain()
+                    lost = self._run.lost_bytes
                     nursery.cancel_scope.cancel()
             except* LeaseNotFound:
                 log.error("lease lost: everything is taken over anew")
             finally:
                 self._current().streams.end()
+        if lost:
+            raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
 
     async def append(self, request: AppendRequest) -> AppendReply:
         run = self._current()

@@ -1,6 +1,6 @@
 """What the storage service reads from its environment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafscale.segment.index import DEFAULT_INTERVAL
 from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
@@ -26,6 +26,20 @@ class StorageSettings:
         default=500,
         parse=integer(1, 3_600_000),
         doc="A buffer that is not full is sealed when this much time has passed since the last flush began.",
+    )
+    early_flush_bytes: int = setting(
+        "KAFSCALE_EARLY_FLUSH_BYTES",
+        default=0,
+        parse=within(size, 0),
+        doc="A buffer with this much is sealed before its interval is over when nothing more has come for "
+        "KAFSCALE_EARLY_FLUSH_QUIET_MS: its producers wait for their acks. 0: by the store, 64 KB on a directory, where "
+        "an object costs nothing, and 1 MB on S3.",
+    )
+    early_flush_quiet_ms: int = setting(
+        "KAFSCALE_EARLY_FLUSH_QUIET_MS",
+        default=5,
+        parse=integer(1, 3_600_000),
+        doc="How long nothing must have come for that.",
     )
     cache_size: int = setting(
         "KAFSCALE_CACHE_SIZE",
@@ -146,3 +160,9 @@ class StorageSettings:
         doc="How long a stopping instance tries to flush and commit what is buffered. The process ends at the latest "
         "5 seconds after this and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
     )
+
+    def resolved(self, *, directory: bool) -> "StorageSettings":
+        """With what the store decides where it is not set; ``directory``: objects are files of this machine."""
+        if self.early_flush_bytes:
+            return self
+        return replace(self, early_flush_bytes=64 * KIB if directory else 1 * MIB)

@@ -83,6 +83,7 @@ class ProducerSnapshots:
             self.expire(partition, now_ms)
             if len(partition.committed_producers):
                 partition.snapshot_under_way = True
+                partition.segments_since_snapshot = 0
                 self._nursery.start_soon(self._write, partition)
 
     def expire(self, partition: Partition, now_ms: int, *, pressed: bool = False) -> None:
@@ -122,13 +123,13 @@ class ProducerSnapshots:
         answered = False
         try:
             await self.write(partition)
-            partition.segments_since_snapshot = 0
             answered = True
         except KafscaleError as error:
             log.warning("producer snapshot not stored, tried again later", partition=partition.name, error=str(error))
         finally:
             if not answered:
                 partition.last_unknown_request = trio.current_time()
+                partition.segments_since_snapshot += SEGMENTS_BETWEEN
             partition.snapshot_under_way = False
             partition.upload_ended()
 

@@ -212,7 +212,7 @@ class World:
         """A started service; leaving stops it gracefully, or as a kill would."""
         catalog = TopicCatalog(self.metadata, NAMESPACE)
         parts = Parts(
-            settings=replace(self.settings, **changes),
+            settings=replace(self.settings, **changes).resolved(directory=False),
             namespace=NAMESPACE,
             objects=self.objects,
             metadata=self.metadata,

@@ -1,5 +1,6 @@
 """From append to commit: what is acked is stored, in order, in one place."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -318,3 +319,32 @@ async def test_a_segment_larger_than_the_buffer_does_not_stop_a_producer(autojum
         for _ in range(40):
             assert (await caller.append(ref, batch(bytes(9_000)))).status == Status.OK
             await trio.sleep(1)
+
+
+async def test_a_buffer_whose_producers_wait_is_stored_before_its_interval_is_over(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(early_flush_bytes=5_000, early_flush_quiet_ms=5) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"at once")))
+        began = trio.current_time()
+        for _ in range(20):
+            # Five at a time, as an idempotent producer's are.
+            last = [await caller.append(ref, batch(bytes(1_000))) for _ in range(5)][-1]
+            assert await caller.durable(last)
+        assert trio.current_time() - began == pytest.approx(20 * 0.005)
+        assert _segments(world) == 21
+
+
+async def test_a_buffer_that_goes_on_filling_or_holds_little_is_not_stored_early(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(early_flush_bytes=5_000, early_flush_quiet_ms=5) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.durable(await caller.append(ref, batch(b"at once")))
+        for _ in range(100):
+            await caller.append(ref, batch(bytes(1_000)))
+            await trio.sleep(0.004)
+        assert _segments(world) == 1
+        await trio.sleep(1)
+        assert _segments(world) == 2
+        for _ in range(40):
+            await caller.append(ref, batch(bytes(10)))
+            await trio.sleep(0.05)
+        assert _segments(world) <= 2 + 5
