@@ -92,7 +92,8 @@ async def test_a_compaction_beyond_the_newest_revision_forgets_all_history(store
         assert [event.revision for event in await watch.next()] == [third.revision]
 
 
-async def test_a_watch_on_an_untouched_store_from_its_first_revision_waits(store: MetadataStore) -> None:
-    async with store.watch("", 1) as watch:
+@pytest.mark.parametrize("from_revision", [0, 1])
+async def test_a_watch_on_an_untouched_store_from_its_beginning_waits(store: MetadataStore, from_revision: int) -> None:
+    async with store.watch("", from_revision) as watch:
         made = await store.txn([], [Put("a", b"1")])
         assert [event.revision for event in await watch.next()] == [made.revision]

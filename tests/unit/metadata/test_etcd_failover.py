@@ -11,7 +11,7 @@ import trio.testing
 from kafscale.errors import Refused, Unavailable
 from kafscale.etcdpb import etcd_pb2 as pb
 from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
-from kafscale.metadata.etcd_client import EtcdClient, EtcdConfig
+from kafscale.metadata.etcd_client import EtcdClient, EtcdConfig, Member
 from kafscale.metadata.interface import Get, Put, TxnResult
 from kafscale.rpc.methods import bind
 from kafscale.rpc.server import RpcServer
@@ -118,7 +118,7 @@ async def test_a_call_that_its_caller_gave_up_after_a_silence_leaves_the_member_
 async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_nobody_waits_for_it_again() -> None:
     async with EtcdClient(EtcdConfig(endpoints=("127.0.0.1:1", "127.0.0.1:2")), lambda: 0.0) as client:
         first = client.current
-        woken = []
+        woken: list[Member] = []
 
         async def wait() -> None:
             with client.while_current(first):
@@ -132,6 +132,8 @@ async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_n
             # Told twice, by two calls, it is left once.
             client.leave(first)
             nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
         assert [client.current.address, len(woken)] == ["127.0.0.1:2", 2]
         assert not first.waiting
 
