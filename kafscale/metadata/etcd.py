@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from kafscale.errors import Refused
+from kafscale.errors import Refused, Unavailable
 from kafscale.etcdpb import etcd_pb2 as pb
 from kafscale.metadata.etcd_client import EtcdClient, EtcdConfig
 from kafscale.metadata.etcd_errors import FutureRevision, ReplyTooLarge
@@ -82,8 +82,8 @@ class EtcdMetadataStore:
         while True:
             try:
                 return await self._read_pages(*prefix_range(prefix))
-            except Compacted:
-                # The revision of the first page was compacted before the last one was read: all of it anew.
+            except (Compacted, FutureRevision):
+                # Between two pages, the revision of the first one was compacted, or etcd restored from before it.
                 continue
 
     async def txn(
@@ -92,7 +92,11 @@ class EtcdMetadataStore:
         check_size(compares, then, otherwise)
         request = txn_request(compares, then, otherwise)
         reads_only = all(isinstance(operation, Get) for operation in (*then, *otherwise))
-        return txn_result(await self._client.call(TXN, request, repeatable=reads_only), then, otherwise)
+        try:
+            reply = await self._client.call(TXN, request, repeatable=reads_only)
+        except ReplyTooLarge as error:
+            raise Unavailable(f"what the transaction read was lost: {error}") from error
+        return txn_result(reply, then, otherwise)
 
     @asynccontextmanager
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Watch]:

@@ -157,9 +157,13 @@ class EtcdClient:
         if not self._config.username:
             return (_NEEDS_LEADER,)
         if not self._token:
-            async with self._authenticating:
-                if not self._token:
-                    self._token = await self._authenticate(member, until)
+            # Also when another call is sending the password, to a member that is silent.
+            with trio.move_on_at(min(until, trio.current_time() + self._share)):
+                async with self._authenticating:
+                    if not self._token:
+                        self._token = await self._authenticate(member)
+            if not self._token:
+                raise NotDone("no answer to the password in time")
         return (_NEEDS_LEADER, ("token", self._token))
 
     def renew_token(self, token: str, error: TokenRefused) -> None:
@@ -195,23 +199,19 @@ class EtcdClient:
         started = trio.current_time()
         try:
             metadata = await self.credentials(member, until)
-            return await member.channel.call(method, request, timeout=_seconds(until), metadata=metadata)
+            timeout = max(0.001, until - trio.current_time())
+            return await member.channel.call(method, request, timeout=timeout, metadata=metadata)
         except trio.Cancelled:
             if trio.current_time() - started >= min(_SILENCE_SECONDS, self._share):
                 self.leave(member)
             raise
 
-    async def _authenticate(self, member: Member, until: float) -> str:
+    async def _authenticate(self, member: Member) -> str:
         user = self._config.username
         request = pb.AuthenticateRequest(name=user, password=self._config.password)
-        timeout = min(_seconds(until), self._config.timeout_seconds)
         try:
-            return (await member.channel.call(AUTHENTICATE, request, timeout=timeout)).token
+            return (await member.channel.call(AUTHENTICATE, request, timeout=self._share)).token
         except Unavailable as error:
             raise NotDone(str(error)) from error
         except Refused as error:
             raise Refused(f"etcd does not take user {user!r} and its password: {error}") from error
-
-
-def _seconds(until: float) -> float:
-    return max(0.001, until - trio.current_time())

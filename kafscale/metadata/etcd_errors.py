@@ -37,6 +37,7 @@ _SAID: dict[str, type[KafscaleError]] = {
     "etcdserver: mvcc: database space exceeded": Full,
     "etcdserver: too many requests": NotDone,
     "etcdserver: no leader": NotDone,
+    "etcdserver: rpc not supported for learner": NotDone,
     "failed to connect to all addresses": NotDone,
     "etcdserver: invalid auth token": TokenRefused,
     "etcdserver: user name is empty": TokenRefused,

@@ -70,6 +70,7 @@ async def test_a_watch_from_before_a_compaction_says_compacted(store: MetadataSt
     first = await store.txn([], [Put("w/a", b"1")])
     second = await store.txn([], [Put("w/a", b"2")])
     third = await store.txn([], [Put("w/a", b"3")])
+    await store.compact(0)
     await store.compact(second.revision)
     with pytest.raises(Compacted):
         async with store.watch("w/", first.revision) as watch:

@@ -39,6 +39,10 @@ class Kv:
         await self._fail()
         return pb.CompactionResponse()
 
+    async def authenticate(self, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+        await self._fail()
+        return pb.AuthenticateResponse(token=f"of {request.name}")
+
     async def _fail(self) -> None:
         self.calls += 1
         if self.hangs:
@@ -48,15 +52,16 @@ class Kv:
 
 
 @asynccontextmanager
-async def _store(*members: Kv, seconds: float = 60.0) -> AsyncIterator[EtcdMetadataStore]:
+async def _store(*members: Kv, seconds: float = 60.0, username: str = "") -> AsyncIterator[EtcdMetadataStore]:
     """A store whose first member is asked first."""
     async with trio.open_nursery() as nursery:
         ports = []
         for member in members:
-            server = RpcServer([bind(pb.DESCRIPTOR.services_by_name["KV"], member)])
+            server = RpcServer([bind(pb.DESCRIPTOR.services_by_name[name], member) for name in ("KV", "Auth")])
             ports.append(await nursery.start(server.run, "127.0.0.1:0", trio.Event()))
         endpoints = tuple(f"127.0.0.1:{port}" for port in ports)
-        async with open_etcd(EtcdConfig(endpoints=endpoints, timeout_seconds=seconds), random=lambda: 0.0) as store:
+        config = EtcdConfig(endpoints=endpoints, username=username, timeout_seconds=seconds)
+        async with open_etcd(config, random=lambda: 0.0) as store:
             yield store
         nursery.cancel_scope.cancel()
 
@@ -113,6 +118,14 @@ async def test_a_call_that_its_caller_gave_up_after_a_silence_leaves_the_member_
             await store.txn([], [Put("a", b"")])
         assert await store.get("a") is None
     assert (one.calls, two.calls) == (1, 1)
+
+
+async def test_many_calls_send_the_password_once_and_to_another_member_when_one_is_silent() -> None:
+    one, two = Kv(hangs=True), Kv()
+    async with _store(one, two, seconds=2.0, username="me") as store, trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(store.txn, [], [Put("a", b"")])
+    assert (one.calls, two.calls) == (1, 11)
 
 
 async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_nobody_waits_for_it_again() -> None:
