@@ -32,8 +32,8 @@ class StorageSettings:
         default=0,
         parse=within(size, 0),
         doc="A buffer with this much is sealed before its interval is over when nothing more has come for "
-        "KAFSCALE_EARLY_FLUSH_QUIET_MS: its producers wait for their acks. 0: by the store, 64 KB on a directory, where "
-        "an object costs nothing, and 1 MB on S3.",
+        "KAFSCALE_EARLY_FLUSH_QUIET_MS: its producers wait for their acks. 0: by the store, 64 KB on a directory, "
+        "where an object costs nothing, and 1 MB on S3.",
     )
     early_flush_quiet_ms: int = setting(
         "KAFSCALE_EARLY_FLUSH_QUIET_MS",

@@ -196,4 +196,32 @@ MUTATIONS = (
         '    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""\n',
         _READ + "test_start_up_cost_does_not_grow_with_the_log",
     ),
+    _breaking(
+        "small records share a segment, however long they wait",
+        "services/storage/run.py",
+        "elif waiting >= settings.early_flush_bytes:",
+        "elif waiting:",
+        _WRITE + "test_a_buffer_that_goes_on_filling_or_holds_little_is_not_stored_early",
+    ),
+    _breaking(
+        "a producer that waits is not kept waiting for the interval",
+        "services/storage/run.py",
+        "elif waiting >= settings.early_flush_bytes:",
+        "elif False:",
+        _WRITE + "test_a_buffer_whose_producers_wait_is_stored_before_its_interval_is_over",
+    ),
+    _breaking(
+        "a stream is told how a partition stands when it subscribes",
+        "services/storage/commits.py",
+        "            self.tell(key, now())\n",
+        "            pass\n",
+        "tests/unit/storage/test_idempotence.py::test_sequences_are_remembered_over_a_kill_and_a_stop",
+    ),
+    _breaking(
+        "an object of another epoch does not come back by a listing",
+        "services/storage/finder.py",
+        "if log.segments.belongs(key.base_offset):",
+        "if True:",
+        _LEFTOVERS + "test_the_log_is_found_below_a_dead_owners_object",
+    ),
 )

@@ -48,8 +48,8 @@ MUTATIONS = (
     Mutation(
         (3,),
         "services/storage/run.py",
-        "if partition.buffer.open_bytes and due <= trio.current_time():",
-        "if partition.buffer.open_bytes:",
+        "if waiting and due <= now:",
+        "if waiting:",
         _WRITE + "test_pitfall_03_appends_within_one_interval_share_a_segment",
     ),
     # One upload at a time.

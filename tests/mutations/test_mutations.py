@@ -23,7 +23,8 @@ TIMEOUT = 240.0
 
 
 def _id(mutation: Mutation) -> str:
-    return f"{'-'.join(map(str, mutation.pitfalls)) or 'rule'}-{Path(mutation.path).stem}-{(mutation.new.split() or ['nothing'])[0]}"
+    first_word = (mutation.new.split() or ["nothing"])[0]
+    return f"{'-'.join(map(str, mutation.pitfalls)) or 'rule'}-{Path(mutation.path).stem}-{first_word}"
 
 
 def _numbers(test: str) -> set[int]:
