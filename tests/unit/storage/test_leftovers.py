@@ -5,6 +5,7 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
+from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key, values
 
@@ -87,7 +88,10 @@ async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockC
     await trio.sleep(60)
     for offset in (1, 1999, 2000, 2001, 5000, 8000):
         async with world.service() as (caller, _):
-            fetched = await caller.fetch(ref, offset)
+            world.objects.plan = lambda call: Fault(delay=1)
+            with trio.fail_after(60):
+                fetched = await caller.fetch(ref, offset)
+            world.objects.plan = None
             assert (fetched.status, set(values(fetched.records))) == (Status.OK, {b"kept"})
 
 
