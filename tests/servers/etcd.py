@@ -4,11 +4,8 @@
 """
 
 import base64
-import fcntl
-import hashlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,9 +19,9 @@ from typing import Any
 
 import httpcore
 
-from tests.java.build import cache_root
+from tests.servers.go_build import GoServer
 
-MANIFEST = Path(__file__).parent / "etcd"
+SERVER = GoServer("etcd", Path(__file__).parent / "etcd", "go.etcd.io/etcd/server/v3", "half a minute")
 ROOT_PASSWORD = "root-secret"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
@@ -55,7 +52,7 @@ class Member:
         """Start the process, without waiting until it serves."""
         with (self._directory / f"{self._name}.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [build(), *self._arguments],
+                [SERVER.build(), *self._arguments],
                 # Settings of another etcd on this machine are none of this one's.
                 env={name: value for name, value in os.environ.items() if not name.startswith("ETCD_")},
                 stdin=subprocess.DEVNULL,
@@ -202,31 +199,7 @@ def _free_port(probes: ExitStack) -> int:
     return port
 
 
-def build() -> Path:
-    """The server's executable, built first when the cache lacks it."""
-    manifests = [(MANIFEST / name).read_bytes() for name in ("go.mod", "go.sum")]
-    built = cache_root() / f"etcd-{hashlib.sha256(b''.join(manifests)).hexdigest()[:16]}" / "etcd"
-    built.parent.mkdir(parents=True, exist_ok=True)
-    with (built.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            _build(built)
-    return built
-
-
-def _build(built: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise SystemExit("Go is needed to build etcd, the metadata store under test: on Debian, apt-get install golang")
-    print(f"building etcd into {built} (half a minute) ...", flush=True)
-    unfinished = built.with_suffix(".unfinished")
-    command = [go, "build", "-trimpath", "-o", str(unfinished), "go.etcd.io/etcd/server/v3"]
-    if subprocess.run(command, cwd=MANIFEST, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-        raise SystemExit("Go could not build etcd: its messages stand above")
-    unfinished.rename(built)
-
-
 if __name__ == "__main__":
     if sys.argv[1:] != ["build"]:
         raise SystemExit("usage: python -m tests.servers.etcd build")
-    build()
+    SERVER.build()

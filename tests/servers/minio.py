@@ -4,11 +4,8 @@
 ``KAFSCALE_TEST_CONTAINERS=1`` the official image runs instead, by testcontainers.
 """
 
-import fcntl
-import hashlib
 import itertools
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,9 +18,9 @@ from pathlib import Path
 import httpcore
 
 from kafscale.objects.s3_wire import S3Config, Signer, static_credentials
-from tests.java.build import cache_root
+from tests.servers.go_build import GoServer
 
-MANIFEST = Path(__file__).parent / "minio"
+SERVER = GoServer("MinIO", Path(__file__).parent / "minio", "github.com/minio/minio", "some minutes")
 IMAGE = "minio/minio:RELEASE.2025-09-07T16-13-09Z"
 ACCESS_KEY = "kafscale"
 SECRET_KEY = "kafscale-secret"
@@ -70,30 +67,6 @@ def running_minio(directory: Path) -> Iterator[Minio]:
         yield Minio(endpoint)
 
 
-def build() -> Path:
-    """The server's executable, built first when the cache lacks it."""
-    manifests = [(MANIFEST / name).read_bytes() for name in ("go.mod", "go.sum")]
-    built = cache_root() / f"minio-{hashlib.sha256(b''.join(manifests)).hexdigest()[:16]}" / "minio"
-    built.parent.mkdir(parents=True, exist_ok=True)
-    with (built.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            _build(built)
-    return built
-
-
-def _build(built: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise SystemExit("Go is needed to build MinIO, the S3 server under test: on Debian, apt-get install golang")
-    print(f"building MinIO into {built} (some minutes) ...", flush=True)
-    unfinished = built.with_suffix(".unfinished")
-    command = [go, "build", "-trimpath", "-o", str(unfinished), "github.com/minio/minio"]
-    if subprocess.run(command, cwd=MANIFEST, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-        raise SystemExit("Go could not build MinIO: its messages stand above")
-    unfinished.rename(built)
-
-
 @contextmanager
 def _process(directory: Path) -> Iterator[str]:
     with socket.socket() as probe:
@@ -102,7 +75,7 @@ def _process(directory: Path) -> Iterator[str]:
     log = directory / "minio.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [build(), "server", "--quiet", "--address", address, directory / "data"],
+            [SERVER.build(), "server", "--quiet", "--address", address, directory / "data"],
             env={
                 **os.environ,
                 "MINIO_ROOT_USER": ACCESS_KEY,
@@ -151,4 +124,4 @@ def _container(_directory: Path) -> Iterator[str]:
 if __name__ == "__main__":
     if sys.argv[1:] != ["build"]:
         raise SystemExit("usage: python -m tests.servers.minio build")
-    build()
+    SERVER.build()

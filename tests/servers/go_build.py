@@ -1,0 +1,43 @@
+"""Builds a server under test from its Go tool manifest, once, into the cache."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.java.build import cache_root
+
+
+@dataclass(frozen=True, slots=True)
+class GoServer:
+    """``manifest``: the folder of its go.mod and go.sum. ``package``: what is built. ``takes``: for how long."""
+
+    name: str
+    manifest: Path
+    package: str
+    takes: str
+
+    def build(self) -> Path:
+        """The executable, built first when the cache lacks it."""
+        manifests = [(self.manifest / name).read_bytes() for name in ("go.mod", "go.sum")]
+        digest = hashlib.sha256(b"".join(manifests)).hexdigest()[:16]
+        built = cache_root() / f"{self.name.lower()}-{digest}" / self.name.lower()
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with (built.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not built.exists():
+                self._build(built)
+        return built
+
+    def _build(self, built: Path) -> None:
+        go = shutil.which("go")
+        if go is None:
+            raise SystemExit(f"Go is needed to build {self.name} for the tests: on Debian, apt-get install golang")
+        print(f"building {self.name} into {built} ({self.takes}) ...", flush=True)
+        unfinished = built.with_suffix(".unfinished")
+        command = [go, "build", "-trimpath", "-o", str(unfinished), self.package]
+        if subprocess.run(command, cwd=self.manifest, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+            raise SystemExit(f"Go could not build {self.name}: its messages stand above")
+        unfinished.rename(built)
