@@ -106,6 +106,13 @@ class WriteBuffer:
             ready.append(buffer)
         return ready
 
+    def discard(self) -> int:
+        """Let go of everything: this epoch commits nothing more. Gives how many bytes that was."""
+        self._sealed.clear()
+        self._open = Buffer(self._open.next_offset, self._open.next_offset)
+        discarded, self.uncommitted_bytes = self.uncommitted_bytes, 0
+        return discarded
+
     def committed(self, count: int) -> None:
         """Let go of the oldest ``count`` sealed buffers."""
         for _ in range(count):

@@ -289,6 +289,7 @@ class Run:
         if offline:
             log.error("partition offline", partition=partition.name, reason=reason)
             partition.offline = reason
+            self.buffered_bytes -= partition.buffer.discard()
             self._announce(partition, lost=True)
         else:
             self._fenced(partition, reason)
@@ -296,6 +297,6 @@ class Run:
     def _closed(self, partition: Partition) -> None:
         """What the partition still had buffered is lost with its epoch."""
         self._untime(partition)
-        self.buffered_bytes -= partition.buffer.uncommitted_bytes
+        self.buffered_bytes -= partition.buffer.discard()
         self._announce(partition, lost=True)
         self.streams.forget(partition.key)

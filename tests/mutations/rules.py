@@ -126,8 +126,8 @@ MUTATIONS = (
     _breaking(
         "what is lost leaves the buffers' bound",
         "services/storage/run.py",
-        "self.buffered_bytes -= partition.buffer.uncommitted_bytes",
-        "pass",
+        "self._untime(partition)\n        self.buffered_bytes -= partition.buffer.discard()",
+        "self._untime(partition)",
         _WRITE + "test_a_lost_partition_gives_its_room_in_the_buffers_back",
     ),
     _breaking(

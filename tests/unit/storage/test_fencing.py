@@ -10,7 +10,7 @@ from kafscale.metadata.memory import Fault, no_answer
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from services.storage.buffer import WriteBuffer
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 
 def _segment(epoch: int, base_offset: int, records: bytes) -> bytes:
@@ -81,15 +81,18 @@ async def test_an_object_of_a_later_owner_fences_and_is_not_replaced(autojump_cl
 async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced(
     autojump_clock: MockClock, later: int
 ) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
         key = paths.segment_key(NAMESPACE, ref.topic, 0, 1)
         theirs = _segment(first.epoch + later, 1, batch(b"theirs"))
         await world.objects.put_if_absent(key, theirs)
-        assert not await caller.durable(await caller.append(ref, batch(b"ours")))
+        ours = batch(b"ours" * 10_000)
+        assert not await caller.durable(await caller.append(ref, ours))
         assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
+        # What it had buffered is not kept, nor counted.
+        assert (await caller.append(siblings(ref, 2)[1], ours)).status == Status.OK
         await trio.sleep(60)
         assert (await world.objects.get(key)).body == theirs
         assert await caller.read_all(ref) == [b"first"]
