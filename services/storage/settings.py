@@ -37,9 +37,10 @@ class StorageSettings:
     )
     early_flush_quiet_ms: int = setting(
         "KAFSCALE_EARLY_FLUSH_QUIET_MS",
-        default=5,
+        default=50,
         parse=integer(1, 3_600_000),
-        doc="How long nothing must have come for that.",
+        doc="How long nothing must have come for that. Below the pauses of producers that do not wait, every pause "
+        "would make a segment.",
     )
     cache_size: int = setting(
         "KAFSCALE_CACHE_SIZE",
