@@ -81,18 +81,11 @@ class ConfluentAcked:
 class _Subprocess:
     """A program that produces until its standard input ends and prints "NUMBER OFFSET" for each ack."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
+    def __init__(self, command: list[str]) -> None:
         self.acked: dict[int, int] = {}
-        command = [*self._program(), bootstrap, topic, str(partition), *self._settings(idempotent)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-
-    def _program(self) -> list[str]:
-        raise NotImplementedError
-
-    def _settings(self, idempotent: bool) -> list[str]:
-        raise NotImplementedError
 
     def _read(self) -> None:
         if self._process.stdout is None:
@@ -114,23 +107,21 @@ class _Subprocess:
 class KafkaPythonAcked(_Subprocess):
     """In a process of its own: kafka-python leaves the sockets of refused connections to the garbage collector."""
 
-    def _program(self) -> list[str]:
-        return [sys.executable, "-m", "tests.clients.kafka_python_acked"]
-
-    def _settings(self, idempotent: bool) -> list[str]:
-        return ["idempotent"] if idempotent else []
+    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
+        how = ["idempotent"] if idempotent else []
+        super().__init__(
+            [sys.executable, "-m", "tests.clients.kafka_python_acked", bootstrap, topic, str(partition), *how]
+        )
 
 
 class JavaAcked(_Subprocess):
-    def _program(self) -> list[str]:
+    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
         machine = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath("client")]
-        return [*machine, "kafscale.client.AckedProducer"]
-
-    def _settings(self, idempotent: bool) -> list[str]:
-        always = ["linger.ms=1", "reconnect.backoff.max.ms=100"]
-        once = ["acks=all", "enable.idempotence=false", "retries=0"]
-        once += [f"delivery.timeout.ms={GIVE_UP_MS}", f"request.timeout.ms={GIVE_UP_MS // 2}"]
-        return always if idempotent else always + once
+        settings = ["linger.ms=1", "reconnect.backoff.max.ms=100"]
+        if not idempotent:
+            settings += ["acks=all", "enable.idempotence=false", "retries=0"]
+            settings += [f"delivery.timeout.ms={GIVE_UP_MS}", f"request.timeout.ms={GIVE_UP_MS // 2}"]
+        super().__init__([*machine, "kafscale.client.AckedProducer", bootstrap, topic, str(partition), *settings])
 
 
 PRODUCERS: tuple[type[AckedProducer], ...] = (ConfluentAcked, KafkaPythonAcked, JavaAcked)

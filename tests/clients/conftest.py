@@ -8,17 +8,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from tests.clients.adapters import CLIENTS
-from tests.clients.adapters.interface import Client
+from tests.clients.adapters import ASKERS, CLIENTS, MAKERS
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import AskingClient, Client, TopicClient
 from tests.clients.broker import KafscaleBroker
 from tests.java.apache_kafka import apache_kafka
 
 AGAINST_APACHE = os.environ.get("KAFSCALE_TEST_AGAINST") == "apache"
 STORES = ("apache",) if AGAINST_APACHE else ("local", "s3")
 
+C = TypeVar("C", bound=Client)
 MakeBroker = Callable[..., AbstractContextManager[str]]
 
 
@@ -76,7 +79,27 @@ def bootstrap(make_broker: MakeBroker) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
     """Every client, connected to the shared broker."""
-    made = {name: make(bootstrap) for name, make in CLIENTS.items()}
+    with _connected(CLIENTS, bootstrap) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def makers(bootstrap: str) -> Iterator[Mapping[str, TopicClient]]:
+    """Every client that makes topics."""
+    with _connected(MAKERS, bootstrap) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def askers(bootstrap: str) -> Iterator[Mapping[str, AskingClient]]:
+    """Every client that says whether it may create a topic."""
+    with _connected(ASKERS, bootstrap) as made:
+        yield made
+
+
+@contextmanager
+def _connected(kinds: Mapping[str, type[C]], bootstrap: str) -> Iterator[Mapping[str, C]]:
+    made = {name: make(bootstrap) for name, make in kinds.items()}
     yield made
     for client in made.values():
         client.close()
@@ -92,8 +115,8 @@ _TOPIC_NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def topic(clients: Mapping[str, Client]) -> str:
+def topic(bootstrap: str) -> str:
     """A fresh topic with one partition."""
     name = f"topic-{next(_TOPIC_NUMBERS)}"
-    clients["confluent-kafka"].create_topic(name, configs={"compression.type": "producer"})
+    ConfluentClient(bootstrap).create_topic(name, configs={"compression.type": "producer"})
     return name

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.clients.adapters import CLIENTS
-from tests.clients.adapters.interface import CODECS, Client, Message, ProduceOptions
+from tests.clients.adapters.interface import CODECS, Client, Message, ProduceOptions, TopicClient
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
@@ -110,9 +110,9 @@ def test_acks_0_and_1_store_every_record_in_order(client: Client, topic: str, ac
     assert [record.value for record in received] == [message.value for message in messages]
 
 
-def test_partitions_keep_apart(client: Client, clients: Mapping[str, Client], topic: str) -> None:
+def test_partitions_keep_apart(client: Client, makers: Mapping[str, TopicClient], topic: str) -> None:
     spread = f"{topic}-spread"
-    clients["confluent-kafka"].create_topic(spread, partitions=6)
+    makers["confluent-kafka"].create_topic(spread, partitions=6)
     for partition in range(6):
         messages = [Message(b"%d-%d" % (partition, n)) for n in range(partition + 1)]
         client.produce(spread, messages, ProduceOptions(partition=partition))

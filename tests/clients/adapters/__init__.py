@@ -2,7 +2,7 @@
 
 from tests.clients.adapters.aiokafka_client import AiokafkaClient
 from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Client
+from tests.clients.adapters.interface import AskingClient, Client, TopicClient
 from tests.clients.adapters.java import JavaClient
 from tests.clients.adapters.kafka_python import KafkaPythonClient
 from tests.clients.adapters.kcat import KcatClient
@@ -14,3 +14,14 @@ CLIENTS: dict[str, type[Client]] = {
     "aiokafka": AiokafkaClient,
     "kcat": KcatClient,
 }
+
+MAKERS: dict[str, type[TopicClient]] = {
+    "aiokafka": AiokafkaClient,
+    "confluent-kafka": ConfluentClient,
+    "java": JavaClient,
+    "kafka-python": KafkaPythonClient,
+}
+"""Those that make topics; kcat does not."""
+
+ASKERS: dict[str, type[AskingClient]] = {"java": JavaClient, "kcat": KcatClient}
+"""Those in which leave to create topics can be given and taken, and that tell the broker's answer."""

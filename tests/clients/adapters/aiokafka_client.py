@@ -28,7 +28,7 @@ T = TypeVar("T")
 class AiokafkaClient:
     name = "aiokafka"
     # It has no setting for auto-creation, and encodes header values as bytes only.
-    abilities = Abilities(auto_create_flag=False, null_headers=False)
+    abilities = Abilities(null_headers=False)
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -132,9 +132,6 @@ class AiokafkaClient:
             first = await consumer.beginning_offsets([where])
             end = await consumer.end_offsets([where])
         return first[where], end[where]
-
-    def touch(self, topic: str, *, auto_create: bool) -> None:
-        raise NotImplementedError
 
     def close(self) -> None:
         pass

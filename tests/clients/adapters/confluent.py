@@ -25,7 +25,7 @@ from tests.clients.adapters.interface import (
 class ConfluentClient:
     name = "confluent-kafka"
     # librdkafka's flag is asked for by kcat, which tells the broker's answer.
-    abilities = Abilities(auto_create_flag=False)
+    abilities = Abilities()
 
     def __init__(self, bootstrap: str) -> None:
         self._common: dict[str, str | int | float | bool] = {
@@ -123,9 +123,6 @@ class ConfluentClient:
         if marks is None:
             raise TimeoutError("no watermarks")
         return marks
-
-    def touch(self, topic: str, *, auto_create: bool) -> None:
-        raise NotImplementedError
 
     def close(self) -> None:
         pass

@@ -63,9 +63,7 @@ class Abilities:
     """What a client lacks is not asked of it."""
 
     codecs: Sequence[str] = CODECS
-    topics: bool = True  # creates and deletes topics
     timestamps: bool = True  # sets a record's timestamp
-    auto_create_flag: bool = True  # asks for metadata with and without allow_auto_topic_creation
     null_headers: bool = True  # header values may be null
 
 
@@ -87,9 +85,6 @@ class Client(Protocol):
 
     def __init__(self, bootstrap: str) -> None: ...
 
-    def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
-    def delete_topic(self, topic: str) -> None: ...
-
     def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int] | None:
         """Sends the messages in order and waits for their acks. Returns their offsets where the client tells them."""
         ...
@@ -106,8 +101,19 @@ class Client(Protocol):
         """The first offset and the one after the last."""
         ...
 
+    def close(self) -> None: ...
+
+
+class TopicClient(Client, Protocol):
+    """One that makes and removes topics."""
+
+    def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
+    def delete_topic(self, topic: str) -> None: ...
+
+
+class AskingClient(Client, Protocol):
+    """One that says with each request for metadata whether it may create the topic."""
+
     def touch(self, topic: str, *, auto_create: bool) -> None:
         """Asks for the topic's metadata as a consumer does, with or without leave to create it."""
         ...
-
-    def close(self) -> None: ...

@@ -24,7 +24,7 @@ from tests.clients.adapters.interface import (
 class KafkaPythonClient:
     name = "kafka-python"
     # Its consumer asks for all topics, so that no flag of it creates one; its headers are never null.
-    abilities = Abilities(auto_create_flag=False, null_headers=False)
+    abilities = Abilities(null_headers=False)
 
     def __init__(self, bootstrap: str) -> None:
         self._common = {"bootstrap_servers": bootstrap}
@@ -118,9 +118,6 @@ class KafkaPythonClient:
             return consumer.beginning_offsets([where])[where], consumer.end_offsets([where])[where]
         finally:
             consumer.close()
-
-    def touch(self, topic: str, *, auto_create: bool) -> None:
-        raise NotImplementedError
 
     def close(self) -> None:
         pass

@@ -3,7 +3,7 @@
 import itertools
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tests.clients.adapters.interface import (
     LARGEST_REQUEST,
@@ -32,7 +32,7 @@ _MESSAGE_END = "\x03\x02\x03\x02"
 class KcatClient:
     name = "kcat"
     # It has no admin commands, takes no timestamps and no null header values.
-    abilities = Abilities(topics=False, timestamps=False, null_headers=False)
+    abilities = Abilities(timestamps=False, null_headers=False)
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -44,12 +44,6 @@ class KcatClient:
             text = done.stderr.decode(errors="replace")
             raise ClientError(next((code for words, code in _CODES.items() if words in text), -1), text)
         return done.stdout
-
-    def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        raise NotImplementedError
-
-    def delete_topic(self, topic: str) -> None:
-        raise NotImplementedError
 
     def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> None:
         for (headers, null_key, null_value), group in itertools.groupby(messages, _one_call):

@@ -227,7 +227,13 @@ class FakeStorage:
         return ListOffsetsReply(results=results)
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
-        raise NotImplementedError
+        """Commits what the partitions have; the gateway does not ask for it."""
+        reply = FlushReply()
+        for ref in request.partitions:
+            partition = self.partition(ref)
+            self.commit(partition)
+            reply.results.add(partition=ref, committed_end=partition.committed_end)
+        return reply
 
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
         reply = DeleteRecordsReply()
