@@ -72,12 +72,13 @@ class Retention:
         self._ask(partition, suspect=False)
 
     async def run(self) -> None:
+        due = trio.current_time() + self._check_seconds
         while True:
-            with trio.move_on_after(self._check_seconds) as pause:
+            with trio.move_on_at(due):
                 await self._wake.wait()
-            if pause.cancelled_caught:
+            if trio.current_time() >= due:
                 await self._check_all()
-                continue
+                due = trio.current_time() + self._check_seconds
             self._wake = trio.Event()
             asked, self._asked = self._asked, {}
             for partition, suspect in asked.items():

@@ -263,3 +263,13 @@ async def test_delete_records_does_not_wait_for_objects_and_comes_back_to_them(a
         world.objects.plan = None
         await trio.sleep(CHECK + 10)
         assert await bases(world) == [4]
+
+
+async def test_frequent_requests_do_not_put_off_the_check(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [72, 48, 1])
+        for _ in range(6):
+            assert await truncate(caller, ref, 1) == (Status.OK, 1)
+            await trio.sleep(CHECK / 5)
+        assert await bases(world) == [4]
