@@ -10,7 +10,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionTruncation
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
 HOUR = 3_600_000
 CHECK = 300
@@ -270,6 +270,6 @@ async def test_frequent_requests_do_not_put_off_the_check(autojump_clock: MockCl
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 48, 1])
         for _ in range(6):
-            assert (await truncate(caller, ref, 1))[0] == Status.OK
+            assert await truncate(caller, siblings(ref, 2)[1], 0) == (Status.OK, 0)
             await trio.sleep(CHECK / 5)
         assert await bases(world) == [4]
