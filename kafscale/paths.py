@@ -13,6 +13,8 @@ _OBJECT = re.compile(
     r"(?P<namespace>[^/]+(?:/[^/]+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
     r"/segment-(?P<base>[0-9]{20})\.(?P<kind>kfs|index)"
 )
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
@@ -117,11 +119,39 @@ def parse_topic_key(namespace: str, key: str) -> str | None:
 
 
 def partition_state_key(namespace: str, topic: str, partition: int) -> str:
-    return f"{metadata_root(namespace)}partitions/{topic}/{partition}"
+    return f"{partition_states_prefix(namespace)}{topic}/{partition}"
+
+
+def partition_states_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}partitions/"
+
+
+def epoch_histories_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}epochs/"
 
 
 def epoch_history_key(namespace: str, topic: str, partition: int) -> str:
-    return f"{metadata_root(namespace)}epochs/{topic}/{partition}"
+    return f"{epoch_histories_prefix(namespace)}{topic}/{partition}"
+
+
+def parse_partition(prefix: str, key: str) -> tuple[str, int] | None:
+    """Topic and partition of a state's or a history's key below ``prefix``, or None where it is another key."""
+    found = _PARTITION.fullmatch(key.removeprefix(prefix)) if key.startswith(prefix) else None
+    return (found["topic"], int(found["partition"])) if found else None
+
+
+def node_ids_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}node-ids/"
+
+
+def node_id_key(namespace: str, node_id: int) -> str:
+    return f"{node_ids_prefix(namespace)}{node_id}"
+
+
+def parse_node_id_key(namespace: str, key: str) -> int | None:
+    """The broker id in a key, or None where it is another key."""
+    digits = key.removeprefix(node_ids_prefix(namespace))
+    return int(digits) if key.startswith(node_ids_prefix(namespace)) and _INDEX.fullmatch(digits) else None
 
 
 def members_prefix(namespace: str, service: str) -> str:

@@ -14,8 +14,8 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.follow import follow
 from kafscale.metadata.interface import (
-    Compacted,
     Delete,
     Event,
     Get,
@@ -23,6 +23,7 @@ from kafscale.metadata.interface import (
     MetadataStore,
     Operation,
     Put,
+    Snapshot,
     Unchanged,
 )
 from kafscale.metadata.topic_values import (
@@ -65,27 +66,7 @@ class TopicCatalog:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the view until cancelled; started when it was read once. Raises Unavailable only before that."""
-        started = False
-        pause = _FIRST_RETRY_SECONDS
-        while True:
-            try:
-                snapshot = await self._store.read_prefix(self._prefix)
-                self._show(TopicsView.of(snapshot.revision, [TopicInfo.read(item) for item in snapshot.items]))
-                if not started:
-                    task_status.started()
-                    started = True
-                pause = _FIRST_RETRY_SECONDS
-                async with self._store.watch(self._prefix, snapshot.revision + 1) as watch:
-                    while True:
-                        self._follow(await watch.next())
-            except Compacted:
-                continue
-            except Unavailable as error:
-                if not started:
-                    raise
-                _log.warning("topics are read again later", reason=str(error))
-                await trio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
+        await follow(self._store, self._prefix, reset=self._reset, apply=self._follow, task_status=task_status)
 
     async def wait_change(self, seen: TopicsView) -> TopicsView:
         """Wait until the view is another than ``seen``, and give it."""
@@ -254,6 +235,9 @@ class TopicCatalog:
     async def _unseen(self, name: str, topic_id: bytes) -> None:
         while (found := self._view.by_name.get(name)) is not None and found.id == topic_id:
             await self._changed.wait()
+
+    def _reset(self, snapshot: Snapshot) -> None:
+        self._show(TopicsView.of(snapshot.revision, [TopicInfo.read(item) for item in snapshot.items]))
 
     def _follow(self, events: tuple[Event, ...]) -> None:
         topics = dict(self._view.by_name)

@@ -26,6 +26,8 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    EpochEndsReply,
+    EpochEndsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -47,6 +49,7 @@ class SegmentStorage(Protocol):
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply: ...
     async def flush(self, request: FlushRequest) -> FlushReply: ...
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply: ...
+    async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply: ...
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None: ...
 
 
@@ -101,6 +104,9 @@ class DirectStorage:
 
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
         return await _call(self._service.delete_records, request, timeout)
+
+    async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
+        return await _call(self._service.epoch_ends, request, timeout)
 
     @asynccontextmanager
     async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:

@@ -31,6 +31,8 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    EpochEndsReply,
+    EpochEndsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -62,6 +64,7 @@ class SegmentStorageClient(Protocol):
     async def list_offsets(self, request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply: ...
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply: ...
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply: ...
+    async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply: ...
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]: ...
 
 

@@ -24,6 +24,8 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    EpochEndsReply,
+    EpochEndsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -39,6 +41,7 @@ _COMMITS = method(_STORAGE, "Commits", CommitsRequest, CommitsEvent)
 _LIST_OFFSETS = method(_STORAGE, "ListOffsets", ListOffsetsRequest, ListOffsetsReply)
 _FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
 _DELETE_RECORDS = method(_STORAGE, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsReply)
+_EPOCH_ENDS = method(_STORAGE, "EpochEnds", EpochEndsRequest, EpochEndsReply)
 
 _INDEXER = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
 _BUILD = method(_INDEXER, "Build", BuildRequest, BuildReply)
@@ -78,6 +81,9 @@ class GrpcStorage:
 
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
         return await self._channel.call(_DELETE_RECORDS, request, timeout=timeout)
+
+    async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
+        return await self._channel.call(_EPOCH_ENDS, request, timeout=timeout)
 
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]:
         return self._channel.stream(_COMMITS, request)

@@ -121,7 +121,7 @@ class ProducerIds(_message.Message):
     def __init__(self, format: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
 
 class EpochHistory(_message.Message):
-    __slots__ = ("format", "entries")
+    __slots__ = ("format", "entries", "topic_id", "owner")
     class Entry(_message.Message):
         __slots__ = ("epoch", "first_offset")
         EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -131,20 +131,47 @@ class EpochHistory(_message.Message):
         def __init__(self, epoch: _Optional[int] = ..., first_offset: _Optional[int] = ...) -> None: ...
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     format: int
     entries: _containers.RepeatedCompositeFieldContainer[EpochHistory.Entry]
-    def __init__(self, format: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[EpochHistory.Entry, _Mapping]]] = ...) -> None: ...
+    topic_id: bytes
+    owner: str
+    def __init__(self, format: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[EpochHistory.Entry, _Mapping]]] = ..., topic_id: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("format", "run_id", "service", "address", "started_ms")
+    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners")
+    class Listener(_message.Message):
+        __slots__ = ("name", "host", "port")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        HOST_FIELD_NUMBER: _ClassVar[int]
+        PORT_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        host: str
+        port: int
+        def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_FIELD_NUMBER: _ClassVar[int]
     format: int
     run_id: str
     service: str
     address: str
     started_ms: int
-    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ...) -> None: ...
+    leaving: bool
+    node_id: int
+    listeners: _containers.RepeatedCompositeFieldContainer[Member.Listener]
+    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ...) -> None: ...
+
+class NodeId(_message.Message):
+    __slots__ = ("format", "instance")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    instance: str
+    def __init__(self, format: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...

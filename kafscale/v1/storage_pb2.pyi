@@ -36,7 +36,7 @@ class AppendReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionAppended, _Mapping]]] = ...) -> None: ...
 
 class PartitionAppended(_message.Message):
-    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms", "hold_until")
+    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms", "hold_until", "owner")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class PartitionAppended(_message.Message):
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     HOLD_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     epoch: int
@@ -53,17 +54,20 @@ class PartitionAppended(_message.Message):
     log_start: int
     append_time_ms: int
     hold_until: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., hold_until: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., hold_until: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("stream_id", "max_bytes", "fetches")
+    __slots__ = ("stream_id", "max_bytes", "fetches", "scan")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FETCHES_FIELD_NUMBER: _ClassVar[int]
+    SCAN_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     max_bytes: int
     fetches: _containers.RepeatedCompositeFieldContainer[PartitionFetch]
-    def __init__(self, stream_id: _Optional[str] = ..., max_bytes: _Optional[int] = ..., fetches: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ...) -> None: ...
+    scan: bool
+    def __init__(self, stream_id: _Optional[str] = ..., max_bytes: _Optional[int] = ..., fetches: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., scan: _Optional[bool] = ...) -> None: ...
 
 class PartitionFetch(_message.Message):
     __slots__ = ("partition", "offset", "max_bytes", "leader_epoch")
@@ -84,20 +88,22 @@ class FetchReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionFetched, _Mapping]]] = ...) -> None: ...
 
 class PartitionFetched(_message.Message):
-    __slots__ = ("status", "detail", "epoch", "committed_end", "log_start", "records")
+    __slots__ = ("status", "detail", "epoch", "committed_end", "log_start", "records", "owner")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     epoch: int
     committed_end: int
     log_start: int
     records: bytes
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_end: _Optional[int] = ..., log_start: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_end: _Optional[int] = ..., log_start: _Optional[int] = ..., records: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class CommitsRequest(_message.Message):
     __slots__ = ("stream_id",)
@@ -150,18 +156,20 @@ class ListOffsetsReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
 
 class PartitionOffset(_message.Message):
-    __slots__ = ("status", "detail", "offset", "timestamp", "leader_epoch")
+    __slots__ = ("status", "detail", "offset", "timestamp", "leader_epoch", "owner")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     offset: int
     timestamp: int
     leader_epoch: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class FlushRequest(_message.Message):
     __slots__ = ("partitions",)
@@ -208,11 +216,49 @@ class DeleteRecordsReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionTruncated, _Mapping]]] = ...) -> None: ...
 
 class PartitionTruncated(_message.Message):
-    __slots__ = ("status", "detail", "log_start")
+    __slots__ = ("status", "detail", "log_start", "owner")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     log_start: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., log_start: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., log_start: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class EpochEndsRequest(_message.Message):
+    __slots__ = ("queries",)
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    queries: _containers.RepeatedCompositeFieldContainer[EpochQuery]
+    def __init__(self, queries: _Optional[_Iterable[_Union[EpochQuery, _Mapping]]] = ...) -> None: ...
+
+class EpochQuery(_message.Message):
+    __slots__ = ("partition", "epoch", "leader_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    epoch: int
+    leader_epoch: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+
+class EpochEndsReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[EpochEnd]
+    def __init__(self, results: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ...) -> None: ...
+
+class EpochEnd(_message.Message):
+    __slots__ = ("status", "detail", "epoch", "end_offset", "owner")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    epoch: int
+    end_offset: int
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...

@@ -35,6 +35,17 @@ class CommittedLog:
         i = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
         return self.epochs[i][0] if i >= 0 else -1
 
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to ``epoch`` and one past its last offset, as Kafka's OffsetForLeaderEpoch means it.
+
+        (-1, -1) for an epoch that has not begun; for one before all that are known, where the first of those begins.
+        """
+        i = bisect_right(self.epochs, epoch, key=lambda entry: entry[0])
+        if epoch < 0 or (i == len(self.epochs) and self.epochs[-1][0] < epoch):
+            return -1, -1
+        end = self.epochs[i][1] if i < len(self.epochs) else self.committed_end
+        return (self.epochs[i - 1][0] if i else epoch), end
+
 
 @dataclass(slots=True, eq=False)
 class Partition:

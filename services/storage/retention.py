@@ -12,11 +12,11 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.common_pb2 import PartitionRef
 from services.storage.finder import Damaged, OfAnotherEpoch
-from services.storage.membership import Membership
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
 from services.storage.reader import Reader

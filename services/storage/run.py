@@ -9,18 +9,18 @@ import structlog
 import trio
 
 from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.membership import Membership, suspension_clock
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.interface import IndexerClient
 from kafscale.threads import RunSync
-from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.buffer import Buffer
 from services.storage.cache import CachedSegment, SegmentId
 from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
 from services.storage.deletion import TopicDeleter
 from services.storage.flusher import Flusher
-from services.storage.membership import Membership, suspension_clock
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable
@@ -48,6 +48,8 @@ class Parts:
     indexer: IndexerClient
     now_ms: Callable[[], int]
     run_sync: RunSync
+    # Where other services reach this instance; empty: they are in its process.
+    address: str = ""
     lease_clock: Callable[[], float] = suspension_clock
 
 
@@ -69,9 +71,8 @@ class Run:
         self.membership = Membership(
             parts.metadata,
             namespace=parts.namespace,
-            run_id=run_id,
+            member=Member(format=1, run_id=run_id, service="storage", address=parts.address, started_ms=parts.now_ms()),
             ttl_seconds=settings.lease_ttl_seconds,
-            started_ms=parts.now_ms(),
             clock=parts.lease_clock,
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)

@@ -1,6 +1,5 @@
 """The SegmentStorage service: what protos/kafscale/v1/storage.proto says, on the partitions that this run owns."""
 
-import secrets
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -9,6 +8,7 @@ import trio
 from kafscale import paths
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.interface import LeaseNotFound
+from kafscale.metadata.membership import new_run_id
 from kafscale.objects.interface import PreconditionFailed
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
@@ -19,6 +19,10 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    EpochEnd,
+    EpochEndsReply,
+    EpochEndsRequest,
+    EpochQuery,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -48,9 +52,9 @@ log = structlog.get_logger()
 class StorageService:
     """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing owned."""
 
-    def __init__(self, parts: Parts, *, new_run_id: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+    def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
         self._parts = parts
-        self._new_run_id = new_run_id
+        self._make_run_id = make_run_id
         self._run: Run | None = None
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -61,7 +65,7 @@ class StorageService:
         while not stopped:
             try:
                 async with trio.open_nursery() as nursery:
-                    self._run = Run(self._parts, self._new_run_id(), nursery)
+                    self._run = Run(self._parts, self._make_run_id(), nursery)
                     await self._run.start()
                     if not started:
                         task_status.started()
@@ -208,6 +212,24 @@ class StorageService:
             except Unavailable as error:
                 status, detail = Status.UNAVAILABLE, str(error)
         return PartitionOffset(status=status, detail=detail, offset=-1, timestamp=-1, leader_epoch=-1)
+
+    async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
+        run = self._current()
+        partitions = await self._acquired(run, [query.partition for query in request.queries])
+        results = [
+            EpochEnd(status=found.status, detail=str(found), epoch=-1, end_offset=-1)
+            if isinstance(found, NotAvailable)
+            else await self._epoch_end(run, found, query)
+            for query, found in zip(request.queries, partitions, strict=True)
+        ]
+        return EpochEndsReply(results=results)
+
+    async def _epoch_end(self, run: Run, partition: Partition, query: EpochQuery) -> EpochEnd:
+        refusal = await self._refusal(run, partition, query.leader_epoch, partition.log.log_start)
+        if refusal is not None:
+            return EpochEnd(status=refusal[0], detail=refusal[1], epoch=-1, end_offset=-1)
+        epoch, end_offset = partition.log.end_of_epoch(query.epoch)
+        return EpochEnd(epoch=epoch, end_offset=end_offset)
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         run = self._current()

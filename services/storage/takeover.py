@@ -156,7 +156,10 @@ async def _settle(
             if after == before:
                 return after
             value = EpochHistory(
-                format=1, entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in after]
+                format=1,
+                entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in after],
+                topic_id=state.topic_id,
+                owner=state.owner,
             )
             result = await metadata.txn(
                 [Unchanged(state_key, state_revision), Unchanged(history_key, kv.mod_revision if kv else 0)],

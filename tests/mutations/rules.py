@@ -27,7 +27,7 @@ MUTATIONS = (
     ),
     _breaking(
         "a lease that is not renewed proves nothing after a while",
-        "services/storage/membership.py",
+        "kafscale/metadata/membership.py",
         "return self._clock() < self._deadline",
         "return True",
         _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",

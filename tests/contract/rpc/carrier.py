@@ -12,6 +12,8 @@ from kafscale.v1.storage_pb2 import (
     Committed,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    EpochEndsReply,
+    EpochEndsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -51,6 +53,9 @@ class Carrier:
 
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:
         return DeleteRecordsReply()
+
+    async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
+        return EpochEndsReply()
 
     async def commits(self, request: CommitsRequest, send: Send) -> None:
         await self.streaming(request, send)

@@ -19,6 +19,8 @@ from kafscale.v1.storage_pb2 import (
     Committed,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    EpochEndsReply,
+    EpochEndsRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -244,4 +246,13 @@ class FakeStorage:
                 result.status = common_pb2.OFFSET_OUT_OF_RANGE
             else:
                 result.log_start = partition.log_start = max(partition.log_start, offset)
+        return reply
+
+    async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
+        """Every partition has had its present epoch only."""
+        reply = EpochEndsReply()
+        for query in request.queries:
+            partition, result = self.partition(query.partition), reply.results.add(epoch=-1, end_offset=-1)
+            if query.epoch <= partition.epoch:
+                result.epoch, result.end_offset = partition.epoch, partition.committed_end
         return reply

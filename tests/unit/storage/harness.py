@@ -223,7 +223,7 @@ class World:
             lease_clock=trio.current_time,
         )
         self.runs += 1
-        service = StorageService(parts, new_run_id=lambda: f"run-{self.runs}")
+        service = StorageService(parts, make_run_id=lambda: f"run-{self.runs}")
         stop, stopped = trio.Event(), trio.Event()
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:

@@ -1,8 +1,9 @@
-"""This run's lease: the sign of life that take-overs look at, and until when this run may still answer as an owner."""
+"""This run's lease: the sign of life that others look at, and until when this run may still answer as an owner."""
 
 import math
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 import trio
@@ -15,6 +16,7 @@ from kafscale.v1.metadata_pb2 import Member
 log = structlog.get_logger()
 
 _MARGIN = 0.2  # of the time to live: what the proof is short of it
+_RETRY_SECONDS = 1.0
 
 
 def suspension_clock() -> float:
@@ -22,8 +24,13 @@ def suspension_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def new_run_id() -> str:
+    """Random, so that a restarted process is never taken for the one before."""
+    return secrets.token_hex(16)
+
+
 class Membership:
-    """Registers the run under a lease and keeps it alive.
+    """Registers ``member``, which names its run and service, under a lease and keeps it alive.
 
     ``proven`` is true up to the time the last keepalive was *sent* plus the time to live, less a margin: until then
     nobody else can have taken over.
@@ -34,18 +41,17 @@ class Membership:
         metadata: MetadataStore,
         *,
         namespace: str,
-        run_id: str,
+        member: Member,
         ttl_seconds: int,
-        started_ms: int,
         clock: Callable[[], float] = suspension_clock,
     ) -> None:
         self._metadata = metadata
-        self._namespace = namespace
+        self._key = paths.member_key(namespace, member.service, member.run_id)
         self._ttl = ttl_seconds
         self._clock = clock
-        self._member = Member(format=1, run_id=run_id, service="storage", started_ms=started_ms)
+        self._member = member
         self._deadline = -math.inf
-        self.run_id = run_id
+        self.run_id = member.run_id
         self.lease = 0
 
     @property
@@ -56,8 +62,7 @@ class Membership:
         """Take a lease and write the member key under it."""
         sent = self._clock()
         self.lease = await self._metadata.grant_lease(self._ttl)
-        key = paths.member_key(self._namespace, "storage", self.run_id)
-        await self._metadata.txn((), [Put(key, self._member.SerializeToString(), self.lease)])
+        await self._write()
         self._extend(sent)
 
     async def keep(self) -> None:
@@ -72,6 +77,11 @@ class Membership:
                 continue
             self._extend(sent)
 
+    async def tell_leaving(self) -> None:
+        """Let the others see that this run hands over what it has. Raises Unavailable, LeaseNotFound."""
+        self._member.leaving = True
+        await self._write()
+
     async def leave(self) -> None:
         """Give the lease back, so that others need not wait for its end."""
         self._deadline = -math.inf
@@ -80,5 +90,39 @@ class Membership:
         except (Unavailable, LeaseNotFound) as error:
             log.warning("lease not given back", error=str(error))
 
+    async def _write(self) -> None:
+        await self._metadata.txn((), [Put(self._key, self._member.SerializeToString(), self.lease)])
+
     def _extend(self, sent: float) -> None:
         self._deadline = sent + self._ttl * (1 - _MARGIN)
+
+
+async def stay_registered(
+    join: Callable[[], Awaitable[Membership]],
+    task_status: trio.TaskStatus[Membership] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Keep a service that owns nothing registered until cancelled; then give its lease back.
+
+    ``join`` makes a membership, with a new run id each time, and joins. A lost lease is taken anew: meanwhile others
+    do not see this process. Started after the first time; raises only before that.
+    """
+    started = False
+    while True:
+        try:
+            membership = await join()
+        except Unavailable as error:
+            if not started:
+                raise
+            log.warning("not registered", error=str(error))
+            await trio.sleep(_RETRY_SECONDS)
+            continue
+        if not started:
+            task_status.started(membership)
+            started = True
+        try:
+            await membership.keep()
+        except LeaseNotFound:
+            log.warning("lease lost: registered anew", run=membership.run_id)
+        finally:
+            with trio.move_on_after(_RETRY_SECONDS, shield=True):
+                await membership.leave()

@@ -1,0 +1,122 @@
+"""The live processes of one service, as everybody sees them, and which of them a partition is given to.
+
+Rendezvous hashing: each member has a weight for each partition, and the heaviest one is given it. So members that come
+or go move only the partitions that they are given or had: the others stay where they are. What is hashed is a member's
+address, which a restarted process keeps, not its run id.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from kafscale import paths
+from kafscale.metadata.follow import follow
+from kafscale.metadata.interface import Event, KeyValue, MetadataStore, Snapshot
+from kafscale.v1.metadata_pb2 import Member
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMember:
+    """``member`` as registered; ``since``: the revision that its key was made at."""
+
+    member: Member
+    since: int
+
+    @property
+    def run_id(self) -> str:
+        return self.member.run_id
+
+    @property
+    def address(self) -> str:
+        return self.member.address
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MembersView:
+    """All members at one revision. Never changed: `Members.view` gives another one."""
+
+    revision: int
+    by_run_id: Mapping[str, LiveMember]
+    placed: tuple[LiveMember, ...]
+    """Those that partitions are given to: the newest of each address, none that is leaving; in order of address."""
+    _owners: dict[tuple[bytes, int], LiveMember | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, revision: int, members: Iterable[LiveMember]) -> "MembersView":
+        newest: dict[str, LiveMember] = {}
+        by_run_id = {}
+        for live in sorted(members, key=lambda live: live.since):
+            by_run_id[live.run_id] = live
+            newest[live.address] = live
+        placed = (newest[address] for address in sorted(newest) if not newest[address].member.leaving)
+        return cls(revision, by_run_id, tuple(placed))
+
+    def __iter__(self) -> Iterator[LiveMember]:
+        return iter(self.by_run_id.values())
+
+    def owner(self, topic_id: bytes, partition: int) -> LiveMember | None:
+        """Whom the partition is given to; None: nobody is there."""
+        key = (topic_id, partition)
+        if key not in self._owners:
+            self._owners[key] = heaviest(self.placed, key)
+        return self._owners[key]
+
+
+class Members:
+    """The members of ``service``, one of gateway, storage, indexer and coordinator. `run` must be running."""
+
+    def __init__(self, store: MetadataStore, namespace: str, service: str) -> None:
+        self._store = store
+        self._prefix = paths.members_prefix(namespace, service)
+        self._view = MembersView.of(0, ())
+        self._changed = trio.Event()
+
+    @property
+    def view(self) -> MembersView:
+        return self._view
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the view until cancelled; started when it was read once. Raises Unavailable only before that.
+
+        While the store does not answer the last view stays: who lost its lease by then is refused by who did not.
+        """
+        await follow(self._store, self._prefix, reset=self._reset, apply=self._apply, task_status=task_status)
+
+    async def wait_change(self, seen: MembersView) -> MembersView:
+        """Wait until the view is another than ``seen``, and give it."""
+        while self._view is seen:
+            await self._changed.wait()
+        return self._view
+
+    def _reset(self, snapshot: Snapshot) -> None:
+        self._show(MembersView.of(snapshot.revision, map(_live, snapshot.items)))
+
+    def _apply(self, events: tuple[Event, ...]) -> None:
+        members = {f"{self._prefix}{live.run_id}": live for live in self._view}
+        for event in events:
+            members.pop(event.key, None)
+            if event.value is not None:
+                members[event.key] = _live(event.value)
+        self._show(MembersView.of(events[0].revision, members.values()))
+
+    def _show(self, view: MembersView) -> None:
+        self._view = view
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+
+def heaviest(members: Iterable[LiveMember], key: tuple[bytes, int]) -> LiveMember | None:
+    """The member with the largest weight for a partition, given by topic id and index."""
+    topic_id, partition = key
+    place = topic_id + partition.to_bytes(4, "big")
+    return max(members, key=lambda live: _weight(live.address, place), default=None)
+
+
+def _weight(address: str, place: bytes) -> bytes:
+    return hashlib.blake2b(address.encode() + b"\0" + place, digest_size=8).digest()
+
+
+def _live(item: KeyValue) -> LiveMember:
+    return LiveMember(Member.FromString(item.value), item.create_revision)
