@@ -1,0 +1,251 @@
+"""The checker complains of every history that must not be, and of no good one."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNORDERED, UNREPEATED, Checker, Promise
+
+LOG = ("topic", 0)
+
+
+def _value(number: int) -> bytes:
+    return b"p/%d" % number
+
+
+class _Story:
+    """A history of one log, told shortly."""
+
+    def __init__(self, promise: Promise = IDEMPOTENT, records: int = 3) -> None:
+        self.checker = Checker()
+        for number in range(records):
+            self.checker.sent("p", LOG, _value(number), promise)
+
+    def acked(self, number: int, offset: int, now: float = 0.0) -> None:
+        self.checker.acked(LOG, _value(number), offset, now=now)
+
+    def read(self, offset: int, number: int, reader: str = "r") -> None:
+        self.checker.read(reader, LOG, offset, _value(number))
+
+    def asked(self, *, start: int = 0, end: int = -1, asked: float, answered: float) -> None:
+        self.checker.watermarks(LOG, start=start, end=end, asked=asked, answered=answered)
+
+    def kinds(self, numbers: Iterable[int], start: int = 0, end: int | None = None) -> set[str]:
+        """What is complained of when these records are there at the end, from offset ``start`` on."""
+        records = [(start + i, _value(number)) for i, number in enumerate(numbers)]
+        self.checker.finish(LOG, start=start, end=start + len(records) if end is None else end, records=records)
+        return {violation.kind for violation in self.checker.violations}
+
+
+@pytest.mark.parametrize("promise", [IDEMPOTENT, UNREPEATED, REPEATED, UNORDERED, LEADER])
+def test_a_good_history_is_no_reason_to_complain(promise: Promise) -> None:
+    story = _Story(promise)
+    story.read(0, 0)
+    story.acked(0, 0, now=1.0)
+    story.asked(end=1, asked=2.0, answered=3.0)
+    story.acked(1, 1, now=4.0)
+    story.read(1, 1)
+    story.read(2, 2)
+    assert story.kinds([0, 1, 2]) == set()
+    assert story.checker.records_acked == 2
+    assert story.checker.records_read == 3
+
+
+def test_a_record_without_an_ack_may_be_there_or_not() -> None:
+    assert _Story().kinds([]) == set()
+    assert _Story().kinds([0, 2]) == set()
+
+
+def test_a_repeated_record_may_be_there_twice() -> None:
+    story = _Story(REPEATED)
+    story.acked(0, 1)
+    story.acked(1, 2)
+    assert story.kinds([0, 0, 1]) == set()
+
+
+def test_retries_of_several_requests_may_swap_records() -> None:
+    story = _Story(UNORDERED)
+    story.acked(0, 1)
+    story.acked(1, 0)
+    assert story.kinds([1, 0]) == set()
+
+
+def test_what_one_in_buffer_acked_may_be_lost_and_its_offset_given_again() -> None:
+    story = _Story(LEADER)
+    story.acked(0, 0)
+    story.acked(1, 0)
+    assert story.kinds([1]) == set()
+
+
+def test_records_below_a_start_that_was_allowed_may_be_gone() -> None:
+    story = _Story()
+    for number in range(3):
+        story.acked(number, number)
+    story.read(0, 0)
+    story.checker.may_start(LOG, 2)
+    story.asked(start=2, asked=1.0, answered=2.0)
+    story.checker.moved("r", LOG, 2)
+    story.read(2, 2)
+    assert story.kinds([2], start=2) == set()
+
+
+def _ack_lost(story: _Story) -> Iterable[int]:
+    story.acked(0, 0)
+    return []
+
+
+def _ack_of_what_another_has(story: _Story) -> Iterable[int]:
+    story.acked(1, 0)
+    return [0]
+
+
+def _ack_elsewhere(story: _Story) -> Iterable[int]:
+    story.acked(0, 1)
+    return [0]
+
+
+def _read_then_acked_elsewhere(story: _Story) -> Iterable[int]:
+    story.read(0, 0)
+    story.acked(0, 1)
+    return [0]
+
+
+def _two_acks_of_one_offset(story: _Story) -> Iterable[int]:
+    story.acked(0, 0)
+    story.acked(1, 0)
+    return [0]
+
+
+def _two_offsets_for_one_record(story: _Story) -> Iterable[int]:
+    story.acked(0, 0)
+    story.acked(0, 1)
+    return [0]
+
+
+def _two_reads_of_one_offset(story: _Story) -> Iterable[int]:
+    story.read(0, 0, "one")
+    story.read(0, 1, "two")
+    return [0]
+
+
+def _read_and_gone(story: _Story) -> Iterable[int]:
+    story.read(0, 0)
+    return []
+
+
+def _twice(story: _Story) -> Iterable[int]:
+    return [0, 0]
+
+
+def _swapped(story: _Story) -> Iterable[int]:
+    return [1, 0]
+
+
+def _swapped_as_seen(story: _Story) -> Iterable[int]:
+    story.acked(1, 0)
+    story.acked(0, 1)
+    return [1, 0]
+
+
+def _reader_skips(story: _Story) -> Iterable[int]:
+    story.read(0, 0)
+    story.read(2, 2)
+    return [0, 1, 2]
+
+
+def _of_nobody(story: _Story) -> Iterable[int]:
+    return [7]
+
+
+def _end_goes_back(story: _Story) -> Iterable[int]:
+    story.asked(end=3, asked=0.0, answered=1.0)
+    story.asked(end=2, asked=1.0, answered=2.0)
+    return [0, 1, 2]
+
+
+def _end_does_not_cover_an_ack(story: _Story) -> Iterable[int]:
+    story.acked(0, 0, now=1.0)
+    story.asked(end=0, asked=2.0, answered=3.0)
+    return [0]
+
+
+def _end_is_short(story: _Story) -> Iterable[int]:
+    story.asked(end=3, asked=0.0, answered=1.0)
+    return [0, 1]
+
+
+def _start_goes_back(story: _Story) -> Iterable[int]:
+    story.checker.may_start(LOG, 1)
+    story.asked(start=1, asked=0.0, answered=1.0)
+    story.asked(start=0, asked=1.0, answered=2.0)
+    return [0]
+
+
+def _start_by_itself(story: _Story) -> Iterable[int]:
+    story.asked(start=1, asked=0.0, answered=1.0)
+    return [0]
+
+
+@pytest.mark.parametrize(
+    ("tell", "kinds"),
+    [
+        (_ack_lost, {"lost", "went-back"}),
+        (_ack_of_what_another_has, {"lost"}),
+        (_ack_elsewhere, {"lost", "elsewhere", "went-back"}),
+        (_read_then_acked_elsewhere, {"lost", "elsewhere", "went-back"}),
+        (_two_acks_of_one_offset, {"offset-twice", "lost"}),
+        (_two_offsets_for_one_record, {"acked-twice", "elsewhere", "lost", "went-back", "reordered"}),
+        (_two_reads_of_one_offset, {"changed"}),
+        (_read_and_gone, {"vanished"}),
+        (_twice, {"doubled"}),
+        (_swapped, {"reordered"}),
+        (_swapped_as_seen, {"reordered"}),
+        (_reader_skips, {"gap"}),
+        (_of_nobody, {"unknown"}),
+        (_end_goes_back, {"went-back"}),
+        (_end_does_not_cover_an_ack, {"went-back"}),
+        (_end_is_short, {"went-back"}),
+        (_start_goes_back, {"went-back", "start-too-high"}),
+        (_start_by_itself, {"start-too-high", "went-back"}),
+    ],
+)
+def test_a_bad_history_is_complained_of(tell: Callable[[_Story], Iterable[int]], kinds: set[str]) -> None:
+    story = _Story()
+    final = tell(story)
+    found = story.kinds(final)
+    assert found
+    assert found <= kinds
+
+
+@pytest.mark.parametrize("promise", [REPEATED, UNREPEATED])
+def test_acks_out_of_the_order_of_sending_are_complained_of(promise: Promise) -> None:
+    story = _Story(promise)
+    story.acked(1, 0)
+    story.acked(0, 1)
+    assert story.kinds([1, 0]) == {"reordered"}
+
+
+def test_an_acked_record_above_the_start_is_not_excused_by_it() -> None:
+    story = _Story()
+    story.acked(2, 2)
+    story.checker.may_start(LOG, 2)
+    assert "lost" in story.kinds([], start=2, end=2)
+
+
+def test_a_log_with_holes_at_the_end_is_complained_of() -> None:
+    assert _Story().kinds([0], end=2) == {"gap"}
+
+
+def test_an_ack_without_an_offset_still_means_that_the_record_stays() -> None:
+    story = _Story()
+    story.acked(0, -1)
+    assert story.kinds([]) == {"lost"}
+    story = _Story()
+    story.acked(0, -1)
+    assert story.kinds([0]) == set()
+
+
+def test_a_value_is_sent_as_new_only_once() -> None:
+    story = _Story()
+    with pytest.raises(ValueError, match="twice"):
+        story.checker.sent("p", LOG, _value(0), IDEMPOTENT)
