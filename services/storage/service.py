@@ -147,7 +147,7 @@ class StorageService:
     ) -> bytes:
         """Everything of ``result`` but its records, and the records."""
         view = partition.log
-        refusal = await self._refusal(run, partition, fetch.leader_epoch, fetch.offset)
+        refusal = await self._refusal(run, partition, fetch.leader_epoch, fetch.offset, only_records=True)
         result.status, result.detail = refusal or (Status.OK, "")
         result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
         limit = min(fetch.max_bytes, left)
@@ -156,6 +156,10 @@ class StorageService:
         try:
             return await run.reader.read(view, fetch.offset, limit)
         except Damaged as error:
+            if not run.membership.proven:
+                # What is missing may have been deleted by a later owner.
+                result.status, result.detail = Status.NOT_OWNER, str(error)
+                return b""
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             run.retention.look_at(partition)
             result.status, result.detail = Status.DAMAGED, str(error)
@@ -164,10 +168,13 @@ class StorageService:
         return b""
 
     async def _refusal(
-        self, run: Run, partition: Partition, leader_epoch: int, offset: int
+        self, run: Run, partition: Partition, leader_epoch: int, offset: int, *, only_records: bool = False
     ) -> tuple[Status, str] | None:
+        """Why there is no answer. ``only_records``: what is asked for is records, not where the log begins or ends."""
         view = partition.log
-        if not run.membership.proven:
+        below_the_end = view.log_start <= offset < view.committed_end
+        # What is committed never changes, so it needs no lease; where the log ends now, only the owner knows.
+        if not run.membership.proven and not (only_records and below_the_end):
             return Status.NOT_OWNER, "the lease cannot be proven at present"
         if not view.epochs:
             return Status.DAMAGED, partition.offline or "the epoch history is not settled"

@@ -42,8 +42,15 @@ MUTATIONS = (
     _breaking(
         "reads and offsets need a lease that is proven",
         "services/storage/service.py",
-        "if not run.membership.proven:",
+        "if not run.membership.proven and not (only_records and below_the_end):",
         "if False:",
+        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+    ),
+    _breaking(
+        "records below the end are read without a lease",
+        "services/storage/service.py",
+        "if not run.membership.proven and not (only_records and below_the_end):",
+        "if not run.membership.proven:",
         _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
     ),
     _breaking(
