@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from kafscale.errors import ConfigError
+from kafscale.metadata.members import Members
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
@@ -73,6 +74,7 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
         trio.open_nursery() as nursery,
     ):
         catalog = TopicCatalog(metadata, namespace)
+        storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings.indexer)
         storage = StorageService(
             Parts(
@@ -81,6 +83,7 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
                 objects=objects,
                 metadata=metadata,
                 catalog=catalog,
+                members=storage_members,
                 indexer=DirectIndexer(indexer),
                 now_ms=_now_ms,
                 run_sync=run_in_thread,
@@ -94,6 +97,7 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
             storage_stopped.set()
 
         await nursery.start(catalog.run)
+        await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
         # Clients leave first, then what they sent is stored, then the stores close.
         await gateway.run(stopping)

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
@@ -45,6 +46,8 @@ class Parts:
     objects: ObjectStore
     metadata: MetadataStore
     catalog: TopicCatalog
+    # The members of "storage", this one included; whoever composes runs it.
+    members: Members
     indexer: IndexerClient
     now_ms: Callable[[], int]
     run_sync: RunSync
@@ -138,9 +141,12 @@ class Run:
         )
 
     async def start(self) -> None:
-        """Join, then keep everything going in the nursery."""
+        """Join, wait until that is seen here, then keep everything going in the nursery."""
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
+        view = self._parts.members.view
+        while self.membership.run_id not in view.by_run_id:
+            view = await self._parts.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._seal_in_time)
         self._nursery.start_soon(self._deleter.run)

@@ -10,6 +10,7 @@ import trio
 from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put, Unchanged
+from kafscale.metadata.members import Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
@@ -211,12 +212,14 @@ class World:
     async def service(self, *, graceful: bool = True, **changes: Any) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
         """A started service; leaving stops it gracefully, or as a kill would."""
         catalog = TopicCatalog(self.metadata, NAMESPACE)
+        members = Members(self.metadata, NAMESPACE, "storage")
         parts = Parts(
             settings=replace(self.settings, **changes).resolved(directory=False),
             namespace=NAMESPACE,
             objects=self.objects,
             metadata=self.metadata,
             catalog=catalog,
+            members=members,
             indexer=self.indexer,
             now_ms=lambda: self.now_ms,
             run_sync=inline,
@@ -232,6 +235,7 @@ class World:
 
         async with trio.open_nursery() as nursery:
             await nursery.start(catalog.run)
+            await nursery.start(members.run)
             await nursery.start(serve)
             storage = DirectStorage(service)
             caller = Caller(storage, f"stream-{self.runs}")

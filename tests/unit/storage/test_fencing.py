@@ -9,6 +9,7 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, no_answer
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
+from kafscale.v1.metadata_pb2 import Member
 from services.storage.buffer import WriteBuffer
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
@@ -36,7 +37,8 @@ async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(a
 
             async def show_up() -> None:
                 await trio.sleep(1)
-                await world.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", "run-1"), b"alive")])
+                alive = Member(format=1, run_id="run-1", service="storage", leaving=True).SerializeToString()
+                await world.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", "run-1"), alive)])
 
             nursery.start_soon(show_up)
             assert (await caller.append(ref, batch(b"y"))).status == Status.NOT_OWNER
