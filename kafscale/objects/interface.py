@@ -1,7 +1,8 @@
 """The object store as the rest of KafScale sees it: seven operations and five ways to fail.
 
 Implementations: ``local.py`` (a directory), ``s3.py``, ``memory.py`` (with programmable faults). Wrappers, each one
-file, go around any of them: ``metrics.py`` outermost counts what callers asked for, ``retry.py`` inside it repeats.
+file, go around any of them: ``metrics.py`` next to the store tells of each single request, to counters and to
+``health.py``; ``retry.py`` around it repeats.
 
 Keys (``keys.py`` checks them; a bad one is the caller's mistake and raises ValueError): ``/``-separated paths without
 leading slash, 1 to 1024 bytes of UTF-8, each segment 1 to 255 bytes, neither ``.`` nor ``..`` and without control
@@ -18,6 +19,8 @@ Body = bytes | bytearray | memoryview
 
 MAX_KEYS = 1000
 """Objects in one page of a listing, and keys in one delete."""
+MOST_CLOCK_SKEW_SECONDS = 5.0
+"""Between a store's clock and ours: beyond it a signature lives longer, or shorter, than whoever signs believes."""
 
 
 class ObjectNotFound(KafscaleError):
@@ -58,6 +61,11 @@ class ObjectStore(Protocol):
     @property
     def settle_seconds(self) -> float:
         """How long after a process died its last requests may still take effect; 0 for a local directory."""
+        ...
+
+    @property
+    def clock_skew_seconds(self) -> float | None:
+        """The store's clock minus this machine's, as last seen; None: not known, or the same clock."""
         ...
 
     async def put_if_absent(self, key: str, body: Body) -> str:

@@ -25,6 +25,7 @@ class LocalObjectStore:
     """``kafscale.objects.interface.ObjectStore`` on a directory. Made by ``open``."""
 
     settle_seconds = 0.0
+    clock_skew_seconds = None
 
     def __init__(self, files: ObjectDirectory, run_sync: RunSync) -> None:
         self._files = files

@@ -58,6 +58,7 @@ class MemoryObjectStore:
     ) -> None:
         self.plan = plan
         self.settle_seconds = settle_seconds
+        self.clock_skew_seconds: float | None = None
         self.calls: list[Call] = []
         self._sleep = sleep
         self._objects: dict[str, Object] = {}

@@ -1,4 +1,7 @@
-"""Counts what callers asked of a store and what they got: the outermost wrapper, so repeats count as one operation."""
+"""Tells what each single request to a store was and how it ended: the wrapper next to the store, inside ``retry.py``.
+
+So a request that is repeated counts as often as S3 sees and bills it, and health is judged by answers, not patience.
+"""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,6 +19,7 @@ from kafscale.objects.interface import (
     ObjectStore,
     PreconditionFailed,
 )
+from kafscale.vitals import Family, Histogram
 
 T = TypeVar("T")
 
@@ -26,96 +30,151 @@ _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (Refused, "refused"),
     (trio.Cancelled, "cancelled"),
 )
+ANSWERS = ("ok", "not_found", "precondition_failed")
+"""The outcomes in which the store did what it is there for."""
+
+
+class Request:
+    """One operation of ``ObjectStore`` on its way. ``size``: bytes of objects to store or read, as far as known."""
+
+    __slots__ = ("error", "kind", "outcome", "seconds", "size", "started")
+
+    def __init__(self, kind: str, size: int, started: float) -> None:
+        self.kind = kind
+        self.size = size
+        self.started = started
+        self.seconds = 0.0
+        # ok, not_found, precondition_failed, unavailable, refused, cancelled, or error for anything else
+        self.outcome = "ok"
+        self.error = ""
 
 
 class Recorder(Protocol):
-    """Where the figures go."""
+    """Who is told."""
 
-    def operation(self, kind: str, outcome: str, seconds: float) -> None:
-        """One operation (named as in ``ObjectStore``) ended.
+    def began(self, request: Request) -> None: ...
 
-        ``outcome``: ok, not_found, precondition_failed, unavailable, refused, cancelled, or error for anything else.
-        """
-        ...
-
-    def transferred(self, kind: str, size: int) -> None:
-        """``size`` bytes of objects were stored (puts) or read (gets)."""
-        ...
+    def ended(self, request: Request) -> None: ...
 
 
 class OperationCounters:
     """A ``Recorder`` that adds up in memory."""
 
     def __init__(self) -> None:
-        self.operations: Counter[tuple[str, str]] = Counter()  # by kind and outcome
+        self.requests: Counter[tuple[str, str]] = Counter()  # by kind and outcome
         self.transferred_bytes: Counter[str] = Counter()  # by kind
-        self.seconds: dict[str, float] = {}  # by kind, all operations added up
+        self.seconds: dict[str, Histogram] = {}  # by kind
+        self.in_flight = 0
 
-    def operation(self, kind: str, outcome: str, seconds: float) -> None:
-        self.operations[kind, outcome] += 1
-        self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
+    def began(self, request: Request) -> None:
+        self.in_flight += 1
 
-    def transferred(self, kind: str, size: int) -> None:
-        self.transferred_bytes[kind] += size
+    def ended(self, request: Request) -> None:
+        self.in_flight -= 1
+        self.requests[request.kind, request.outcome] += 1
+        histogram = self.seconds.get(request.kind)
+        if histogram is None:
+            histogram = self.seconds[request.kind] = Histogram()
+        histogram.observe(request.seconds)
+        if request.outcome == "ok" and request.size:
+            self.transferred_bytes[request.kind] += request.size
 
     def totals(self) -> dict[str, int]:
-        """For a log line: operations by kind, those that did not end well by kind and outcome, and bytes by kind."""
+        """For a log line: requests by kind, those that did not end well by kind and outcome, and bytes by kind."""
         totals: Counter[str] = Counter()
-        for (kind, outcome), count in self.operations.items():
+        for (kind, outcome), count in self.requests.items():
             totals[kind] += count
             if outcome != "ok":
                 totals[f"{kind}_{outcome}"] += count
         return dict(totals) | {f"{kind}_bytes": size for kind, size in self.transferred_bytes.items()}
 
+    def families(self) -> list[Family]:
+        return [
+            Family(
+                "kafscale_s3_requests_total",
+                "counter",
+                "Requests to the object store, repeated ones each time.",
+                lambda: {labels: count for labels, count in self.requests.items()},  # noqa: C416 - its type widens
+                ("operation", "outcome"),
+            ),
+            Family(
+                "kafscale_s3_request_seconds",
+                "histogram",
+                "How long requests to the object store took.",
+                lambda: {(kind,): histogram for kind, histogram in self.seconds.items()},
+                ("operation",),
+            ),
+            Family(
+                "kafscale_s3_bytes_total",
+                "counter",
+                "Bytes of objects that were stored (puts) and read (gets).",
+                lambda: {(kind,): size for kind, size in self.transferred_bytes.items()},
+                ("operation",),
+            ),
+            Family(
+                "kafscale_s3_requests_in_flight",
+                "gauge",
+                "Requests to the object store that are not answered yet.",
+                lambda: {(): self.in_flight},
+            ),
+        ]
+
 
 class MeteredObjectStore:
-    """Passes everything on and tells ``recorder``; ``clock`` gives seconds, of any origin, that never go back."""
+    """Passes everything on and tells ``recorders``; ``clock`` gives seconds, of any origin, that never go back."""
 
-    def __init__(self, inner: ObjectStore, recorder: Recorder, clock: Callable[[], float] = trio.current_time) -> None:
+    def __init__(
+        self, inner: ObjectStore, *recorders: Recorder, clock: Callable[[], float] = trio.current_time
+    ) -> None:
         self._inner = inner
-        self._recorder = recorder
+        self._recorders = recorders
         self._clock = clock
 
     @property
     def settle_seconds(self) -> float:
         return self._inner.settle_seconds
 
+    @property
+    def clock_skew_seconds(self) -> float | None:
+        return self._inner.clock_skew_seconds
+
     async def put_if_absent(self, key: str, body: Body) -> str:
-        etag = await self._timed("put_if_absent", self._inner.put_if_absent(key, body))
-        self._recorder.transferred("put_if_absent", len(body))
-        return etag
+        return await self._told("put_if_absent", self._inner.put_if_absent(key, body), size=len(body))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        new_etag = await self._timed("replace_if_match", self._inner.replace_if_match(key, body, etag))
-        self._recorder.transferred("replace_if_match", len(body))
-        return new_etag
+        return await self._told("replace_if_match", self._inner.replace_if_match(key, body, etag), size=len(body))
 
     async def get(self, key: str) -> Object:
-        found = await self._timed("get", self._inner.get(key))
-        self._recorder.transferred("get", len(found.body))
-        return found
+        return await self._told("get", self._inner.get(key), sized=lambda found: len(found.body))
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        body = await self._timed("get_range", self._inner.get_range(key, start, length))
-        self._recorder.transferred("get_range", len(body))
-        return body
+        return await self._told("get_range", self._inner.get_range(key, start, length), size=length, sized=len)
 
     async def head(self, key: str) -> ObjectInfo:
-        return await self._timed("head", self._inner.head(key))
+        return await self._told("head", self._inner.head(key))
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
-        return await self._timed("list_from", self._inner.list_from(prefix, start_after, limit))
+        return await self._told("list_from", self._inner.list_from(prefix, start_after, limit))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
-        await self._timed("delete_many", self._inner.delete_many(keys))
+        await self._told("delete_many", self._inner.delete_many(keys))
 
-    async def _timed(self, kind: str, operation: Awaitable[T]) -> T:
-        start = self._clock()
-        outcome = "ok"
+    async def _told(
+        self, kind: str, operation: Awaitable[T], *, size: int = 0, sized: Callable[[T], int] | None = None
+    ) -> T:
+        request = Request(kind, size, self._clock())
+        for recorder in self._recorders:
+            recorder.began(request)
         try:
-            return await operation
+            result = await operation
+            if sized is not None:
+                request.size = sized(result)
+            return result
         except BaseException as error:
-            outcome = next((name for kind_of, name in _OUTCOMES if isinstance(error, kind_of)), "error")
+            request.outcome = next((name for kind_of, name in _OUTCOMES if isinstance(error, kind_of)), "error")
+            request.error = str(error)
             raise
         finally:
-            self._recorder.operation(kind, outcome, self._clock() - start)
+            request.seconds = self._clock() - request.started
+            for recorder in self._recorders:
+                recorder.ended(request)

@@ -1,4 +1,4 @@
-"""Repeats what a store could not answer: inside ``metrics.py``, directly around a store that talks to a network."""
+"""Repeats what a store could not answer: outermost, around ``metrics.py``, which sees each try."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -50,6 +50,10 @@ class RetryingObjectStore:
     @property
     def settle_seconds(self) -> float:
         return self._inner.settle_seconds
+
+    @property
+    def clock_skew_seconds(self) -> float | None:
+        return self._inner.clock_skew_seconds
 
     async def put_if_absent(self, key: str, body: Body) -> str:
         return await self._put(key, body, lambda: self._inner.put_if_absent(key, body))

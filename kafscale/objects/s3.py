@@ -15,7 +15,15 @@ from datetime import UTC, datetime
 import trio
 
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
+from kafscale.objects.interface import (
+    MAX_KEYS,
+    MOST_CLOCK_SKEW_SECONDS,
+    Body,
+    Object,
+    ObjectInfo,
+    ObjectNotFound,
+    PreconditionFailed,
+)
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range, may_begin_key
 from kafscale.objects.s3_http import HttpLimits, S3Http
 from kafscale.objects.s3_start import find_region, prove_conditions
@@ -56,7 +64,7 @@ class S3ObjectStore:
     ) -> AsyncIterator["S3ObjectStore"]:
         """Without ``credentials`` those of ``config``. Asks S3 for the region if ``config`` has none.
 
-        Raises ConfigError, naming the setting, or Unavailable when S3 answers but cannot serve now.
+        Raises ConfigError, naming the setting, or Unavailable when S3 does not answer or cannot serve now.
         """
         credentials = credentials or static_credentials(config)
         limits = limits or HttpLimits()
@@ -68,7 +76,7 @@ class S3ObjectStore:
         """Prove that the bucket can be written under ``namespace`` and that both PUT conditions are honoured.
 
         Waits up to ``patience`` seconds for S3 to come up. Raises ConfigError, naming the setting that is wrong; or
-        Unavailable when S3 answers but cannot serve.
+        Unavailable when S3 does not answer or cannot serve.
         """
         await prove_conditions(self, namespace, patience)
 
@@ -131,6 +139,9 @@ class S3ObjectStore:
         return page
 
     async def delete_many(self, keys: Iterable[str]) -> None:
+        skew = self.clock_skew_seconds
+        if skew is not None and abs(skew) > MOST_CLOCK_SKEW_SECONDS:
+            raise Unavailable(f"S3's clock is {skew:+.1f} s off this machine's: a delete could land any time later")
         date = self._http.now()
         waiting = iter(check_keys(keys))
         errors: list[KafscaleError] = []

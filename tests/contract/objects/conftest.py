@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.local import LocalObjectStore
 from kafscale.objects.memory import MemoryObjectStore
@@ -47,5 +48,6 @@ async def store(store_kind: str, store_config: S3Config | None, tmp_path: Path) 
             bare = await stack.enter_async_context(LocalObjectStore.open(tmp_path / "data"))
         else:
             bare = MemoryObjectStore()
-        wrapped = MeteredObjectStore(RetryingObjectStore(bare, random.Random(1).random), OperationCounters())
+        metered = MeteredObjectStore(bare, OperationCounters(), StoreHealth(Thresholds()))
+        wrapped = RetryingObjectStore(metered, random.Random(1).random)
         yield wrapped if store_kind.startswith("wrapped") else bare
