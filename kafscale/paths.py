@@ -16,6 +16,10 @@ _OBJECT = re.compile(
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_CATALOG_PAGE = re.compile(
+    r"(?P<namespace>[^/]+(?:/[^/]+)*)/~catalog/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
+    r"/(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})"
+)
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 Kind = Literal["kfs", "index"]
@@ -35,6 +39,20 @@ class SegmentKey:
         return (
             f"{partition_prefix(self.namespace, self.topic, self.partition)}segment-{self.base_offset:020d}.{self.kind}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPageKey:
+    """The parts of a catalog page's object key: ``epoch`` is of the owner for whom it was written."""
+
+    namespace: str
+    topic: str
+    partition: int
+    base_offset: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{catalog_prefix(self.namespace, self.topic, self.partition)}{self.base_offset:020d}-{self.epoch}"
 
 
 def is_topic_name(name: str) -> bool:
@@ -78,6 +96,42 @@ def producers_prefix(namespace: str, topic: str, partition: int) -> str:
 
 def producer_snapshot_key(namespace: str, topic: str, partition: int, committed_end: int, epoch: int) -> str:
     return f"{producers_prefix(namespace, topic, partition)}{committed_end:020d}-{epoch}"
+
+
+def catalog_prefix(namespace: str, topic: str, partition: int) -> str:
+    """The prefix of the pages of a partition's catalog."""
+    return f"{namespace}/~catalog/{topic}/{partition}/"
+
+
+def catalog_page_key(namespace: str, topic: str, partition: int, base_offset: int, epoch: int) -> str:
+    return str(CatalogPageKey(namespace, topic, partition, base_offset, epoch))
+
+
+def parse_catalog_page_key(key: str) -> CatalogPageKey | None:
+    """The parts of ``key``, or None where it is not a catalog page's key."""
+    found = _CATALOG_PAGE.fullmatch(key)
+    if found is None or not is_topic_name(found["topic"]) or not is_namespace(found["namespace"]):
+        return None
+    partition, base, epoch = int(found["partition"]), int(found["base"]), int(found["epoch"])
+    if partition >= 2**31 or base >= 2**63 or epoch >= 2**31:
+        return None
+    return CatalogPageKey(found["namespace"], found["topic"], partition, base, epoch)
+
+
+def topic_objects_prefix(namespace: str) -> str:
+    """The prefix of the topic objects: what the metadata store says of each topic, kept beside its segments."""
+    return f"{namespace}/~topics/"
+
+
+def topic_object_key(namespace: str, topic: str) -> str:
+    return f"{topic_objects_prefix(namespace)}{topic}.json"
+
+
+def parse_topic_object_key(namespace: str, key: str) -> str | None:
+    """The topic's name, or None where it is another key."""
+    prefix = topic_objects_prefix(namespace)
+    name = key.removeprefix(prefix).removesuffix(".json")
+    return name if key == topic_object_key(namespace, name) and is_topic_name(name) else None
 
 
 def cluster_mark_key(namespace: str) -> str:

@@ -18,6 +18,8 @@ from kafscale.v1.indexer_pb2 import (
     RebuildReply,
     SegmentRef,
     VerifyReply,
+    WriteCatalogPageReply,
+    WriteCatalogPageRequest,
 )
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -61,6 +63,7 @@ class Indexer(Protocol):
     async def rebuild(self, request: SegmentRef) -> RebuildReply: ...
     async def locate_offset(self, request: LocateOffsetRequest) -> LocateReply: ...
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply: ...
+    async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply: ...
 
 
 async def _call(method: Callable[[Q], Awaitable[A]], request: Q, timeout: float) -> A:
@@ -152,3 +155,6 @@ class DirectIndexer:
 
     async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
         return await _call(self._service.locate_timestamp, request, timeout)
+
+    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
+        return await _call(self._service.write_catalog_page, request, timeout)

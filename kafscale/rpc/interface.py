@@ -23,6 +23,8 @@ from kafscale.v1.indexer_pb2 import (
     RebuildReply,
     SegmentRef,
     VerifyReply,
+    WriteCatalogPageReply,
+    WriteCatalogPageRequest,
 )
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -76,3 +78,6 @@ class IndexerClient(Protocol):
     async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply: ...
     async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply: ...
     async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply: ...
+    async def write_catalog_page(
+        self, request: WriteCatalogPageRequest, *, timeout: float
+    ) -> WriteCatalogPageReply: ...

@@ -16,6 +16,8 @@ from kafscale.v1.indexer_pb2 import (
     RebuildReply,
     SegmentRef,
     VerifyReply,
+    WriteCatalogPageReply,
+    WriteCatalogPageRequest,
 )
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -49,6 +51,7 @@ _VERIFY = method(_INDEXER, "Verify", SegmentRef, VerifyReply)
 _REBUILD = method(_INDEXER, "Rebuild", SegmentRef, RebuildReply)
 _LOCATE_OFFSET = method(_INDEXER, "LocateOffset", LocateOffsetRequest, LocateReply)
 _LOCATE_TIMESTAMP = method(_INDEXER, "LocateTimestamp", LocateTimestampRequest, LocateReply)
+_WRITE_CATALOG_PAGE = method(_INDEXER, "WriteCatalogPage", WriteCatalogPageRequest, WriteCatalogPageReply)
 
 
 def bind_storage(service: SegmentStorage) -> BoundService:
@@ -109,3 +112,6 @@ class GrpcIndexer:
 
     async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
         return await self._channel.call(_LOCATE_TIMESTAMP, request, timeout=timeout)
+
+    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
+        return await self._channel.call(_WRITE_CATALOG_PAGE, request, timeout=timeout)

@@ -1,3 +1,4 @@
+from kafscale.v1 import catalog_pb2 as _catalog_pb2
 from kafscale.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -74,7 +75,7 @@ class LocateTimestampRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offsets: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., start_offset: _Optional[int] = ..., epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LocateReply(_message.Message):
-    __slots__ = ("status", "detail", "found", "segment", "position", "offset", "timestamp")
+    __slots__ = ("status", "detail", "found", "segment", "position", "offset", "timestamp", "newest")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +83,7 @@ class LocateReply(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     found: bool
@@ -89,4 +91,21 @@ class LocateReply(_message.Message):
     position: int
     offset: int
     timestamp: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., found: _Optional[bool] = ..., segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., position: _Optional[int] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    newest: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., found: _Optional[bool] = ..., segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., position: _Optional[int] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., newest: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class WriteCatalogPageRequest(_message.Message):
+    __slots__ = ("partition", "epoch", "segments")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    epoch: int
+    segments: _containers.RepeatedCompositeFieldContainer[_catalog_pb2.CatalogSegment]
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_catalog_pb2.CatalogSegment, _Mapping]]] = ...) -> None: ...
+
+class WriteCatalogPageReply(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    def __init__(self, key: _Optional[str] = ...) -> None: ...

@@ -21,6 +21,8 @@ from kafscale.v1.indexer_pb2 import (
     RebuildReply,
     SegmentRef,
     VerifyReply,
+    WriteCatalogPageReply,
+    WriteCatalogPageRequest,
 )
 from services.indexer.settings import IndexerSettings
 from services.indexer.stored import StoredSegments
@@ -32,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class IndexerService:
-    """Builds, verifies, rebuilds and uses the indexes of one namespace's segments.
+    """Builds, verifies, rebuilds and uses the indexes of one namespace's segments, and stores pages of its catalogs.
 
     ``run_sync`` runs the reading of whole segments and the decoding of records; a simulation's runs them inline.
     """
@@ -81,18 +83,27 @@ class IndexerService:
             return LocateReply()
         return LocateReply(found=True, segment=request.segment, position=position, offset=request.offset, timestamp=-1)
 
+    async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply:
+        """Raises CorruptData where the request is no page, Unavailable or Refused where the store does not take it."""
+        return WriteCatalogPageReply(key=await self._stored.write_page(request))
+
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply:
         try:
-            found = await self._times.locate(request)
+            found, newest = await self._times.locate(request)
         except KafscaleError as error:
             return LocateReply(status=_status(error), detail=str(error))
         except ValueError as error:
             return LocateReply(status=Status.INVALID, detail=str(error))
         if found is None:
-            return LocateReply()
+            return LocateReply(newest=newest)
         segment, record = found
         return LocateReply(
-            found=True, segment=segment, position=record.position, offset=record.offset, timestamp=record.timestamp
+            found=True,
+            segment=segment,
+            position=record.position,
+            offset=record.offset,
+            timestamp=record.timestamp,
+            newest=newest,
         )
 
     async def _rebuild(self, ref: SegmentRef) -> bytes:

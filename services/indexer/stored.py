@@ -1,4 +1,4 @@
-"""Reads and writes the objects that the indexer works on: segments, always verified, and their indexes."""
+"""Reads and writes the objects that the indexer works on: segments, always verified, indexes, and catalog pages."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -6,11 +6,14 @@ from typing import TypeVar
 import trio
 
 from kafscale import paths
+from kafscale.catalog.page import build_page
+from kafscale.errors import Unavailable
+from kafscale.objects.derived import put_derived
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
-from kafscale.v1.indexer_pb2 import SegmentRef
+from kafscale.v1.indexer_pb2 import SegmentRef, WriteCatalogPageRequest
 
 T = TypeVar("T")
 
@@ -71,3 +74,14 @@ class StoredSegments:
         except PreconditionFailed:
             return False
         return True
+
+    async def write_page(self, request: WriteCatalogPageRequest) -> str:
+        """The key of the stored page. Raises CorruptPage, Unavailable, Refused."""
+        partition, page = request.partition, build_page(request.partition, request.epoch, request.segments)
+        base = request.segments[0].base_offset
+        key = paths.catalog_page_key(self._namespace, partition.topic, partition.partition, base, request.epoch)
+        try:
+            await put_derived(self._store, key, page)
+        except (PreconditionFailed, ObjectNotFound) as error:
+            raise Unavailable(f"{key}: others write it at the same time") from error
+        return key

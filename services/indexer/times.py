@@ -15,6 +15,8 @@ MAX_TIMESTAMP = -3
 
 _Candidate = tuple[SegmentRef, int]  # and the epoch that it must have
 _Found = tuple[SegmentRef, FoundRecord]
+_Search = Callable[[ParsedSegment], FoundRecord | None]
+NOT_READ = -2
 
 
 class TimeSearch:
@@ -25,8 +27,10 @@ class TimeSearch:
         self._reads = reads
         self._decode_bytes = decode_bytes
 
-    async def locate(self, request: LocateTimestampRequest) -> _Found | None:
-        """The record that ``request`` asks for. Objects of another epoch than asked for are not the log: passed over.
+    async def locate(self, request: LocateTimestampRequest) -> tuple[_Found | None, list[int]]:
+        """The record that ``request`` asks for, and the largest timestamp of each of its segments, or NOT_READ.
+
+        Objects of another epoch than asked for are not the log: passed over.
 
         Raises ValueError where the request contradicts itself; CorruptData, ObjectNotFound, Unavailable, Refused.
         """
@@ -38,16 +42,21 @@ class TimeSearch:
             (SegmentRef(topic=request.topic, partition=request.partition, base_offset=base), epoch)
             for base, epoch in zip(request.base_offsets, request.epochs, strict=True)
         ]
+        newest: dict[int, int] = {}
         if request.timestamp == MAX_TIMESTAMP:
-            return await self._largest(candidates, request.start_offset)
-        return await self._first(candidates, request.timestamp, request.start_offset)
+            found = await self._largest(candidates, request.start_offset, newest)
+        else:
+            found = await self._first(candidates, request.timestamp, request.start_offset, newest)
+        return found, [newest.get(base, NOT_READ) for base in request.base_offsets]
 
-    async def _first(self, candidates: Sequence[_Candidate], timestamp: int, start_offset: int) -> _Found | None:
+    async def _first(
+        self, candidates: Sequence[_Candidate], timestamp: int, start_offset: int, newest: dict[int, int]
+    ) -> _Found | None:
         def search(segment: ParsedSegment) -> FoundRecord | None:
             return first_at_or_after(segment, timestamp, start_offset=start_offset, max_bytes=self._decode_bytes)
 
         for window in self._windows(candidates):
-            results = await self._study(window, search)
+            results = await self._study(window, search, newest)
             for (ref, _), found in zip(window, results, strict=True):
                 if isinstance(found, KafscaleError):
                     raise found
@@ -55,7 +64,9 @@ class TimeSearch:
                     return ref, found
         return None
 
-    async def _largest(self, candidates: Sequence[_Candidate], start_offset: int) -> _Found | None:
+    async def _largest(
+        self, candidates: Sequence[_Candidate], start_offset: int, newest: dict[int, int]
+    ) -> _Found | None:
         """From the newest segment on: where times rise, no batch of the older ones is decoded."""
         best: _Found | None = None
         for window in self._windows(candidates[::-1]):
@@ -67,7 +78,7 @@ class TimeSearch:
                     segment, at_least=at_least, start_offset=start_offset, max_bytes=self._decode_bytes
                 )
 
-            for (ref, _), found in zip(window, await self._study(window, search), strict=True):
+            for (ref, _), found in zip(window, await self._study(window, search, newest), strict=True):
                 if isinstance(found, KafscaleError):
                     raise found
                 if found is not None and (best is None or better(best[1], found) is found):
@@ -81,16 +92,19 @@ class TimeSearch:
             yield candidates[start : start + self._reads]
 
     async def _study(
-        self, window: Sequence[_Candidate], search: Callable[[ParsedSegment], FoundRecord | None]
+        self, window: Sequence[_Candidate], search: _Search, newest: dict[int, int]
     ) -> list[FoundRecord | KafscaleError | None]:
-        """What ``search`` finds in each, or why it could not be searched."""
+        """What ``search`` finds in each, or why it could not be searched; ``newest`` takes their largest timestamps."""
         results: list[FoundRecord | KafscaleError | None] = [None] * len(window)
 
         async def one(number: int, ref: SegmentRef, epoch: int) -> None:
+            def look(segment: ParsedSegment) -> tuple[FoundRecord | None, int]:
+                if segment.header.epoch != epoch:
+                    return None, NOT_READ
+                return search(segment), segment.max_timestamp_ms
+
             try:
-                results[number] = await self._stored.study(
-                    ref, lambda segment: search(segment) if segment.header.epoch == epoch else None
-                )
+                results[number], newest[ref.base_offset] = await self._stored.study(ref, look)
             except KafscaleError as error:
                 results[number] = error
 

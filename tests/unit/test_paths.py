@@ -128,3 +128,48 @@ def test_only_a_topics_key_gives_its_name() -> None:
     assert paths.parse_topic_key("n", paths.topics_prefix("n") + "a/b") is None
     assert paths.parse_topic_key("n", paths.topics_prefix("n") + "..") is None
     assert paths.parse_topic_key("n", "orders") is None
+
+
+@given(
+    namespace=namespaces.filter(paths.is_namespace),
+    topic=topics.filter(paths.is_topic_name),
+    partition=st.integers(0, 2**31 - 1),
+    base_offset=st.integers(0, 2**63 - 1),
+    epoch=st.integers(0, 2**31 - 1),
+)
+@settings(deadline=None)
+def test_catalog_pages_and_topic_objects_are_named_and_parsed(
+    namespace: str, topic: str, partition: int, base_offset: int, epoch: int
+) -> None:
+    page = paths.catalog_page_key(namespace, topic, partition, base_offset, epoch)
+    assert page.startswith(paths.catalog_prefix(namespace, topic, partition))
+    assert paths.parse_catalog_page_key(page) == paths.CatalogPageKey(namespace, topic, partition, base_offset, epoch)
+    assert parse_segment_key(page) is None
+    topic_object = paths.topic_object_key(namespace, topic)
+    assert topic_object.startswith(paths.topic_objects_prefix(namespace))
+    assert paths.parse_topic_object_key(namespace, topic_object) == topic
+    assert paths.parse_topic_object_key(namespace, page) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "n/~catalog/orders/0/00000000000000000000",
+        "n/~catalog/orders/0/00000000000000000000-",
+        "n/~catalog/orders/0/00000000000000000000-01",
+        "n/~catalog/orders/0/00000000000000000000-2147483648",
+        "n/~catalog/orders/0/09223372036854775808-1",
+        "n/~catalog/orders/2147483648/00000000000000000000-1",
+        "n/~catalog/or~ders/0/00000000000000000000-1",
+        "n/~catalog/../0/00000000000000000000-1",
+        "n/../~catalog/orders/0/00000000000000000000-1",
+        "n/~producers/orders/0/00000000000000000000-1",
+    ],
+)
+def test_other_keys_are_no_catalog_pages(key: str) -> None:
+    assert paths.parse_catalog_page_key(key) is None
+
+
+@pytest.mark.parametrize("key", ["n/~topics/a", "n/~topics/a/b.json", "n/~topics/.json", "m/~topics/a.json"])
+def test_other_keys_are_no_topic_objects(key: str) -> None:
+    assert paths.parse_topic_object_key("n", key) is None

@@ -28,6 +28,8 @@ from kafscale.v1.indexer_pb2 import (
     RebuildReply,
     SegmentRef,
     VerifyReply,
+    WriteCatalogPageReply,
+    WriteCatalogPageRequest,
 )
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import (
@@ -77,6 +79,9 @@ class NoIndexer:
         raise Unavailable("no indexer")
 
     async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
+        raise Unavailable("no indexer")
+
+    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
         raise Unavailable("no indexer")
 
 

@@ -1,0 +1,138 @@
+"""Pages of a partition's catalog (``protos/kafscale/v1/catalog.proto``): what is in its segments, 64 of them to a page.
+
+A page is derived from segments and only ever a hint. `parse_page` says what it holds, `misfit` whether that is the log.
+"""
+
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+
+from kafscale.errors import CorruptData
+from kafscale.records.batch import peek
+from kafscale.records.checksum import Buffer, crc32c
+from kafscale.segment.format import MAX_OFFSET, SegmentHeader
+from kafscale.v1.catalog_pb2 import CatalogContent, CatalogPage, CatalogSegment
+from kafscale.v1.common_pb2 import PartitionRef
+
+SEGMENTS_PER_PAGE = 64
+FORMAT = 1
+_ID_BYTES = 16
+
+
+class CorruptPage(CorruptData):
+    """Bytes that are no page of a catalog, or one that contradicts itself."""
+
+
+def describe(data: Buffer, positions: Sequence[int], next_offset: int) -> CatalogSegment:
+    """What a page says of the segment file ``data``, whose batches begin at ``positions``. Only headers are read."""
+    header = SegmentHeader.parse(data)
+    oldest = newest = -1
+    for position in positions:
+        batch = peek(data, position)
+        newest = max(newest, batch.max_timestamp)
+        # Where the broker stamped the batch, the producer's timestamps do not count.
+        first = batch.max_timestamp if batch.is_log_append_time else batch.base_timestamp
+        if first >= 0 and (oldest < 0 or first < oldest):
+            oldest = first
+    return CatalogSegment(
+        base_offset=header.base_offset,
+        next_offset=next_offset,
+        size=len(data),
+        records=header.message_count,
+        min_timestamp=oldest,
+        max_timestamp=newest,
+        created_ms=header.created_ms,
+        epoch=header.epoch,
+    )
+
+
+def age_from(segment: CatalogSegment) -> int:
+    """From when a segment's age counts, in ms since 1970: its newest record, or where none has a time, its making."""
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+
+
+def build_page(partition: PartitionRef, epoch: int, segments: Sequence[CatalogSegment]) -> bytes:
+    """The page of consecutive committed segments; ``epoch`` is the owner's now. Raises CorruptPage where it is none."""
+    content = CatalogContent(
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+        epoch=epoch,
+        segments=segments,
+    )
+    fault = _fault(content)
+    if fault:
+        raise CorruptPage(fault)
+    body = content.SerializeToString(deterministic=True)
+    return CatalogPage(format=FORMAT, crc=crc32c(body), content=body).SerializeToString(deterministic=True)
+
+
+def parse_page(data: bytes) -> CatalogContent:
+    """What a stored page holds; its checksum and chain are right. Raises CorruptPage."""
+    try:
+        page = CatalogPage.FromString(data)
+        if page.format != FORMAT:
+            raise CorruptPage(f"not a catalog page of format {FORMAT}")
+        computed = crc32c(page.content)
+        if computed != page.crc:
+            raise CorruptPage(f"checksum of the content is {computed:#010x}, the page says {page.crc:#010x}")
+        content = CatalogContent.FromString(page.content)
+    except DecodeError as error:
+        raise CorruptPage(f"not a catalog page: {error}") from error
+    fault = _fault(content)
+    if fault:
+        raise CorruptPage(fault)
+    return content
+
+
+def misfit(
+    content: CatalogContent,
+    partition: PartitionRef,
+    *,
+    epochs: Sequence[tuple[int, int]],
+    log_start: int,
+    committed_end: int,
+) -> str | None:
+    """Why a page does not tell of this log, or None: what it says of segments from ``log_start`` on can be believed.
+
+    ``epochs`` is the epoch history as (epoch, first offset), ascending, read at the same revision as the end. A segment
+    belongs to the log if all of it lies where its epoch wrote: within an epoch an offset is given once.
+    """
+    if content.topic_id != partition.topic_id:
+        return "it is of another topic that had the name"
+    if (content.topic, content.partition) != (partition.topic, partition.partition):
+        return f"it is of {content.topic}-{content.partition}"
+    if content.segments[-1].next_offset > committed_end:
+        return f"it goes on to offset {content.segments[-1].next_offset}, the log ends at {committed_end}"
+    stretches = {
+        epoch: (first, following)
+        for (epoch, first), following in zip(epochs, [*(first for _, first in epochs[1:]), committed_end], strict=True)
+    }
+    for segment in content.segments:
+        if segment.next_offset <= log_start:
+            continue
+        first, end = stretches.get(segment.epoch, (MAX_OFFSET, 0))
+        if not first <= segment.base_offset < segment.next_offset <= end:
+            return f"epoch {segment.epoch} did not write offsets {segment.base_offset} to {segment.next_offset - 1}"
+    return None
+
+
+def _fault(content: CatalogContent) -> str | None:
+    if len(content.topic_id) != _ID_BYTES or content.partition < 0:
+        return f"a topic id of {len(content.topic_id)} bytes, partition {content.partition}"
+    if not 1 <= len(content.segments) <= SEGMENTS_PER_PAGE:
+        return f"{len(content.segments)} segments, not 1 to {SEGMENTS_PER_PAGE}"
+    expected = content.segments[0].base_offset
+    for segment in content.segments:
+        if not 0 <= expected == segment.base_offset < segment.next_offset:
+            return (
+                f"a segment with offsets {segment.base_offset} to {segment.next_offset - 1}, "
+                f"where {expected} comes next"
+            )
+        if not (segment.size and segment.records and segment.epoch >= 0):
+            return (
+                f"segment {segment.base_offset} has {segment.size} bytes, {segment.records} records, "
+                f"epoch {segment.epoch}"
+            )
+        expected = segment.next_offset
+    return None
