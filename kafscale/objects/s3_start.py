@@ -60,7 +60,7 @@ async def find_region(
 async def prove_conditions(store: ObjectStore, namespace: str, patience: float) -> None:
     """Write, write over, replace and delete a probe object, and see each condition kept.
 
-    Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 answers but cannot serve.
+    Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 does not answer or cannot serve.
     """
 
     async def prove() -> None:
@@ -100,7 +100,7 @@ async def _patiently(attempt: Callable[[], Awaitable[T]], patience: float) -> T:
         except Unavailable as error:
             if trio.current_time() + _PAUSE_SECONDS > deadline:
                 if isinstance(error, NoAnswer):
-                    raise ConfigError(f"KAFSCALE_S3_ENDPOINT: no answer there: {error}") from error
+                    raise Unavailable(f"KAFSCALE_S3_ENDPOINT: no answer there: {error}") from error
                 raise
         except ConfigError:
             raise

@@ -1,6 +1,6 @@
 """The serving side of gRPC: a grpc.aio server in the asyncio thread, whose calls run as Trio tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 import grpc.aio
@@ -21,14 +21,20 @@ class RpcServer:
     """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and reflection."""
 
     def __init__(
-        self, services: Sequence[BoundService], limits: RpcLimits | None = None, *, tls: RpcTls | None = None
+        self, services: Sequence[BoundService] = (), limits: RpcLimits | None = None, *, tls: RpcTls | None = None
     ) -> None:
-        self._services = list(services)
+        self._services: list[BoundService] = []
         self._limits = limits or RpcLimits()
         self._credentials = None if tls is None else server_credentials(tls)
         self._health = HealthReports()
+        self._server: grpc.aio.Server | None = None
         for service in services:
-            self.set_serving(service=service.name, serving=True)
+            self.add(service)
+
+    def add(self, service: BoundService) -> None:
+        """One more service, before `serve`: a service that must know the port is made after `bind`."""
+        self._services.append(service)
+        self.set_serving(service=service.name, serving=True)
 
     def set_serving(self, *, serving: bool, service: str = "") -> None:
         """What the health service tells of ``service`` (its full proto name), or of the whole server.
@@ -40,20 +46,37 @@ class RpcServer:
     async def run(
         self, address: str, stop: trio.Event, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve at ``address`` (``host:port``, port 0: any; ``started`` tells the port) until ``stop``.
+        """`bind` and `serve`; ``started`` tells the port."""
+        port = await self.bind(address)
+        await self._serve(stop, lambda: task_status.started(port))
 
-        Then nothing new is taken, calls in hand get ``drain_seconds`` to finish, and what is left is cancelled; so is
-        all of it at once when this task is cancelled. Returns when the last call has ended. Raises ConfigError when
-        the address cannot be served at.
+    async def bind(self, address: str) -> int:
+        """Take ``address`` (``host:port``, port 0: any) and give the port; clients wait until `serve` runs.
+
+        Raises ConfigError when the address cannot be served at.
         """
         with trio.CancelScope(shield=True):
-            server, port = await in_asyncio(self._bind(address))
+            self._server, port = await in_asyncio(self._bind(address))
+        return port
+
+    async def serve(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve, after `bind`, until ``stop``.
+
+        Then nothing new is taken, calls in hand get ``drain_seconds`` to finish, and what is left is cancelled; so is
+        all of it at once when this task is cancelled. Returns when the last call has ended.
+        """
+        await self._serve(stop, task_status.started)
+
+    async def _serve(self, stop: trio.Event, started: Callable[[], None]) -> None:
+        server = self._server
+        if server is None:
+            raise RuntimeError("the server is not bound")
         async with trio.open_nursery() as nursery:
             handler = CallHandler(self._services, self._limits, nursery)
             try:
                 with trio.CancelScope(shield=True):
                     await in_asyncio(self._start(server, handler))
-                task_status.started(port)
+                started()
                 await stop.wait()
                 await in_asyncio(self._drain(server))
             finally:

@@ -86,7 +86,7 @@ class ListenerSettings:
     def _short_form(self) -> Listener:
         if self.advertised_listeners is not None:
             raise ConfigError("KAFSCALE_ADVERTISED_LISTENERS is set without KAFSCALE_LISTENERS")
-        host, port = _address("KAFSCALE_BROKER_ADDR", self.broker_addr or DEFAULT_ADDRESS)
+        host, port = parse_address("KAFSCALE_BROKER_ADDR", self.broker_addr or DEFAULT_ADDRESS)
         advertised_host = host
         if self.advertised_host is not None:
             advertised_host = _host("KAFSCALE_ADVERTISED_HOST", self.advertised_host.strip("[]"))
@@ -125,11 +125,12 @@ def _addresses(env: str, value: str) -> dict[str, tuple[str, int]]:
         name = name.upper()
         if name in addresses:
             raise ConfigError(f"{env} names {name} twice")
-        addresses[name] = _address(env, address)
+        addresses[name] = parse_address(env, address)
     return addresses
 
 
-def _address(env: str, value: str) -> tuple[str, int]:
+def parse_address(env: str, value: str) -> tuple[str, int]:
+    """Host, empty for all interfaces, and port. Raises ConfigError that names ``env``."""
     host, separator, port = value.rpartition(":")
     if not separator or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ConfigError(f"{env} has {value!r}; an address is host:port with a port from 0 to 65535")
@@ -138,6 +139,11 @@ def _address(env: str, value: str) -> tuple[str, int]:
     if ":" in host or "[" in host:
         raise ConfigError(f"{env} has {value!r}; an IPv6 address stands in brackets: [::1]:9092")
     return _host(env, host) if host else "", int(port)
+
+
+def is_anywhere(host: str) -> bool:
+    """Whether ``host`` stands for all interfaces."""
+    return host in _ANYWHERE
 
 
 def _host(env: str, host: str) -> str:

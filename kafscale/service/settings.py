@@ -17,7 +17,7 @@ set to the empty string counts as unset. Rules that span several fields belong i
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -60,11 +60,18 @@ class Setting:
     secret: bool
 
 
-def setting(env: str, *, default: T, parse: Parser[T], doc: str, secret: bool = False) -> T:
-    """A dataclass field that `load` fills from ``env``. A secret is never shown: neither in errors nor in ``repr``."""
+def setting(
+    env: str, *, default: T, parse: Parser[T], doc: str, secret: bool = False, default_text: str | None = None
+) -> T:
+    """A dataclass field that `load` fills from ``env``. A secret is never shown: neither in errors nor in ``repr``.
+
+    ``default_text`` says what stands for an unset variable where that is not one value.
+    """
     if not env.startswith(PREFIX):
         raise ValueError(f"{env} does not begin with {PREFIX}")
-    declared = Setting(env, parse, None if default is None else parse.show(default), doc, secret)
+    if default_text is None and default is not None:
+        default_text = parse.show(default)
+    declared = Setting(env, parse, default_text, doc, secret)
     # A field is typed as its value, as dataclasses.field is in the type stubs.
     return dataclasses.field(default=default, repr=not secret, metadata={_METADATA_KEY: declared})
 
@@ -92,13 +99,12 @@ def documented(classes: Iterable[type]) -> list[tuple[type, list[Setting]]]:
     return [(cls, [declared for _, declared in _fields(cls)]) for cls in classes]
 
 
-def warn_unknown(classes: Iterable[type], environ: Mapping[str, str]) -> list[str]:
-    """One message for each KAFSCALE_ variable of ``environ`` that no class knows, with the nearest known name.
+def warn_unknown(known: Collection[str], environ: Mapping[str, str]) -> list[str]:
+    """One message for each KAFSCALE_ variable of ``environ`` that is not ``known``, with the nearest name that is.
 
     What Kubernetes injects for Services (``*_SERVICE_HOST``, ``*_SERVICE_PORT*``, ``*_PORT_9092_TCP*``, and ``*_PORT``
     when its value is a ``tcp://`` address) is passed over in silence.
     """
-    known = sorted({declared.env for _, declareds in documented(classes) for declared in declareds})
     messages = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or _injected(name, environ[name]):

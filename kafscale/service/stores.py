@@ -3,17 +3,20 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from kafscale.errors import ConfigError
+from kafscale.objects.credentials import RenewedCredentials, find_source
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.local import LocalObjectStore
 from kafscale.objects.metrics import MeteredObjectStore, Recorder
 from kafscale.objects.retry import RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
-from kafscale.objects.s3_wire import S3Config
+from kafscale.objects.s3_wire import CredentialsProvider, S3Config, static_credentials
 from kafscale.paths import is_namespace
-from kafscale.service.settings import Parser, boolean, optional, setting, text
+from kafscale.service.settings import Parser, boolean, choice, optional, setting, text
 
 _path = Parser("a path", Path)
 
@@ -28,7 +31,20 @@ _namespace = Parser("names of letters, digits, '.', '_' and '-', separated by '/
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Settings:
+class NamespaceSettings:
+    """What every process of a cluster has alike."""
+
+    namespace: str = setting(
+        "KAFSCALE_S3_NAMESPACE",
+        default="default",
+        parse=_namespace,
+        doc="The first part of every key, in a local directory and in the metadata store too. Clusters that share a "
+        "bucket or a metadata store have one each.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings(NamespaceSettings):
     """Every service that reads or writes objects has these."""
 
     bucket: str = setting(
@@ -46,12 +62,27 @@ class S3Settings:
         parse=text,
         doc="`http://host:port` or `https://host` of what speaks S3's protocol. Unset: Amazon S3 in the region.",
     )
-    access_key: str = setting("KAFSCALE_S3_ACCESS_KEY", default="", parse=text, doc="Needed with a bucket.")
+    credentials: str | None = setting(
+        "KAFSCALE_S3_CREDENTIALS",
+        default=None,
+        parse=optional(choice("static", "aws")),
+        doc="`static`: KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY. `aws`: what the AWS_* variables lead to, the "
+        "first that is there of: the environment's keys, a role with a web identity token, the shared credentials "
+        "file, the container's and the instance's metadata; renewed before they end. Unset: `aws` when neither a key "
+        "nor KAFSCALE_S3_ENDPOINT is set, else `static`.",
+    )
+    access_key: str = setting(
+        "KAFSCALE_S3_ACCESS_KEY", default="", parse=text, doc="Needed with static credentials, as is the secret key."
+    )
     secret_key: str = setting(
-        "KAFSCALE_S3_SECRET_KEY", default="", parse=text, doc="Needed with a bucket.", secret=True
+        "KAFSCALE_S3_SECRET_KEY", default="", parse=text, doc="Of KAFSCALE_S3_ACCESS_KEY.", secret=True
     )
     session_token: str = setting(
-        "KAFSCALE_S3_SESSION_TOKEN", default="", parse=text, doc="With temporary credentials.", secret=True
+        "KAFSCALE_S3_SESSION_TOKEN",
+        default="",
+        parse=text,
+        doc="Of KAFSCALE_S3_ACCESS_KEY, where that is a temporary one.",
+        secret=True,
     )
     path_style: bool | None = setting(
         "KAFSCALE_S3_PATH_STYLE",
@@ -60,12 +91,6 @@ class S3Settings:
         doc="The bucket's name in the path of an address (true) or in its host name (false). Unset: in the path when "
         "KAFSCALE_S3_ENDPOINT is set, else in the host name.",
     )
-    namespace: str = setting(
-        "KAFSCALE_S3_NAMESPACE",
-        default="default",
-        parse=_namespace,
-        doc="The first part of every key, in a local directory too. Clusters that share a bucket have one each.",
-    )
     data_dir: Path = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_DATA_DIR",
         default=Path("kafscale-data"),
@@ -73,6 +98,23 @@ class S3Settings:
         doc="The local directory of a process that has no bucket (and of the embedded metadata store). One process "
         "uses it at a time.",
     )
+
+    def __post_init__(self) -> None:
+        if self.credentials == "aws" and (self.access_key or self.secret_key or self.session_token):
+            raise ConfigError("KAFSCALE_S3_CREDENTIALS is aws, but KAFSCALE_S3_ACCESS_KEY or one beside it is set")
+
+    @property
+    def from_aws(self) -> bool:
+        """Whether the credentials are what the surroundings give."""
+        if self.credentials is None:
+            return not (self.access_key or self.secret_key or self.endpoint)
+        return self.credentials == "aws"
+
+    def shared(self) -> Self:
+        """These settings, for a process among others. Raises ConfigError where they mean a directory of its own."""
+        if not self.bucket:
+            raise ConfigError("KAFSCALE_S3_BUCKET: it is not set, and services of their own share nothing but a bucket")
+        return self
 
     def s3_config(self) -> S3Config:
         return S3Config(
@@ -87,16 +129,32 @@ class S3Settings:
 
 
 @asynccontextmanager
+async def open_credentials(settings: S3Settings, *, patience: float = 30.0) -> AsyncIterator[CredentialsProvider]:
+    """Those that ``settings`` ask for, renewed for as long as this is entered.
+
+    Raises ConfigError that names a setting, or Unavailable when their source gives none for ``patience`` seconds.
+    """
+    if settings.from_aws:
+        async with RenewedCredentials.open(find_source(), _utc_now, patience=patience) as credentials:
+            yield credentials
+    else:
+        yield static_credentials(settings.s3_config())
+
+
+@asynccontextmanager
 async def open_object_store(
     settings: S3Settings, *, recorder: Recorder, random: Callable[[], float], patience: float = 30.0
 ) -> AsyncIterator[ObjectStore]:
     """The store that ``settings`` ask for, proven to work, with retries and metrics; never another one.
 
     ``random`` (0 to 1) spreads the retries. ``patience``: seconds to wait for S3 to come up.
-    Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 answers but cannot serve.
+    Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 does not answer or cannot serve.
     """
     if settings.bucket:
-        async with S3ObjectStore.open(settings.s3_config()) as store:
+        async with (
+            open_credentials(settings, patience=patience) as credentials,
+            S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
+        ):
             await store.probe(settings.namespace, patience=patience)
             yield MeteredObjectStore(RetryingObjectStore(store, random), recorder)
     elif settings.endpoint:
@@ -104,3 +162,7 @@ async def open_object_store(
     else:
         async with LocalObjectStore.open(settings.data_dir) as local:
             yield MeteredObjectStore(RetryingObjectStore(local, random), recorder)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)

@@ -11,7 +11,7 @@ from kafscale.errors import ConfigError
 from kafscale.objects.interface import ObjectNotFound
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.service.settings import load
-from kafscale.service.stores import S3Settings
+from kafscale.service.stores import S3Settings, open_credentials
 
 _SCHEME = "s3://"
 
@@ -63,7 +63,10 @@ class S3Source:
 
     async def _get(self) -> bytes:
         settings = replace(load(S3Settings, os.environ), bucket=self._bucket)
-        async with S3ObjectStore.open(settings.s3_config()) as store:
+        async with (
+            open_credentials(settings, patience=0) as credentials,
+            S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
+        ):
             return (await store.get(self._key)).body
 
 

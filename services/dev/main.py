@@ -1,27 +1,20 @@
 """The one-process mode: the objects of the four services, put together with the direct transport."""
 
-import os
 import random
-import sys
-import time
-from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import structlog
 import trio
 
-from kafscale.errors import ConfigError
 from kafscale.metadata.members import Members
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.direct import DirectIndexer, DirectStorage
-from kafscale.service.logging import LogSettings, configure_logging
-from kafscale.service.run import EXIT_CONFIG, run_service
-from kafscale.service.settings import load, warn_unknown
-from kafscale.service.stores import S3Settings, open_object_store
+from kafscale.service.logging import LogSettings
+from kafscale.service.network import LeaseSettings
+from kafscale.service.process import Loaded, run_process, wall_clock_ms
+from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
 from services.gateway.service import Gateway
 from services.gateway.settings import GatewaySettings
@@ -31,65 +24,54 @@ from services.storage.run import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
-T = TypeVar("T")
-SETTINGS = (GatewaySettings, StorageSettings, IndexerSettings, S3Settings, LogSettings)
+SETTINGS = (
+    GatewaySettings,
+    StorageSettings,
+    IndexerSettings,
+    S3Settings,
+    NamespaceSettings,
+    LeaseSettings,
+    LogSettings,
+)
 log = structlog.get_logger()
-
-_LAST_SECONDS = 5.0
-"""For releasing partitions and closing stores, after clients have left and their records are stored."""
 
 
 def run_dev() -> int:
     """Read the environment, run until a signal, and give the exit status."""
-    try:
-        configure_logging(load(LogSettings, os.environ).log_level)
-        settings = _Settings(
-            gateway=load(GatewaySettings, os.environ),
-            storage=load(StorageSettings, os.environ),
-            indexer=load(IndexerSettings, os.environ),
-            stores=load(S3Settings, os.environ),
-        )
-    except ConfigError as error:
-        print(f"kafscale: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    for message in warn_unknown(SETTINGS, os.environ):
-        log.warning(message)
-    grace_ms = settings.gateway.shutdown_grace_ms + settings.storage.drain_timeout_ms
-    return run_service(partial(_serve, settings), grace_seconds=grace_ms / 1000 + _LAST_SECONDS)
+    return run_process(SETTINGS, _serve, grace_ms=_grace_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    gateway: GatewaySettings
-    storage: StorageSettings
-    indexer: IndexerSettings
-    stores: S3Settings
+def _grace_ms(settings: Loaded) -> int:
+    return settings[GatewaySettings].shutdown_grace_ms + settings[StorageSettings].drain_timeout_ms
 
 
-async def _serve(settings: _Settings, stopping: trio.Event) -> None:
-    namespace, counters = settings.stores.namespace, OperationCounters()
+async def _serve(settings: Loaded, stopping: trio.Event) -> None:
+    stores, counters = settings[S3Settings], OperationCounters()
+    namespace = stores.namespace
     async with (
-        open_object_store(settings.stores, recorder=counters, random=random.random) as objects,
-        open_sqlite(settings.stores.data_dir / "metadata.sqlite") as metadata,
+        open_object_store(stores, recorder=counters, random=random.random) as objects,
+        open_sqlite(stores.data_dir / "metadata.sqlite") as metadata,
         trio.open_nursery() as nursery,
     ):
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
-        indexer = IndexerService(objects, namespace, settings.indexer)
+        indexer = IndexerService(objects, namespace, settings[IndexerSettings])
         storage = StorageService(
             Parts(
-                settings=settings.storage.resolved(directory=not settings.stores.bucket),
+                settings=settings[StorageSettings].resolved(directory=not stores.bucket),
                 namespace=namespace,
                 objects=objects,
                 metadata=metadata,
                 catalog=catalog,
                 members=storage_members,
                 indexer=DirectIndexer(indexer),
-                now_ms=_now_ms,
+                now_ms=wall_clock_ms,
                 run_sync=run_in_thread,
             )
         )
-        gateway = Gateway(settings.gateway, catalog, DirectStorage(storage), ProducerIds(metadata, namespace))
+        gateway = Gateway(
+            settings[GatewaySettings], catalog, DirectStorage(storage), ProducerIds(metadata, namespace)
+        )
         gateway_stopped, storage_stopped = trio.Event(), trio.Event()
 
         async def serve_storage(task_status: trio.TaskStatus[None]) -> None:
@@ -105,7 +87,3 @@ async def _serve(settings: _Settings, stopping: trio.Event) -> None:
         await storage_stopped.wait()
         log.info("object store", **counters.totals())
         nursery.cancel_scope.cancel()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from kafscale.segment.index import DEFAULT_INTERVAL
+from kafscale.service.network import LeaseSettings
 from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
 from kafscale.topics.definitions import COMPRESSION_TYPES
 
@@ -11,7 +12,7 @@ MOST_FLUSHES_IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSettings:
+class StorageSettings(LeaseSettings):
     """Sizes in bytes, times in milliseconds unless the name says otherwise."""
 
     segment_bytes: int = setting(
@@ -98,17 +99,38 @@ class StorageSettings:
         parse=integer(1, 60_000),
         doc="How long the first request for a partition waits for its take-over before it is answered retriably.",
     )
+    handover_wait_ms: int = setting(
+        "KAFSCALE_HANDOVER_WAIT_MS",
+        default=1_000,
+        parse=integer(0, 60_000),
+        doc="How long a request for a partition waits for the instance that has it to hand it over to this one, before "
+        "it is answered retriably. It counts within KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
+    )
+    handover_timeout_ms: int = setting(
+        "KAFSCALE_HANDOVER_TIMEOUT_MS",
+        default=20_000,
+        parse=integer(0, 600_000),
+        doc="How long a partition that is handed over to another instance takes no records while what is buffered is "
+        "stored; then it is given back without that, and the producers who wait are told so. More than the 15 seconds "
+        "for which a delete on S3 may land.",
+    )
+    moves_in_flight: int = setting(
+        "KAFSCALE_MOVES_IN_FLIGHT",
+        default=8,
+        parse=integer(1, 1_000),
+        doc="Partitions that an instance hands over at the same time, and those that it takes over unasked.",
+    )
+    scanned_partitions: int = setting(
+        "KAFSCALE_SCANNED_PARTITIONS",
+        default=256,
+        parse=integer(1, 100_000),
+        doc="Partitions of other instances whose state is kept for scans, least recently used out first.",
+    )
     index_timeout_ms: int = setting(
         "KAFSCALE_INDEX_TIMEOUT_MS",
         default=1_000,
         parse=integer(1, 60_000),
         doc="How long a flush waits for the indexer before it builds the index itself.",
-    )
-    lease_ttl_seconds: int = setting(
-        "KAFSCALE_LEASE_TTL_SECONDS",
-        default=10,
-        parse=integer(2, 300),
-        doc="How long after its last sign of life an instance is taken for dead.",
     )
     commit_heartbeat_ms: int = setting(
         "KAFSCALE_COMMIT_HEARTBEAT_MS",
@@ -158,8 +180,9 @@ class StorageSettings:
         "KAFSCALE_DRAIN_TIMEOUT_MS",
         default=15_000,
         parse=integer(0, 600_000),
-        doc="How long a stopping instance tries to flush and commit what is buffered. The process ends at the latest "
-        "5 seconds after this and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
+        doc="How long a stopping instance tries to flush and commit what is buffered. A storage process "
+        "ends at the latest 5 seconds after this and KAFSCALE_RPC_DRAIN_TIMEOUT_MS, the one-process mode after this and "
+        "KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
     )
 
     def resolved(self, *, directory: bool) -> "StorageSettings":

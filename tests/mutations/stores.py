@@ -25,7 +25,7 @@ MUTATIONS = (
         "await store.probe(settings.namespace, patience=patience)",
         "try:\n"
         "                await store.probe(settings.namespace, patience=patience)\n"
-        "            except ConfigError:\n"
+        "            except Exception:\n"
         "                from kafscale.objects.memory import MemoryObjectStore\n\n"
         "                yield MemoryObjectStore()\n"
         "                return",

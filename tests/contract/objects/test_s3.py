@@ -109,8 +109,6 @@ async def test_the_region_is_found_when_none_is_given(s3_config: S3Config) -> No
         ({"access_key": "nobody"}, "KAFSCALE_S3_ACCESS_KEY"),
         ({"secret_key": "not-the-secret"}, "KAFSCALE_S3_SECRET_KEY"),
         ({"session_token": "not-a-token"}, "KAFSCALE_S3_SESSION_TOKEN"),
-        ({"endpoint": "http://127.0.0.1:1"}, "KAFSCALE_S3_ENDPOINT"),
-        ({"endpoint": "http://no-such-host.invalid"}, "KAFSCALE_S3_ENDPOINT"),
         ({"endpoint": "127.0.0.1:9000"}, "KAFSCALE_S3_ENDPOINT"),
         ({"access_key": ""}, "KAFSCALE_S3_ACCESS_KEY"),
         ({"secret_key": ""}, "KAFSCALE_S3_SECRET_KEY"),
@@ -121,6 +119,13 @@ async def test_pitfall_10_a_wrong_setting_is_named(s3_config: S3Config, wrong: d
         async with S3ObjectStore.open(replace(s3_config, **wrong)) as store:  # type: ignore[arg-type]
             await store.probe("ns", patience=0)
     assert s3_config.secret_key not in str(raised.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
+async def test_pitfall_10_an_endpoint_that_does_not_answer_is_named(s3_config: S3Config, endpoint: str) -> None:
+    with pytest.raises(Unavailable, match="KAFSCALE_S3_ENDPOINT: no answer there"):
+        async with S3ObjectStore.open(replace(s3_config, endpoint=endpoint)) as store:
+            await store.probe("ns", patience=0)
 
 
 async def test_wrong_credentials_are_refused_at_every_operation(s3_config: S3Config) -> None:

@@ -9,18 +9,15 @@ from click.testing import CliRunner
 
 import kafscale
 import services
-from kafscale.service.etcd import EtcdSettings
 from kafscale.service.listeners import ListenerSettings
-from kafscale.service.rpc import RpcSettings
+from kafscale.service.network import DEFAULTS
 from kafscale.service.settings import documented
+from kafscale.service.variables import VARIABLES
 from services.cli import docs
-from services.dev import main as dev
 
 _ROOT = Path(__file__).resolve().parents[3]
 # Not KAFSCALE_S3_* and the like, which stand for several.
 _VARIABLE = re.compile(r"KAFSCALE_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
-# Not read by the one-process mode, which calls nothing over a network and keeps its metadata itself.
-_FOR_SERVICES_OF_THEIR_OWN: set[type] = {EtcdSettings, RpcSettings}
 
 
 def test_the_documents_are_what_the_code_says() -> None:
@@ -28,7 +25,7 @@ def test_the_documents_are_what_the_code_says() -> None:
 
 
 def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "_DOCS", tmp_path / "docs")
+    monkeypatch.setattr(docs, "_ROOT", tmp_path)
     runner = CliRunner()
     assert runner.invoke(docs.main, ["--check"]).exit_code == 1
     assert runner.invoke(docs.main, []).exit_code == 0
@@ -41,7 +38,7 @@ def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest
     assert re.search(r"^\+.*KAFSCALE_SEGMENT_BYTES.*`4MB`", result.output, re.MULTILINE)
 
 
-def test_pitfall_42_every_settings_class_is_documented_and_read_by_the_one_process_mode() -> None:
+def test_pitfall_42_every_settings_class_is_documented_and_read_by_a_process() -> None:
     found = set()
     for package in (kafscale, services):
         for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -49,13 +46,36 @@ def test_pitfall_42_every_settings_class_is_documented_and_read_by_the_one_proce
             for value in vars(module).values():
                 if isinstance(value, type) and is_dataclass(value) and value.__name__.endswith("Settings"):
                     found.add(value)
-    found = {cls for cls in found if not cls.__name__.startswith("_")} - {ListenerSettings} - _FOR_SERVICES_OF_THEIR_OWN
-    assert found == set(docs.SETTINGS.values()) == set(dev.SETTINGS)
+    found -= {ListenerSettings}
+    read = {cls for classes in docs.READERS.values() for cls in classes}
+    assert found == set(docs.SETTINGS.values()) == read
+
+
+def test_a_variable_has_one_row_unless_processes_do_different_things_with_it() -> None:
+    rows = re.findall(r"^\| `(KAFSCALE_\w+)`", docs.configuration(), re.MULTILINE)
+    twice = {name for name in rows if rows.count(name) > 1}
+    assert twice == {
+        "KAFSCALE_COMPRESSION_CODEC",
+        "KAFSCALE_INDEX_INTERVAL",
+        "KAFSCALE_RETENTION_BYTES",
+        "KAFSCALE_RETENTION_MS",
+    }
+
+
+def test_the_defaults_of_addresses_are_told_for_each_service() -> None:
+    text = docs.configuration()
+    for name in ("RPC", "HTTP"):
+        [row] = re.findall(rf"^\| `KAFSCALE_{name}_ADDR` .*$", text, re.MULTILINE)
+        for service, addresses in DEFAULTS.items():
+            assert f"{service} {getattr(addresses, name.lower())}" in row
+
+
+def test_what_a_process_warns_of_is_what_none_reads() -> None:
+    assert set(VARIABLES) == {s.env for _, settings in documented(docs.SETTINGS.values()) for s in settings}
 
 
 def test_pitfall_42_no_variable_is_named_anywhere_that_no_code_reads() -> None:
-    classes = [*docs.SETTINGS.values(), *_FOR_SERVICES_OF_THEIR_OWN]
-    known = {setting.env for _, settings in documented(classes) for setting in settings}
+    known = {setting.env for _, settings in documented(docs.SETTINGS.values()) for setting in settings}
     named: dict[str, set[str]] = {}
     for pattern in (
         "docs/**/*.md",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafscale.errors import ConfigError
+from kafscale.errors import ConfigError, Unavailable
 from kafscale.objects.metrics import OperationCounters
 from kafscale.service.stores import S3Settings, open_object_store
 
@@ -20,7 +20,7 @@ async def test_pitfall_10_s3_that_is_not_there_stops_the_start(tmp_path: Path) -
     settings = S3Settings(
         bucket="b", region="r", endpoint=_NOBODY_THERE, access_key="a", secret_key="s", data_dir=tmp_path / "data"
     )
-    with pytest.raises(ConfigError, match="KAFSCALE_S3_ENDPOINT"):
+    with pytest.raises(Unavailable, match="KAFSCALE_S3_ENDPOINT"):
         await _open(settings)
     assert not (tmp_path / "data").exists()
 

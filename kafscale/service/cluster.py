@@ -1,0 +1,185 @@
+"""The steps that services in processes of their own share: reach etcd and the bucket, take calls, be seen, end."""
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import ConfigError
+from kafscale.metadata.compaction import compact_history
+from kafscale.metadata.etcd import EtcdMetadataStore
+from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.members import LiveMember, Members
+from kafscale.metadata.membership import Membership, new_run_id, stay_registered
+from kafscale.objects.interface import ObjectStore
+from kafscale.objects.metrics import OperationCounters
+from kafscale.rpc.client import Channel
+from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.methods import BoundService
+from kafscale.rpc.pool import IndexerPool
+from kafscale.rpc.server import RpcServer
+from kafscale.rpc.typed import GrpcStorage
+from kafscale.service.etcd import EtcdSettings, open_etcd_store
+from kafscale.service.logging import LogSettings
+from kafscale.service.network import LeaseSettings, NetworkSettings
+from kafscale.service.process import Loaded, wall_clock_ms
+from kafscale.service.rpc import RpcSettings
+from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
+from kafscale.v1.metadata_pb2 import Member
+
+EVERY_SERVICE = (NetworkSettings, LeaseSettings, RpcSettings, EtcdSettings, NamespaceSettings, LogSettings)
+"""What each of them reads."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Runnable(Protocol):
+    """Goes on until it is cancelled, and tells when it has begun."""
+
+    def __call__(self, *, task_status: trio.TaskStatus[None]) -> Awaitable[None]: ...
+
+
+def check_shared(settings: Loaded) -> None:
+    """Raises ConfigError that names what a process lacks that shares with others; nothing is asked of anybody yet."""
+    settings[EtcdSettings].config()
+    if S3Settings in settings:
+        settings[S3Settings].shared()
+
+
+@asynccontextmanager
+async def open_metadata(settings: Loaded) -> AsyncIterator[EtcdMetadataStore]:
+    """etcd, whose history is compacted meanwhile. Raises ConfigError, or Unavailable when it does not come up."""
+    etcd, namespace = settings[EtcdSettings], settings[NamespaceSettings].namespace
+    async with open_etcd_store(etcd, namespace, random=random.random) as store, trio.open_nursery() as nursery:
+
+        async def compact() -> None:
+            await compact_history(store, paths.cluster_key(namespace), etcd.history_ms / 1000, random=random.random)
+
+        nursery.start_soon(compact)
+        yield store
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_objects(settings: Loaded) -> AsyncIterator[ObjectStore]:
+    """The bucket. Raises ConfigError, or Unavailable when S3 does not come up."""
+    counters = OperationCounters()
+    async with open_object_store(settings[S3Settings], recorder=counters, random=random.random) as objects:
+        yield objects
+    _log.info("object store", **counters.totals())
+
+
+@asynccontextmanager
+async def running(*runs: Runnable) -> AsyncIterator[None]:
+    """Keep ``runs`` going; entered when each, one after the other, has begun."""
+    async with trio.open_nursery() as nursery:
+        for run in runs:
+            await nursery.start(run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+class Endpoint:
+    """Where this process takes calls: a bound port. `serving` lets clients in, `ready` says that they may come."""
+
+    def __init__(self, server: RpcServer, service: str, address: str) -> None:
+        self._server = server
+        self.service = service
+        self.address = address
+        """Where other services reach it."""
+
+    @classmethod
+    async def bind(cls, service: str, settings: Loaded) -> "Endpoint":
+        """Raises ConfigError when nothing can be served there."""
+        network, rpc = settings[NetworkSettings], settings[RpcSettings]
+        if rpc.tls_ca_file is not None and rpc.tls_cert_file is None:
+            raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE: a service needs one when KAFSCALE_RPC_TLS_CA_FILE is set")
+        server = RpcServer(limits=rpc.limits(), tls=rpc.tls())
+        try:
+            port = await server.bind(network.rpc(service).bindable)
+        except ConfigError as error:
+            raise ConfigError(f"KAFSCALE_RPC_ADDR: {error}") from error
+        server.set_serving(serving=False)
+        return cls(server, service, network.advertised(service, port))
+
+    @asynccontextmanager
+    async def serving(self, *services: BoundService) -> AsyncIterator[None]:
+        """Take calls; on leaving, take no more and let those in hand finish."""
+        for service in services:
+            self._server.add(service)
+        stop = trio.Event()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._server.serve, stop)
+            yield
+            stop.set()
+
+    def ready(self) -> None:
+        """Health checks are told so from now on."""
+        self._server.set_serving(serving=True)
+        _log.info("ready", service=self.service, rpc=self.address)
+
+
+@asynccontextmanager
+async def registered(endpoint: Endpoint, metadata: MetadataStore, settings: Loaded) -> AsyncIterator[None]:
+    """Be seen by the others at ``endpoint``, as a service that owns nothing."""
+
+    async def join() -> Membership:
+        member = Member(
+            format=1,
+            run_id=new_run_id(),
+            service=endpoint.service,
+            address=endpoint.address,
+            started_ms=wall_clock_ms(),
+        )
+        membership = Membership(
+            metadata,
+            namespace=settings[NamespaceSettings].namespace,
+            member=member,
+            ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
+        )
+        await membership.join()
+        return membership
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(stay_registered, join)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def indexer_pool(indexers: Members, settings: Loaded) -> AsyncIterator[IndexerPool]:
+    """Calls to whatever indexers are alive; ``indexers`` is running."""
+    rpc = settings[RpcSettings]
+    limits, tls = rpc.limits(), rpc.tls()
+    async with trio.open_nursery() as nursery:
+        pool = IndexerPool(nursery, lambda address: Channel(address, limits, tls=tls))
+
+        async def follow() -> None:
+            view = indexers.view
+            while True:
+                pool.show({live.run_id: live.address for live in view.placed})
+                view = await indexers.wait_change(view)
+
+        nursery.start_soon(follow)
+        try:
+            yield pool
+        finally:
+            nursery.cancel_scope.cancel()
+            await pool.aclose()
+
+
+def storage_connector(settings: Loaded) -> Callable[[LiveMember], AbstractAsyncContextManager[SegmentStorageClient]]:
+    """How a caller of storage instances connects to one; the connection lives as long as what this gives is entered."""
+    rpc = settings[RpcSettings]
+    limits, tls = rpc.limits(), rpc.tls()
+
+    @asynccontextmanager
+    async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
+        async with Channel(member.address, limits, tls=tls) as channel:
+            yield GrpcStorage(channel)
+
+    return connect

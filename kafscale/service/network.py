@@ -1,0 +1,123 @@
+"""Where a service listens for the others, where they reach it, and how long it counts as alive without a sign of life.
+
+Pure: nothing is resolved, bound or looked up here.
+"""
+
+from dataclasses import dataclass, replace
+
+from kafscale.errors import ConfigError
+from kafscale.service.listeners import is_anywhere, parse_address
+from kafscale.service.settings import Parser, integer, optional, setting
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An empty ``host`` is all interfaces; port 0 lets the system choose. Hosts carry no brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it means all interfaces."""
+        return is_anywhere(self.host)
+
+    @property
+    def bindable(self) -> str:
+        """As gRPC takes it to listen on: it has no empty host."""
+        return str(self if self.host else replace(self, host="::"))
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultAddresses:
+    """Of one service, so that all of them start on one host."""
+
+    rpc: Address
+    http: Address
+
+
+DEFAULTS = {
+    "gateway": DefaultAddresses(Address(HOST, 9094), Address(HOST, 9093)),
+    "storage": DefaultAddresses(Address(HOST, 9095), Address(HOST, 9105)),
+    "indexer": DefaultAddresses(Address(HOST, 9096), Address(HOST, 9106)),
+    "coordinator": DefaultAddresses(Address(HOST, 9097), Address(HOST, 9107)),
+}
+
+
+def _parse(value: str) -> Address:
+    try:
+        return Address(*parse_address("", value))
+    except ConfigError as error:
+        raise ValueError(value) from error
+
+
+_address = Parser("`host:port`; an empty host is all interfaces, IPv6 addresses stand in brackets", _parse)
+
+
+def _by_service(kind: str) -> str:
+    return ", ".join(f"{name} {getattr(addresses, kind)}" for name, addresses in DEFAULTS.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSettings:
+    """What every process reads that others see in the metadata store."""
+
+    lease_ttl_seconds: int = setting(
+        "KAFSCALE_LEASE_TTL_SECONDS",
+        default=10,
+        parse=integer(2, 300),
+        doc="How long after its last sign of life a process is taken for dead.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings(LeaseSettings):
+    """What each service that runs in a process of its own reads for its place among the others."""
+
+    rpc_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_RPC_ADDR",
+        default=None,
+        parse=optional(_address),
+        doc="Where this process takes the calls of other services. The default has a port of its own for each service.",
+        default_text=_by_service("rpc"),
+    )
+    rpc_advertised_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_RPC_ADVERTISED_ADDR",
+        default=None,
+        parse=optional(_address),
+        doc="The `host:port` where other services reach this process. Unset: KAFSCALE_RPC_ADDR, unless that is all "
+        "interfaces. The same after a restart, or partitions move.",
+    )
+    http_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_HTTP_ADDR",
+        default=None,
+        parse=optional(_address),
+        doc="Where this process answers for its health and metrics. The default has a port of its own for each "
+        "service.",
+        default_text=_by_service("http"),
+    )
+
+    def __post_init__(self) -> None:
+        advertised = self.rpc_advertised_addr
+        if advertised is not None and (advertised.anywhere or not advertised.port):
+            raise ConfigError(f"KAFSCALE_RPC_ADVERTISED_ADDR = {str(advertised)!r} is no address to connect to")
+        if advertised is None and self.rpc_addr is not None and self.rpc_addr.anywhere:
+            raise ConfigError(
+                "KAFSCALE_RPC_ADDR is all interfaces: others need an address to connect to; "
+                "set KAFSCALE_RPC_ADVERTISED_ADDR"
+            )
+
+    def rpc(self, service: str) -> Address:
+        return self.rpc_addr or DEFAULTS[service].rpc
+
+    def http(self, service: str) -> Address:
+        return self.http_addr or DEFAULTS[service].http
+
+    def advertised(self, service: str, bound_port: int) -> str:
+        """What the others are told when ``bound_port`` is what was got of `rpc`."""
+        return str(self.rpc_advertised_addr or replace(self.rpc(service), port=bound_port))

@@ -1,0 +1,74 @@
+"""What every process does before and around its own work: settings, logs, warnings, and a clear end."""
+
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar, cast
+
+import structlog
+import trio
+
+from kafscale.errors import ConfigError
+from kafscale.service.logging import LogSettings, configure_logging
+from kafscale.service.run import EXIT_CONFIG, run_service
+from kafscale.service.settings import load, warn_unknown
+from kafscale.service.variables import VARIABLES
+
+T = TypeVar("T")
+
+LAST_SECONDS = 5.0
+"""For what is left when clients have gone and their records are stored: releasing partitions, closing stores."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Loaded:
+    """A process's settings, by class: ``settings[StorageSettings].segment_bytes``."""
+
+    def __init__(self, classes: Iterable[type], environ: Mapping[str, str]) -> None:
+        """Raises ConfigError that names every wrong variable in one line."""
+        self._values: dict[type, object] = {}
+        wrong = []
+        for cls in classes:
+            try:
+                self._values[cls] = load(cls, environ)
+            except ConfigError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise ConfigError("; ".join(dict.fromkeys(wrong)))
+
+    def __contains__(self, cls: type) -> bool:
+        return cls in self._values
+
+    def __getitem__(self, cls: type[T]) -> T:
+        return cast(T, self._values[cls])
+
+
+def run_process(
+    classes: Iterable[type],
+    serve: Callable[[Loaded, trio.Event], Awaitable[None]],
+    *,
+    grace_ms: Callable[[Loaded], int],
+    check: Callable[[Loaded], object] = lambda _: None,
+) -> int:
+    """Read ``classes`` from the environment, run ``serve`` until a signal, and give the exit status.
+
+    ``check`` raises ConfigError for settings that make no sense together, before anything is opened. ``grace_ms``: how
+    long ``serve`` may take to end; LAST_SECONDS more are for closing what it used.
+    """
+    try:
+        configure_logging(load(LogSettings, os.environ).log_level)
+        settings = Loaded(classes, os.environ)
+        check(settings)
+    except ConfigError as error:
+        print(f"kafscale: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    for message in warn_unknown(VARIABLES, os.environ):
+        _log.warning(message)
+    return run_service(partial(serve, settings), grace_seconds=grace_ms(settings) / 1000 + LAST_SECONDS)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,33 @@
+"""``python -m services.indexer``: an indexer in a process of its own."""
+
+import sys
+
+import trio
+
+from kafscale.rpc.typed import bind_indexer
+from kafscale.service.cluster import EVERY_SERVICE, Endpoint, check_shared, open_metadata, open_objects, registered
+from kafscale.service.process import Loaded, run_process
+from kafscale.service.rpc import RpcSettings
+from kafscale.service.stores import NamespaceSettings, S3Settings
+from services.indexer.service import IndexerService
+from services.indexer.settings import IndexerSettings
+
+SETTINGS = (IndexerSettings, S3Settings, *EVERY_SERVICE)
+
+
+async def serve(settings: Loaded, stopping: trio.Event) -> None:
+    """Stores, listener, registration; when it stops, nobody is sent here any more and calls in hand finish."""
+    async with open_metadata(settings) as metadata, open_objects(settings) as objects:
+        endpoint = await Endpoint.bind("indexer", settings)
+        indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
+        async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings):
+            endpoint.ready()
+            await stopping.wait()
+
+
+def grace_ms(settings: Loaded) -> int:
+    return settings[RpcSettings].drain_timeout_ms
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(SETTINGS, serve, check=check_shared, grace_ms=grace_ms))

@@ -1,0 +1,61 @@
+"""``python -m services.storage``: a storage instance in a process of its own."""
+
+import sys
+
+import trio
+
+from kafscale.metadata.members import Members
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.rpc.typed import bind_storage
+from kafscale.service.cluster import (
+    EVERY_SERVICE,
+    Endpoint,
+    check_shared,
+    indexer_pool,
+    open_metadata,
+    open_objects,
+    running,
+)
+from kafscale.service.process import Loaded, run_process, wall_clock_ms
+from kafscale.service.rpc import RpcSettings
+from kafscale.service.stores import NamespaceSettings, S3Settings
+from kafscale.threads import run_in_thread
+from services.storage.run import Parts
+from services.storage.service import StorageService
+from services.storage.settings import StorageSettings
+
+SETTINGS = (StorageSettings, S3Settings, *EVERY_SERVICE)
+
+
+async def serve(settings: Loaded, stopping: trio.Event) -> None:
+    """Stores, listener, registration; when it stops, it hands its partitions over while it still takes calls."""
+    namespace = settings[NamespaceSettings].namespace
+    async with open_metadata(settings) as metadata, open_objects(settings) as objects:
+        endpoint = await Endpoint.bind("storage", settings)
+        catalog = TopicCatalog(metadata, namespace)
+        members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
+        async with running(catalog.run, members.run, indexers.run), indexer_pool(indexers, settings) as indexer:
+            parts = Parts(
+                settings=settings[StorageSettings].resolved(directory=False),
+                namespace=namespace,
+                objects=objects,
+                metadata=metadata,
+                catalog=catalog,
+                members=members,
+                indexer=indexer,
+                now_ms=wall_clock_ms,
+                run_sync=run_in_thread,
+                address=endpoint.address,
+            )
+            storage = StorageService(parts)
+            async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
+                await nursery.start(storage.run, stopping)
+                endpoint.ready()
+
+
+def grace_ms(settings: Loaded) -> int:
+    return settings[StorageSettings].drain_timeout_ms + settings[RpcSettings].drain_timeout_ms
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(SETTINGS, serve, check=check_shared, grace_ms=grace_ms))
