@@ -25,7 +25,7 @@ from kafscale.kafka.wire import DECODE_ERRORS
 NO_TOPIC_ID = bytes(16)
 
 # Versions that Kafka 4 dropped and this system speaks: none of them flexible.
-_LEGACY = {0: range(3), 2: range(1), 19: range(2), 20: range(1)}
+_LEGACY = {0: range(3), 2: range(1), 19: range(2), 20: range(1), 23: range(2)}
 
 
 @cache

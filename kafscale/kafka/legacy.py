@@ -1,4 +1,5 @@
-"""The versions that Kafka 4 dropped and kio lacks: ListOffsets 0, CreateTopics 0 and 1, DeleteTopics 0.
+"""The versions that Kafka 4 dropped and kio lacks: ListOffsets 0, CreateTopics 0 and 1, DeleteTopics 0,
+OffsetForLeaderEpoch 0 and 1.
 
 (Produce 0 to 2 are in ``produce.py``.) Requests decode into objects with kio's field names, so that a handler reads
 old and new versions alike; replies are read from objects with the same names. None of these versions is flexible.
@@ -78,6 +79,24 @@ class CreateTopicsRequest:
 class DeleteTopicsRequest:
     topic_names: list[str]
     timeout: timedelta
+
+
+@dataclass(slots=True)
+class OffsetForLeaderPartition:
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(slots=True)
+class OffsetForLeaderTopic:
+    topic: str
+    partitions: list[OffsetForLeaderPartition]
+
+
+@dataclass(slots=True)
+class OffsetForLeaderEpochRequest:
+    topics: list[OffsetForLeaderTopic]
 
 
 class _Cursor:
@@ -190,4 +209,31 @@ def encode_delete_topics(responses: Sequence[Any]) -> bytes:
     out = bytearray(array_length(len(responses), _FLEXIBLE))
     for response in responses:
         out += string(response.name, _FLEXIBLE) + INT16.pack(response.error_code)
+    return bytes(out)
+
+
+def decode_offset_for_leader_epoch(body: memoryview, version: int) -> OffsetForLeaderEpochRequest:
+    """OffsetForLeaderEpoch versions 0 and 1, whose requests are the same."""
+    cursor = _Cursor(body)
+    try:
+        topics = []
+        for _ in cursor.items():
+            name = cursor.string()
+            partitions = [OffsetForLeaderPartition(cursor.int32(), cursor.int32()) for _ in cursor.items()]
+            topics.append(OffsetForLeaderTopic(name, partitions))
+    except DECODE_ERRORS as error:
+        raise CorruptData(f"an OffsetForLeaderEpoch v{version} request is cut short: {error}") from error
+    return OffsetForLeaderEpochRequest(topics)
+
+
+def encode_offset_for_leader_epoch(topics: Sequence[Any], version: int) -> bytes:
+    """``topics`` have topic and partitions; those error_code, partition, leader_epoch (version 1) and end_offset."""
+    out = bytearray(array_length(len(topics), _FLEXIBLE))
+    for topic in topics:
+        out += string(topic.topic, _FLEXIBLE) + array_length(len(topic.partitions), _FLEXIBLE)
+        for partition in topic.partitions:
+            out += INT16.pack(partition.error_code) + INT32.pack(partition.partition)
+            if version >= 1:
+                out += INT32.pack(partition.leader_epoch)
+            out += INT64.pack(partition.end_offset)
     return bytes(out)

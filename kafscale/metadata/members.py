@@ -39,8 +39,10 @@ class MembersView:
 
     revision: int
     by_run_id: Mapping[str, LiveMember]
+    present: tuple[LiveMember, ...]
+    """The newest of each address, in order of address: an older one's process has gone, its lease has not yet."""
     placed: tuple[LiveMember, ...]
-    """Those that partitions are given to: the newest of each address, none that is leaving; in order of address."""
+    """Those that partitions are given to: the present ones, none that is leaving."""
     _owners: dict[tuple[bytes, int], LiveMember | None] = field(default_factory=dict)
 
     @classmethod
@@ -50,8 +52,8 @@ class MembersView:
         for live in sorted(members, key=lambda live: live.since):
             by_run_id[live.run_id] = live
             newest[live.address] = live
-        placed = (newest[address] for address in sorted(newest) if not newest[address].member.leaving)
-        return cls(revision, by_run_id, tuple(placed))
+        present = tuple(newest[address] for address in sorted(newest))
+        return cls(revision, by_run_id, present, tuple(live for live in present if not live.member.leaving))
 
     def __iter__(self) -> Iterator[LiveMember]:
         return iter(self.by_run_id.values())
@@ -109,13 +111,18 @@ class Members:
 
 def heaviest(members: Iterable[LiveMember], key: tuple[bytes, int]) -> LiveMember | None:
     """The member with the largest weight for a partition, given by topic id and index."""
-    topic_id, partition = key
-    place = topic_id + partition.to_bytes(4, "big")
-    return max(members, key=lambda live: _weight(live.address, place), default=None)
+    place = place_of(*key)
+    return max(members, key=lambda live: weight(live.address, place), default=None)
 
 
-def _weight(address: str, place: bytes) -> bytes:
-    return hashlib.blake2b(address.encode() + b"\0" + place, digest_size=8).digest()
+def place_of(topic_id: bytes, partition: int) -> bytes:
+    """A partition as `weight` takes it."""
+    return topic_id + partition.to_bytes(4, "big")
+
+
+def weight(name: str, place: bytes) -> bytes:
+    """How heavy ``name`` is for a place: the heaviest name has it."""
+    return hashlib.blake2b(name.encode() + b"\0" + place, digest_size=8).digest()
 
 
 def _live(item: KeyValue) -> LiveMember:

@@ -1,5 +1,6 @@
 """Who owns which partition at which leader epoch, as gateways see it: all epoch histories, watched."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
@@ -8,6 +9,8 @@ from kafscale import paths
 from kafscale.metadata.follow import follow
 from kafscale.metadata.interface import Event, KeyValue, MetadataStore, Snapshot
 from kafscale.v1.metadata_pb2 import EpochHistory
+
+Key = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,38 +28,51 @@ class OwnershipMap:
     def __init__(self, store: MetadataStore, namespace: str) -> None:
         self._store = store
         self._prefix = paths.epoch_histories_prefix(namespace)
-        self._owned: dict[tuple[bytes, int], Owned] = {}
-        self._ids: dict[str, tuple[bytes, int]] = {}
+        self._owned: dict[Key, Owned] = {}
+        self._ids: dict[str, Key] = {}
+        self._listeners: list[Callable[[Key], None]] = []
 
     def get(self, topic_id: bytes, partition: int) -> Owned | None:
         """None: the partition never had an owner."""
         return self._owned.get((topic_id, partition))
+
+    def listen(self, changed: Callable[[Key], None]) -> None:
+        """Call ``changed`` with each partition whose entry changed from now on."""
+        self._listeners.append(changed)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the map until cancelled; started when it was read once. Raises Unavailable only before that."""
         await follow(self._store, self._prefix, reset=self._reset, apply=self._apply, task_status=task_status)
 
     def _reset(self, snapshot: Snapshot) -> None:
-        self._owned.clear()
+        before, self._owned = self._owned, {}
         self._ids.clear()
         for item in snapshot.items:
             self._put(item)
+        for key in before.keys() | self._owned.keys():
+            if before.get(key) != self._owned.get(key):
+                self._tell(key)
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         for event in events:
-            if event.value is not None:
-                self._put(event.value)
-            elif (key := self._ids.pop(event.key, None)) is not None:
-                self._owned.pop(key, None)
+            former = self._ids.pop(event.key, None)
+            key = None if event.value is None else self._put(event.value)
+            if former is not None and former != key:
+                del self._owned[former]
+                self._tell(former)
+            if key is not None:
+                self._tell(key)
 
-    def _put(self, item: KeyValue) -> None:
+    def _put(self, item: KeyValue) -> Key | None:
         named = paths.parse_partition(self._prefix, item.key)
         history = EpochHistory.FromString(item.value)
         if named is None or not history.entries:
-            return
-        former = self._ids.get(item.key)
+            return None
         key = (history.topic_id, named[1])
-        if former is not None and former != key:
-            self._owned.pop(former, None)
         self._ids[item.key] = key
         self._owned[key] = Owned(history.owner, history.entries[-1].epoch, item.mod_revision)
+        return key
+
+    def _tell(self, key: Key) -> None:
+        for changed in self._listeners:
+            changed(key)

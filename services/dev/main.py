@@ -1,12 +1,13 @@
 """The one-process mode: the objects of the four services, put together with the direct transport."""
 
 import random
+from contextlib import nullcontext
 
 import structlog
 import trio
 
 from kafscale.metadata.members import Members
-from kafscale.metadata.producer_ids import ProducerIds
+from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.metrics import OperationCounters
@@ -16,7 +17,7 @@ from kafscale.service.network import LeaseSettings
 from kafscale.service.process import Loaded, run_process, wall_clock_ms
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
-from services.gateway.service import Gateway
+from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -69,8 +70,21 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
                 run_sync=run_in_thread,
             )
         )
+        gateways = Members(metadata, namespace, "gateway")
+        ownership = OwnershipMap(metadata, namespace)
         gateway = Gateway(
-            settings[GatewaySettings], catalog, DirectStorage(storage), ProducerIds(metadata, namespace)
+            GatewayParts(
+                settings=settings[GatewaySettings],
+                namespace=namespace,
+                metadata=metadata,
+                catalog=catalog,
+                storages=storage_members,
+                gateways=gateways,
+                ownership=ownership,
+                connect=lambda _: nullcontext(DirectStorage(storage)),
+                lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
+                now_ms=wall_clock_ms,
+            )
         )
         gateway_stopped, storage_stopped = trio.Event(), trio.Event()
 
@@ -81,6 +95,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
+        await nursery.start(gateways.run)
+        await nursery.start(ownership.run)
         # Clients leave first, then what they sent is stored, then the stores close.
         await gateway.run(stopping)
         gateway_stopped.set()

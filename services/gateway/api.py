@@ -10,8 +10,11 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
+from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.service.listeners import Listener
+from services.gateway.brokers import Brokers
 from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
@@ -31,6 +34,8 @@ class Environment:
     settings: GatewaySettings
     catalog: TopicCatalog
     router: Router
+    ownership: OwnershipMap
+    brokers: Brokers
     cluster_id: str
     topics: TopicCache
     producer_ids: ProducerIds
@@ -45,9 +50,9 @@ class Client(Protocol):
     """The connection that a request came in by."""
 
     @property
-    def advertised_host(self) -> str: ...
-    @property
-    def advertised_port(self) -> int: ...
+    def listener(self) -> Listener:
+        """The listener that it came in by."""
+        ...
 
     def close(self, reason: str) -> None:
         """Close it; what is not answered stays so."""

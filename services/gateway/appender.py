@@ -4,7 +4,8 @@ While a message is under way, whatever arrives waits and goes in the next one. A
 sent again. What is refused takes along all that stands behind it for its partition, so that nothing overtakes a retry.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 
 import trio
 from kio.schema.errors import ErrorCode
@@ -24,6 +25,7 @@ class AppendQueue:
         self._message_bytes = message_bytes
         self._waiting: deque[PendingAppend] = deque()
         self._bytes = 0
+        self._carried: Counter[Key] = Counter()
         self._arrived = trio.Event()
         self._room = trio.Event()
 
@@ -34,6 +36,10 @@ class AppendQueue:
     @property
     def empty(self) -> bool:
         return not self._waiting
+
+    def carries(self, key: Key) -> bool:
+        """Whether an append to the partition waits here or is under way."""
+        return key in self._carried
 
     async def wait_for_room(self) -> None:
         while self.full:
@@ -46,6 +52,7 @@ class AppendQueue:
     def put(self, append: PendingAppend) -> None:
         self._waiting.append(append)
         self._bytes += append.size
+        self._carried[append.key] += 1
         if not self._arrived.is_set():
             self._arrived.set()
 
@@ -64,7 +71,11 @@ class AppendQueue:
 
     def release(self, appends: list[PendingAppend]) -> None:
         """These are under way no more."""
-        self._bytes -= sum(append.size for append in appends)
+        for append in appends:
+            self._bytes -= append.size
+            self._carried[append.key] -= 1
+            if not self._carried[append.key]:
+                del self._carried[append.key]
         if not self.full:
             self._room.set()
             self._room = trio.Event()
@@ -94,10 +105,14 @@ class AppendQueue:
 
 
 class AppendStream:
-    """The messages of one commit stream: numbers, what is under way, and the replies."""
+    """The messages of one commit stream: numbers, what is under way, and the replies.
 
-    def __init__(self, stream_id: str, queue: AppendQueue, view: CommitView) -> None:
+    ``moved`` is told of partitions that the instance does not own, and of their owner as far as it knows.
+    """
+
+    def __init__(self, stream_id: str, queue: AppendQueue, view: CommitView, moved: Callable[[Key, str], None]) -> None:
         self.stream_id = stream_id
+        self._moved = moved
         self._queue = queue
         self._view = view
         self._sequence = 0
@@ -135,6 +150,8 @@ class AppendStream:
         for append, result in zip(appends, reply.results, strict=True):
             if result.status != common_pb2.OK:
                 error = code_of(result.status)
+                if result.status == common_pb2.NOT_OWNER:
+                    self._moved(append.key, result.owner)
                 append.finish(error, result.detail)
                 self._queue.refuse(append.key, behind(error))
                 continue

@@ -99,6 +99,12 @@ class CommitView:
     def unwatch(self, key: Key, waiter: Waiter) -> None:
         self._partition(key).waiters.discard(waiter)
 
+    def wake(self, key: Key) -> None:
+        """Wake what watches the partition."""
+        partition = self._partitions.get(key)
+        for waiter in partition.waiters if partition is not None else ():
+            waiter.wake()
+
     def expire(self, now: float) -> None:
         """Fail held replies whose producer has waited long enough."""
         for key in list(self._holding):

@@ -12,6 +12,7 @@ from kafscale.errors import CorruptData
 from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
 from kafscale.kafka.wire import Buffer
+from kafscale.service.listeners import Listener
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.registry import API_VERSIONS, APIS, PRODUCE
 
@@ -31,13 +32,13 @@ _log = structlog.get_logger(__name__)
 
 
 class ClientConnection:
-    """``advertised``: host and port that this connection's clients are told."""
+    """``listener``: the one that the client came in by."""
 
-    def __init__(self, stream: trio.SocketStream, environment: Environment, advertised: tuple[str, int]) -> None:
+    def __init__(self, stream: trio.SocketStream, environment: Environment, listener: Listener) -> None:
         self._stream = stream
         self._peer = _peer_of(stream)
         self._environment = environment
-        self.advertised_host, self.advertised_port = advertised
+        self.listener = listener
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
             on_ready=self._wake_writer,

@@ -43,6 +43,14 @@ def code_of(status: common_pb2.Status, *, by_id: bool = False) -> ErrorCode:
     return _CODES.get(status, ErrorCode.unknown_server_error)
 
 
+def checked_epoch(told: int) -> int:
+    """The leader epoch that a client sent as storage should check it; -1: not at all.
+
+    Epochs here begin at 1. librdkafka sends 0 where it knows none.
+    """
+    return told if told > 0 else -1
+
+
 def behind(code: ErrorCode) -> ErrorCode:
     """The code for what stands behind an append that was refused with ``code``: it was not looked at, so retriable."""
     return code if code.retriable else OVERLOADED

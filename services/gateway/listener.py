@@ -15,6 +15,7 @@ from kafscale.errors import ConfigError
 from kafscale.service.listeners import Listener
 from services.gateway.api import Environment
 from services.gateway.connection import ClientConnection
+from services.gateway.settings import GatewaySettings
 
 _SWEEPS_PER_TIMEOUT = 4
 _BACKLOG = 1024
@@ -28,13 +29,13 @@ _log = structlog.get_logger(__name__)
 class Acceptor:
     """All listeners of the gateway and all connections that came in by them."""
 
-    def __init__(self, listeners: tuple[Listener, ...], environment: Environment) -> None:
+    def __init__(self, listeners: tuple[Listener, ...], settings: GatewaySettings) -> None:
         self._listeners = listeners
-        self._environment = environment
+        self._settings = settings
         self._sockets: list[list[trio.SocketListener]] = []
         self._connections: set[ClientConnection] = set()
         self._full = False
-        self._most = _most_connections(environment.settings.max_connections)
+        self._most = _most_connections(settings.max_connections)
 
     @property
     def connections(self) -> int:
@@ -45,25 +46,24 @@ class Acceptor:
         self._listeners = tuple([await self._bind(listener) for listener in self._listeners])
         return self._listeners
 
-    async def run(self, stop: trio.Event) -> None:
+    async def run(self, stop: trio.Event, environment: Environment) -> None:
         """Serve, after `bind`, until ``stop``; then let the connections end."""
-        settings = self._environment.settings
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):
-                    accepting.start_soon(self._accept, listener, sockets, connections)
+                    accepting.start_soon(self._accept, listener, sockets, connections, environment)
                 accepting.start_soon(self._sweep)
                 await stop.wait()
                 accepting.cancel_scope.cancel()
-            self._environment.stopping = True
+            environment.stopping = True
             for number, connection in enumerate(list(self._connections)):
                 connection.leave()
                 if number % _LEAVING_AT_ONCE == 0:
                     # Thousands that end in one turn of the event loop would hold up the lease's keepalive.
                     await trio.lowlevel.checkpoint()
-            for link in self._environment.router.links():
+            for link in environment.router.links():
                 link.wake_all()
-            connections.cancel_scope.deadline = trio.current_time() + settings.shutdown_grace_ms / 1000
+            connections.cancel_scope.deadline = trio.current_time() + self._settings.shutdown_grace_ms / 1000
 
     async def _bind(self, listener: Listener) -> Listener:
         try:
@@ -76,13 +76,19 @@ class Acceptor:
         _log.info("listening", listener=listener.name, host=listener.host, port=port)
         return replace(listener, port=port, advertised_port=listener.advertised_port or port)
 
-    async def _accept(self, listener: Listener, sockets: list[trio.SocketListener], connections: trio.Nursery) -> None:
+    async def _accept(
+        self,
+        listener: Listener,
+        sockets: list[trio.SocketListener],
+        connections: trio.Nursery,
+        environment: Environment,
+    ) -> None:
         async def serve(stream: trio.SocketStream) -> None:
-            await self._serve(stream, listener)
+            await self._serve(stream, listener, environment)
 
         await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
-    async def _serve(self, stream: trio.SocketStream, listener: Listener) -> None:
+    async def _serve(self, stream: trio.SocketStream, listener: Listener, environment: Environment) -> None:
         if len(self._connections) >= self._most:
             if not self._full:
                 _log.warning("new connections are closed", connections=len(self._connections))
@@ -90,9 +96,9 @@ class Acceptor:
             await trio.aclose_forcefully(stream)
             return
         self._full = False
-        connection = ClientConnection(stream, self._environment, (listener.advertised_host, listener.advertised_port))
+        connection = ClientConnection(stream, environment, listener)
         self._connections.add(connection)
-        if self._environment.stopping:
+        if environment.stopping:
             connection.leave()
         try:
             await connection.run()
@@ -103,7 +109,7 @@ class Acceptor:
 
     async def _sweep(self) -> None:
         """Close connections on which nothing has moved."""
-        settings = self._environment.settings
+        settings = self._settings
         idle, stall = settings.idle_timeout_ms / 1000, settings.request_stall_ms / 1000
         while True:
             await trio.sleep(min(idle, stall) / _SWEEPS_PER_TIMEOUT)

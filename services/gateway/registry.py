@@ -17,6 +17,7 @@ from services.gateway.apis import (
     init_producer_id,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
 )
 
@@ -29,6 +30,7 @@ _OTHERS = (
     delete_topics.API,
     delete_records.API,
     init_producer_id.API,
+    offset_for_leader_epoch.API,
 )
 
 API_VERSIONS = api_versions.KEY

@@ -1,20 +1,117 @@
-"""Which storage instance serves a partition."""
+"""Which storage instance serves a partition: a link to each live one, and what is known of who owns what."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
+import structlog
+import trio
+
+from kafscale.metadata.members import LiveMember, Members, MembersView
+from kafscale.metadata.ownership import OwnershipMap
+from kafscale.rpc.interface import SegmentStorageClient
 from services.gateway.commit_view import Key
+from services.gateway.settings import GatewaySettings
 from services.gateway.storage_link import StorageLink
+
+Connect = Callable[[LiveMember], AbstractAsyncContextManager[SegmentStorageClient]]
+"""A client of a storage member, for as long as the context lasts. Entering must not wait for the peer."""
+
+_MOST_HINTS = 100_000
+
+_log = structlog.get_logger(__name__)
 
 
 class Router:
-    """One instance serves all partitions so far."""
+    """`run` must be running, and so must be ``storages`` and ``ownership``. Nothing here waits for an owner.
 
-    def __init__(self, link: StorageLink) -> None:
-        self._link = link
+    A partition's link is, of those whose member is live: the one that another instance named last when it was asked
+    for the partition (until the ownership map tells news of it); the one that the map has; the one that the
+    partition is given to.
+    """
 
-    def link(self, key: Key) -> StorageLink:
-        """The link to the owner of a partition, given by topic id and index."""
-        return self._link
+    def __init__(self, storages: Members, ownership: OwnershipMap, connect: Connect, settings: GatewaySettings) -> None:
+        self._storages = storages
+        self._ownership = ownership
+        self._connect = connect
+        self._settings = settings
+        self._view = MembersView.of(0, ())
+        self._links: dict[str, StorageLink] = {}
+        # Runs, by what a NOT_OWNER answer said.
+        self._hints: dict[Key, str] = {}
+        ownership.listen(self._owned_anew)
+
+    def link(self, key: Key) -> StorageLink | None:
+        """The link to the owner of a partition, given by topic id and index; None: none is known."""
+        hint = self._hints.get(key)
+        if hint is not None and hint in self._links:
+            return self._links[hint]
+        owned = self._ownership.get(*key)
+        if owned is not None and owned.owner in self._links:
+            return self._links[owned.owner]
+        given = self._view.owner(*key)
+        return None if given is None else self._links.get(given.run_id)
+
+    def link_for_append(self, key: Key) -> StorageLink | None:
+        """As `link`; but where earlier appends still are on their way to a former owner, that one.
+
+        It will refuse them, and what it is sent behind them: so none overtakes the others at the new owner.
+        """
+        link = self.link(key)
+        for other in self._links.values():
+            if other is not link and other.carries(key):
+                return other
+        return link
 
     def links(self) -> Iterable[StorageLink]:
-        return (self._link,)
+        return self._links.values()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""
+        async with trio.open_nursery() as nursery:
+            view = self._storages.view
+            await self._follow(view, nursery)
+            task_status.started()
+            while True:
+                view = await self._storages.wait_change(view)
+                await self._follow(view, nursery)
+
+    async def _follow(self, view: MembersView, nursery: trio.Nursery) -> None:
+        present = {member.run_id for member in view.present}
+        for member in view.present:
+            if member.run_id not in self._links:
+                await nursery.start(self._keep_link, member)
+        self._view = view
+        gone = [run_id for run_id in self._links if run_id not in present]
+        for run_id in gone:
+            _log.info("storage instance gone", run=run_id)
+            self._links.pop(run_id).end()
+        self._hints = {key: run_id for key, run_id in self._hints.items() if run_id in present}
+        for link in self._links.values():
+            link.wake_all()
+
+    async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
+        _log.info("storage instance", run=member.run_id, address=member.address)
+        async with self._connect(member) as client:
+            link = StorageLink(client, self._settings, moved=partial(self._moved, member.run_id))
+            self._links[member.run_id] = link
+            task_status.started()
+            await link.run()
+
+    def _moved(self, run_id: str, key: Key, owner: str) -> None:
+        """Run ``run_id`` says that it does not own the partition, and ``owner`` does or will, as far as it knows."""
+        if owner and owner != run_id:
+            if len(self._hints) >= _MOST_HINTS:
+                self._hints.clear()
+            self._hints[key] = owner
+        elif self._hints.get(key) == run_id:
+            del self._hints[key]
+        self._wake(key)
+
+    def _owned_anew(self, key: Key) -> None:
+        self._hints.pop(key, None)
+        self._wake(key)
+
+    def _wake(self, key: Key) -> None:
+        for link in self._links.values():
+            link.wake(key)

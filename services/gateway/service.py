@@ -1,42 +1,55 @@
 """The gateway as one object: listeners in front, links to storage behind, Kafka's APIs between."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import trio
 
+from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.members import Members
+from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.rpc.interface import SegmentStorageClient
 from kafscale.service.listeners import Listener
 from services.gateway.api import Environment, wall_clock_ms
+from services.gateway.brokers import Brokers
 from services.gateway.listener import Acceptor
 from services.gateway.memory import ReplyMemory, RequestMemory
-from services.gateway.routing import Router
+from services.gateway.registration import Registration
+from services.gateway.routing import Connect, Router
 from services.gateway.settings import GatewaySettings
-from services.gateway.storage_link import StorageLink
 from services.gateway.topics import TopicCache
 
 _CONVERSIONS = 2
 """Of old message sets, at a time: they decompress, and run in threads that compete with everything else."""
 
 
-class Gateway:
-    """``catalog`` must be running before `run` is, and storage should stop after it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayParts:
+    """What a gateway is made of and does not make itself.
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        catalog: TopicCatalog,
-        storage: SegmentStorageClient,
-        producer_ids: ProducerIds,
-        *,
-        now_ms: Callable[[], int] = wall_clock_ms,
-    ) -> None:
-        self._settings = settings
-        self._catalog = catalog
-        self._storage = storage
-        self._producer_ids = producer_ids
-        self._now_ms = now_ms
+    ``catalog``, ``storages`` (the members of that service), ``gateways`` (likewise) and ``ownership`` must be running
+    before `Gateway.run` is. ``address``: where other services reach this one; empty: they are in its process.
+    """
+
+    settings: GatewaySettings
+    namespace: str
+    metadata: MetadataStore
+    catalog: TopicCatalog
+    storages: Members
+    gateways: Members
+    ownership: OwnershipMap
+    connect: Connect
+    lease_ttl_seconds: int
+    address: str = ""
+    now_ms: Callable[[], int] = wall_clock_ms
+
+
+class Gateway:
+    """Storage should stop after it."""
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
 
     async def run(
         self,
@@ -45,28 +58,45 @@ class Gateway:
     ) -> None:
         """Serve clients until ``stop``, then let them leave. Reports the listeners with the ports that were bound.
 
-        Raises ConfigError when a listener is wrong or cannot be bound.
+        Raises ConfigError when a listener is wrong or cannot be bound, or the node id is another gateway's.
         """
-        listeners = self._settings.resolve()
-        cluster = await self._catalog.cluster()
-        router = Router(StorageLink(self._storage, self._settings))
-        environment = Environment(
-            settings=self._settings,
-            catalog=self._catalog,
-            router=router,
-            cluster_id=cluster.cluster_id,
-            topics=TopicCache(self._catalog),
-            producer_ids=self._producer_ids,
-            request_memory=RequestMemory(self._settings.request_memory_bytes),
-            reply_memory=ReplyMemory(self._settings.reply_memory_bytes),
-            conversions=trio.CapacityLimiter(_CONVERSIONS),
-            now_ms=self._now_ms,
-        )
-        acceptor = Acceptor(listeners, environment)
+        parts, settings = self._parts, self._parts.settings
+        cluster = await parts.catalog.cluster()
+        acceptor = Acceptor(settings.resolve(), settings)
         bound = await acceptor.bind()
-        async with trio.open_nursery() as links:
-            for link in router.links():
-                links.start_soon(link.run)
+        registration = Registration(
+            parts.metadata,
+            parts.namespace,
+            listeners=bound,
+            address=parts.address,
+            wanted=settings.broker_id,
+            lease_ttl_seconds=parts.lease_ttl_seconds,
+            now_ms=parts.now_ms,
+        )
+        router = Router(parts.storages, parts.ownership, parts.connect, settings)
+        environment = Environment(
+            settings=settings,
+            catalog=parts.catalog,
+            router=router,
+            ownership=parts.ownership,
+            brokers=Brokers(parts.gateways, lambda: registration.node_id),
+            cluster_id=cluster.cluster_id,
+            topics=TopicCache(parts.catalog),
+            producer_ids=ProducerIds(parts.metadata, parts.namespace),
+            request_memory=RequestMemory(settings.request_memory_bytes),
+            reply_memory=ReplyMemory(settings.reply_memory_bytes),
+            conversions=trio.CapacityLimiter(_CONVERSIONS),
+            now_ms=parts.now_ms,
+        )
+
+        async def leave() -> None:
+            await stop.wait()
+            await registration.tell_leaving()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(router.run)
+            await nursery.start(registration.run)
+            nursery.start_soon(leave)
             task_status.started(bound)
-            await acceptor.run(stop)
-            links.cancel_scope.cancel()
+            await acceptor.run(stop, environment)
+            nursery.cancel_scope.cancel()

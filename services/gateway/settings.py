@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kafscale.service.listeners import ListenerSettings
-from kafscale.service.settings import KIB, MIB, boolean, choice, integer, setting, size, within
+from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
 from kafscale.topics.definitions import COMPRESSION_TYPES
 
 
@@ -11,11 +11,12 @@ from kafscale.topics.definitions import COMPRESSION_TYPES
 class GatewaySettings(ListenerSettings):
     """Sizes in bytes, times in milliseconds."""
 
-    broker_id: int = setting(
+    broker_id: int | None = setting(
         "KAFSCALE_BROKER_ID",
-        default=0,
-        parse=integer(0, 2**31 - 1),
-        doc="The node id under which clients know this gateway.",
+        default=None,
+        parse=optional(integer(0, 2**31 - 1)),
+        doc="The node id under which clients know this gateway. Unset: the lowest that is free is taken, and kept with "
+        "the address of the first listener, so that a restarted gateway has the same one.",
     )
     auto_create_topics: bool = setting(
         "KAFSCALE_AUTO_CREATE_TOPICS",

@@ -1,4 +1,5 @@
-"""Everything between the gateway and one storage instance: one commit stream at a time, appends, fetches, look-ups.
+"""Everything between the gateway and one run of a storage instance: one commit stream at a time, appends, fetches,
+look-ups.
 
 A stream that breaks, falls silent, or has an Append of unknown outcome is given up as a whole: what it held fails, what
 waited behind is refused, and a new stream with a new id starts at message 1.
@@ -6,22 +7,30 @@ waited behind is refused, and a new stream with a new id starts at message 1.
 
 import random
 import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 import trio
 
-from kafscale.errors import KafscaleError
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.interface import MessageStream, SegmentStorageClient
+from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
-    DeleteRecordsReply,
     DeleteRecordsRequest,
-    FetchReply,
+    EpochEnd,
+    EpochEndsRequest,
+    EpochQuery,
     FetchRequest,
-    ListOffsetsReply,
     ListOffsetsRequest,
     PartitionFetch,
+    PartitionFetched,
+    PartitionOffset,
+    PartitionQuery,
+    PartitionTruncated,
+    PartitionTruncation,
 )
 from services.gateway.appender import AppendQueue, AppendStream
 from services.gateway.commit_view import CommitView, Key, Waiter
@@ -37,12 +46,16 @@ _LONGEST_BACKOFF_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
+Moved = Callable[[Key, str], None]
+"""Told of a partition that the instance does not own, and of the run that does or will; empty: not known."""
+
+
 class _Session:
     """One commit stream's life."""
 
-    def __init__(self, queue: AppendQueue) -> None:
+    def __init__(self, queue: AppendQueue, moved: Moved) -> None:
         self.view = CommitView()
-        self.appends = AppendStream(secrets.token_hex(16), queue, self.view)
+        self.appends = AppendStream(secrets.token_hex(16), queue, self.view, moved)
         self.scope = trio.CancelScope()
         self.broken_because = ""
 
@@ -54,14 +67,17 @@ class _Session:
 class StorageLink:
     """`run` must be running; without a stream, appends wait for one as long as their producers do."""
 
-    def __init__(self, client: SegmentStorageClient, settings: GatewaySettings) -> None:
+    def __init__(self, client: SegmentStorageClient, settings: GatewaySettings, *, moved: Moved) -> None:
         self._client = client
+        self._moved = moved
         self._timeout = settings.storage_timeout_ms / 1000
         self._silence = settings.commit_silence_ms / 1000
         self._queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
         self._session: _Session | None = None
         self._parked: set[Waiter] = set()
         self._waiting = trio.Event()
+        self._life = trio.CancelScope()
+        self._ended = False
 
     @property
     def full(self) -> bool:
@@ -78,24 +94,49 @@ class StorageLink:
 
     def append(self, append: PendingAppend) -> None:
         """Send the records with the next message; the outcome is told by ``append.finish``."""
+        if self._ended:
+            append.finish(NEVER_KEPT)
+            return
         self._queue.put(append)
         self._waiting.set()
 
     def refuse_overloaded(self, append: PendingAppend) -> None:
         append.finish(OVERLOADED, "no room on the way to storage within the request's timeout")
 
-    async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> FetchReply:
-        """One call. Raises Unavailable."""
+    def carries(self, key: Key) -> bool:
+        """Whether appends to the partition wait for their message, or for its reply."""
+        return self._queue.carries(key)
+
+    async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
+        """One call; a result for each fetch. Raises Unavailable."""
         request = FetchRequest(stream_id=self.stream_id, max_bytes=max_bytes, fetches=fetches)
-        return await self._client.fetch(request, timeout=self._timeout)
+        reply = await self._client.fetch(request, timeout=self._timeout)
+        return self._looked_at(fetches, reply.results)
 
-    async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
-        """One call. Raises Unavailable."""
-        return await self._client.list_offsets(request, timeout=self._timeout)
+    async def list_offsets(self, queries: list[PartitionQuery]) -> Sequence[PartitionOffset]:
+        """One call; a result for each query. Raises Unavailable."""
+        reply = await self._client.list_offsets(ListOffsetsRequest(queries=queries), timeout=self._timeout)
+        return self._looked_at(queries, reply.results)
 
-    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:
-        """One call. Raises Unavailable."""
-        return await self._client.delete_records(request, timeout=self._timeout)
+    async def epoch_ends(self, queries: list[EpochQuery]) -> Sequence[EpochEnd]:
+        """One call; a result for each query. Raises Unavailable."""
+        reply = await self._client.epoch_ends(EpochEndsRequest(queries=queries), timeout=self._timeout)
+        return self._looked_at(queries, reply.results)
+
+    async def delete_records(self, truncations: list[PartitionTruncation]) -> Sequence[PartitionTruncated]:
+        """One call; a result for each partition. Raises Unavailable."""
+        request = DeleteRecordsRequest(partitions=truncations)
+        reply = await self._client.delete_records(request, timeout=self._timeout)
+        return self._looked_at(truncations, reply.results)
+
+    def _looked_at(self, asked: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
+        """``results``, one for each question; those that name another owner are told."""
+        if len(results) != len(asked):
+            raise Unavailable(f"{len(results)} results for {len(asked)} questions")
+        for question, result in zip(asked, results, strict=True):
+            if result.status == common_pb2.NOT_OWNER:
+                self._moved((question.partition.topic_id, question.partition.partition), result.owner)
+        return results
 
     def is_ahead(self, key: Key, stream_id: str, epoch: int, committed_end: int) -> bool:
         """Whether asking again may give more than a fetch on ``stream_id`` did, answered with this epoch and end."""
@@ -116,18 +157,36 @@ class StorageLink:
             for key in keys:
                 self._session.view.unwatch(key, waiter)
 
+    def wake(self, key: Key) -> None:
+        """Wake the fetches that are parked for one partition; those parked without a stream wake when one starts."""
+        if self._session is not None:
+            self._session.view.wake(key)
+
     def wake_all(self) -> None:
         """Wake every parked fetch."""
         for waiter in self._parked:
             waiter.wake()
 
+    def end(self) -> None:
+        """The instance has gone: `run` returns, what waits for the instance fails, and fetches wake."""
+        self._ended = True
+        self._life.cancel()
+        if self._session is not None:
+            self._end(self._session)
+        self._queue.refuse_all(NEVER_KEPT)
+        self.wake_all()
+
     async def run(self) -> None:
-        """Keep a commit stream up until cancelled."""
+        """Keep a commit stream up until cancelled, or ended."""
+        with self._life:
+            await self._run()
+
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
             backoff = _FIRST_BACKOFF_SECONDS
             while True:
-                session = _Session(self._queue)
+                session = _Session(self._queue, self._moved)
                 if await self._run_session(session):
                     backoff = _FIRST_BACKOFF_SECONDS
                 _log.warning("commit stream is opened anew", reason=session.broken_because)

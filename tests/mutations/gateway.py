@@ -236,8 +236,8 @@ MUTATIONS = (
     Mutation(
         (41,),
         "services/gateway/listener.py",
-        "self._environment.stopping = True",
-        "self._environment.stopping, self._connections = True, set()",
+        "environment.stopping = True",
+        "environment.stopping, self._connections = True, set()",
         _LISTENER + "test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops",
     ),
     Mutation(

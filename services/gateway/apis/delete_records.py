@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
 from kafscale.kafka import codec
 from kafscale.v1 import common_pb2
-from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionTruncation
+from kafscale.v1.storage_pb2 import PartitionTruncated, PartitionTruncation
 from services.gateway.api import Api, Call, Work
 from services.gateway.kafka_errors import NEVER_KEPT, code_of
+from services.gateway.owners import Question, ask_owners
 from services.gateway.storage_link import StorageLink
 
 KEY = 21
@@ -41,7 +41,7 @@ class _Reply:
     throttle_time: int = 0
 
 
-_Asked = tuple[PartitionTruncation, _Partition]
+_Asked = tuple[Question[PartitionTruncation, PartitionTruncated], _Partition]
 
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
@@ -52,7 +52,7 @@ def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics: list[_Topic] = []
-    by_link: dict[StorageLink, list[_Asked]] = {}
+    questions: list[_Asked] = []
     for topic in request.topics:
         known = call.environment.topics.by_name(topic.name)
         answers: list[_Partition] = []
@@ -65,36 +65,25 @@ def handle(call: Call) -> Work | None:
             elif known is None or not 0 <= asked.partition_index < len(known.partitions):
                 answer.error_code = ErrorCode.unknown_topic_or_partition
             else:
-                link = call.environment.router.link((known.info.id, asked.partition_index))
                 ref = known.partitions[asked.partition_index]
-                by_link.setdefault(link, []).append((PartitionTruncation(partition=ref, offset=asked.offset), answer))
+                truncation = PartitionTruncation(partition=ref, offset=asked.offset)
+                questions.append((Question((known.info.id, asked.partition_index), [truncation]), answer))
     seconds: float = request.timeout.total_seconds()
-    return _ask(call, topics, by_link, trio.current_time() + max(seconds, 0.0))
+    return _ask(call, topics, questions, trio.current_time() + max(seconds, 0.0))
 
 
-async def _ask(call: Call, topics: list[_Topic], by_link: dict[StorageLink, list[_Asked]], deadline: float) -> None:
-    for link, questions in by_link.items():
-        request = DeleteRecordsRequest(partitions=[truncation for truncation, _ in questions])
-        for _, answer in questions:
-            answer.error_code = ErrorCode.request_timed_out
-        with trio.move_on_at(deadline):
-            await _ask_one(link, request, [answer for _, answer in questions])
-    _answer(call, topics)
-
-
-async def _ask_one(link: StorageLink, request: DeleteRecordsRequest, answers: list[_Partition]) -> None:
-    try:
-        results = (await link.delete_records(request)).results
-        if len(results) != len(answers):
-            raise Unavailable(f"{len(results)} results for {len(answers)} partitions")
-    except Unavailable:
-        for answer in answers:
-            answer.error_code = NEVER_KEPT
-        return
-    for answer, result in zip(answers, results, strict=True):
+async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked], deadline: float) -> None:
+    with trio.move_on_at(deadline) as waiting:
+        await ask_owners(call.environment.router, [question for question, _ in questions], StorageLink.delete_records)
+    for question, answer in questions:
+        if not question.results:
+            answer.error_code = ErrorCode.request_timed_out if waiting.cancelled_caught else NEVER_KEPT
+            continue
+        (result,) = question.results
         answer.error_code = code_of(result.status)
         if result.status == common_pb2.OK:
             answer.low_watermark = result.log_start
+    _answer(call, topics)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -32,8 +32,8 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Work
 from services.gateway.commit_view import Key, Waiter
-from services.gateway.epochs import UNCHECKED_EPOCH
-from services.gateway.kafka_errors import NEVER_KEPT, code_of
+from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.routing import Router
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
 
@@ -44,21 +44,29 @@ _ZSTD_FROM = 10
 
 @dataclass(slots=True)
 class _Position:
-    """Where one partition's answer has got to. ``epoch``, ``committed_end`` and ``stream_id``: as of its last read."""
+    """Where one partition's answer has got to.
 
-    link: StorageLink
+    ``link``, ``epoch``, ``committed_end`` and ``stream_id``: as of its last read.
+    """
+
     key: Key
     partition: common_pb2.PartitionRef
     result: FetchResult
     offset: int
     budget: int
+    leader_epoch: int
+    link: StorageLink | None = None
     records: list[bytes] = field(default_factory=list)
     epoch: int = -1
     committed_end: int = -1
     stream_id: str = ""
 
-    def may_have_more(self) -> bool:
-        return self.budget > 0 and self.link.is_ahead(self.key, self.stream_id, self.epoch, self.committed_end)
+    def may_have_more(self, router: Router) -> bool:
+        if self.budget <= 0 or self.link is None:
+            return False
+        if self.link.is_ahead(self.key, self.stream_id, self.epoch, self.committed_end):
+            return True
+        return router.link(self.key) is not self.link
 
     @property
     def cut_short(self) -> bool:
@@ -70,9 +78,8 @@ class _Position:
         self.stream_id = stream_id
         if fetched.status != common_pb2.OK:
             if not self.records:
-                self.result.error_code = code_of(fetched.status, by_id=by_id)
                 self.result.log_start_offset = fetched.log_start
-            self.budget = 0
+            self.fail(code_of(fetched.status, by_id=by_id))
             return 0
         self.epoch, self.committed_end = fetched.epoch, fetched.committed_end
         self.result.high_watermark, self.result.log_start_offset = fetched.committed_end, fetched.log_start
@@ -86,6 +93,12 @@ class _Position:
         self.budget -= len(records)
         return len(records)
 
+    def fail(self, error: ErrorCode) -> None:
+        """What came before the error is still given, without it: the client asks for the rest anew."""
+        if not self.records:
+            self.result.error_code = error
+        self.budget = 0
+
     def read_on(self) -> None:
         """Go behind the records that came last; only a fetch that may wait needs to know."""
         if self.records:
@@ -97,6 +110,7 @@ class _Fetch:
 
     def __init__(self, call: Call, request: FetchRequest) -> None:
         self.call = call
+        self.router = call.environment.router
         self.by_id = call.version >= NAMES_BY_ID_FROM
         self.room = max(1, min(request.max_bytes, call.environment.settings.max_fetch_bytes))
         self.wanted = min(request.min_bytes, self.room)
@@ -118,15 +132,13 @@ class _Fetch:
         elif not 0 <= partition.index < len(known.partitions):
             result.error_code = ErrorCode.unknown_topic_or_partition
         else:
-            key = (known.info.id, partition.index)
-            link = self.call.environment.router.link(key)
             position = _Position(
-                link,
-                key,
+                (known.info.id, partition.index),
                 known.partitions[partition.index],
                 result,
                 partition.offset,
                 max(partition.max_bytes, 1),
+                checked_epoch(partition.current_leader_epoch),
             )
             self.positions.append(position)
         self.failed = self.failed or bool(result.error_code)
@@ -144,63 +156,105 @@ class _Fetch:
         return self.got > 0 and any(position.cut_short for position in self.positions)
 
     async def read(self, positions: list[_Position]) -> None:
-        """One round: one call to each storage instance concerned."""
+        """One round: a call to each storage instance concerned, all at the same time; who has moved is asked for again.
+
+        ``failed`` tells of an error, with records from earlier rounds or without.
+        """
+        moved = await self._read_all(positions, believe=True)
+        if moved:
+            await self._read_all(moved, believe=False)
+
+    async def _read_all(self, positions: list[_Position], *, believe: bool) -> list[_Position]:
         by_link: dict[StorageLink, list[_Position]] = {}
         for position in positions:
-            by_link.setdefault(position.link, []).append(position)
-        memory = self.call.environment.reply_memory
-        for link, group in by_link.items():
-            left, before = max(self.room - self.got, 0), self.got
-            asked = max(1, min(left, memory.room)) if left else 0
-            memory.used += asked
-            try:
-                await self._read_from(link, group, asked)
-            finally:
-                memory.used += self.got - before - asked
+            position.link = self.router.link(position.key)
+            if position.link is None:
+                position.fail(NEVER_KEPT)
+                self.failed = True
+            else:
+                by_link.setdefault(position.link, []).append(position)
+        moved: list[_Position] = []
+        shares = self._shares(list(by_link.values()))
+        if len(by_link) == 1:
+            ((link, group),) = by_link.items()
+            await self._read_from(link, group, shares[0], moved if believe else None)
+        else:
+            async with trio.open_nursery() as nursery:
+                for (link, group), share in zip(by_link.items(), shares, strict=True):
+                    nursery.start_soon(self._read_from, link, group, share, moved if believe else None)
+        return moved
 
-    async def _read_from(self, link: StorageLink, positions: list[_Position], max_bytes: int) -> None:
+    def _shares(self, groups: list[list[_Position]]) -> list[int]:
+        """What each instance may give of the room that is left: by what is asked of it, where that is too much."""
+        left = max(self.room - self.got, 0)
+        if len(groups) == 1 or not left:
+            return [left] * len(groups)
+        asked = [sum(position.budget for position in group) for group in groups]
+        total = sum(asked)
+        return [max(1, min(each, left * each // total)) for each in asked]
+
+    async def _read_from(
+        self, link: StorageLink, positions: list[_Position], share: int, moved: list[_Position] | None
+    ) -> None:
+        """``moved``: gets those that another instance is said to own; None: what is said is answered."""
         fetches = [
             PartitionFetch(
                 partition=position.partition,
                 offset=position.offset,
                 max_bytes=position.budget,
-                leader_epoch=UNCHECKED_EPOCH,
+                leader_epoch=position.leader_epoch,
             )
             for position in positions
         ]
+        memory = self.call.environment.reply_memory
+        asked = max(1, min(share, memory.room)) if share else 0
+        memory.used += asked
+        taken = 0
         stream_id = link.stream_id
         try:
-            reply = await link.fetch(fetches, max_bytes)
-            if len(reply.results) != len(positions):
-                raise Unavailable(f"{len(reply.results)} results for {len(positions)} fetches")
+            results = await link.fetch(fetches, asked)
+            for position, fetched in zip(positions, results, strict=True):
+                if (
+                    moved is not None
+                    and fetched.status == common_pb2.NOT_OWNER
+                    and self.router.link(position.key) not in (None, link)
+                ):
+                    moved.append(position)
+                    continue
+                room, first = self.room - self.got, self.got == 0
+                size = position.take(fetched, stream_id, room=room, first=first, by_id=self.by_id)
+                self.got += size
+                taken += size
+                self.failed = self.failed or fetched.status != common_pb2.OK
         except Unavailable:
             for position in positions:
-                position.result.error_code = NEVER_KEPT
+                position.fail(NEVER_KEPT)
             self.failed = True
-            return
-        for position, fetched in zip(positions, reply.results, strict=True):
-            room, first = self.room - self.got, self.got == 0
-            self.got += position.take(fetched, stream_id, room=room, first=first, by_id=self.by_id)
-            self.failed = self.failed or bool(position.result.error_code)
+        finally:
+            memory.used += taken - asked
 
     async def wait_for_more(self) -> list[_Position]:
-        """The partitions that have more by now; none when the time is over."""
+        """The partitions that have more by now, or moved; none when the time is over."""
         waiter = Waiter()
         by_link: dict[StorageLink, list[Key]] = {}
         for position in self.positions:
-            by_link.setdefault(position.link, []).append(position.key)
+            if position.link is not None:
+                by_link.setdefault(position.link, []).append(position.key)
         for link, keys in by_link.items():
             link.park(keys, waiter)
         try:
-            more = [position for position in self.positions if position.may_have_more()]
+            more = self._with_more()
             if not more:
                 with trio.move_on_at(self.deadline):
                     await waiter.event.wait()
-                more = [position for position in self.positions if position.may_have_more()]
+                more = self._with_more()
         finally:
             for link, keys in by_link.items():
                 link.unpark(keys, waiter)
         return more
+
+    def _with_more(self) -> list[_Position]:
+        return [position for position in self.positions if position.may_have_more(self.router)]
 
     def reply(self) -> None:
         for position in self.positions:

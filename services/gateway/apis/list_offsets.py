@@ -10,19 +10,19 @@ A timestamp below zero that its version does not have is answered with UNSUPPORT
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
 from kafscale.kafka import codec, legacy
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionOffset, PartitionQuery
+from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
 from services.gateway.api import Api, Call, Work
-from services.gateway.epochs import UNCHECKED_EPOCH
-from services.gateway.kafka_errors import NEVER_KEPT, code_of
+from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners import Question, ask_owners
 from services.gateway.storage_link import StorageLink
 
 KEY = 2
@@ -59,7 +59,7 @@ class _Asked:
     """What one partition's answer needs to know of storage."""
 
     request: Any
-    queries: list[PartitionQuery]
+    question: Question[PartitionQuery, PartitionOffset]
     answer: _Partition
 
 
@@ -80,7 +80,7 @@ def handle(call: Call) -> Work | None:
     request = _decode(call)
     times = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics: list[_Topic] = []
-    by_link: dict[StorageLink, list[_Asked]] = {}
+    questions: list[_Asked] = []
     for topic in request.topics:
         known = call.environment.topics.by_name(topic.name)
         answers: list[_Partition] = []
@@ -95,39 +95,31 @@ def handle(call: Call) -> Work | None:
             elif asked.timestamp < 0 and call.version < _SINCE.get(asked.timestamp, _NEVER):
                 answer.error_code = ErrorCode.unsupported_version
             elif asked.timestamp != _LATEST_TIERED:
-                link = call.environment.router.link((known.info.id, asked.partition_index))
                 queries = _queries(known.partitions[asked.partition_index], asked, call.version)
-                by_link.setdefault(link, []).append(_Asked(asked, queries, answer))
-    return _ask(call, topics, by_link)
+                question = Question[PartitionQuery, PartitionOffset]((known.info.id, asked.partition_index), queries)
+                questions.append(_Asked(asked, question, answer))
+    return _ask(call, topics, questions)
 
 
 def _queries(partition: PartitionRef, asked: Any, version: int) -> list[PartitionQuery]:
     timestamp = _EARLIEST if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp
     # The old style needs both ends beside what was asked for.
     timestamps = (timestamp, _EARLIEST, _LATEST) if version == 0 else (timestamp,)
-    return [
-        PartitionQuery(partition=partition, timestamp=wanted, leader_epoch=UNCHECKED_EPOCH) for wanted in timestamps
-    ]
+    epoch = checked_epoch(getattr(asked, "current_leader_epoch", -1))
+    return [PartitionQuery(partition=partition, timestamp=wanted, leader_epoch=epoch) for wanted in timestamps]
 
 
-async def _ask(call: Call, topics: list[_Topic], by_link: dict[StorageLink, list[_Asked]]) -> None:
-    for link, questions in by_link.items():
-        request = ListOffsetsRequest(queries=[query for asked in questions for query in asked.queries])
-        try:
-            results = list((await link.list_offsets(request)).results)
-            if len(results) != len(request.queries):
-                raise Unavailable(f"{len(results)} results for {len(request.queries)} queries")
-        except Unavailable:
-            for asked in questions:
-                asked.answer.error_code = NEVER_KEPT
-            continue
-        for asked in questions:
-            mine, results = results[: len(asked.queries)], results[len(asked.queries) :]
-            _settle(asked, mine)
+async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> None:
+    await ask_owners(call.environment.router, [asked.question for asked in questions], StorageLink.list_offsets)
+    for asked in questions:
+        if asked.question.results:
+            _settle(asked, asked.question.results)
+        else:
+            asked.answer.error_code = NEVER_KEPT
     _answer(call, topics)
 
 
-def _settle(asked: _Asked, results: list[PartitionOffset]) -> None:
+def _settle(asked: _Asked, results: Sequence[PartitionOffset]) -> None:
     answer = asked.answer
     refused = next((result for result in results if result.status != common_pb2.OK), None)
     if refused is not None:

@@ -5,8 +5,9 @@
 - 7: leader epochs. 8: authorized operations. 9: flexible. 10: topic ids in the reply. 11: no cluster operations.
 - 12: topics may be asked for by id. 13: an error for the whole reply.
 
-Every gateway serves every partition, so this gateway is the one broker, the controller and every leader, at the address
-that belongs to the listener that the client came in by. Leader epochs are told as unknown; ``epochs.py`` says why.
+The brokers are the live gateways that have a listener of the same name as the one that the client came in by, at that
+listener's address; the one with the lowest id is the controller. Every gateway serves every partition: leaders only
+spread the clients, and the leader is the one replica. Leader epochs count the storage owners behind.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from kafscale.kafka import codec
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.epochs import UNKNOWN_EPOCH
+from services.gateway.brokers import Broker, BrokerList
 from services.gateway.ids import new_topic_id
 
 KEY = 3
@@ -34,21 +35,13 @@ _ALL_ON_CLUSTER = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 @dataclass(frozen=True, slots=True)
-class _Broker:
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Partition:
     partition_index: int
     leader_id: int
     replica_nodes: tuple[int, ...]
     isr_nodes: tuple[int, ...]
+    leader_epoch: int
     error_code: ErrorCode = ErrorCode.none
-    leader_epoch: int = UNKNOWN_EPOCH
     offline_replicas: tuple[int, ...] = ()
 
 
@@ -64,7 +57,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    brokers: tuple[_Broker, ...]
+    brokers: tuple[Broker, ...]
     cluster_id: str
     controller_id: int
     topics: tuple[_Topic, ...]
@@ -159,25 +152,32 @@ def _missing(name: str, errors: dict[str, ErrorCode]) -> _Topic:
 
 
 def _shown(call: Call, request: Any, topic: TopicInfo) -> _Topic:
-    broker = call.environment.settings.broker_id
+    brokers = call.environment.brokers.at(call.client.listener)
     asked_for = getattr(request, "include_topic_authorized_operations", False)
     return _Topic(
         ErrorCode.none,
         topic.name,
         topic.id,
-        tuple(_Partition(index, broker, (broker,), (broker,)) for index in range(topic.partitions)),
+        tuple(_partition(call.environment, brokers, topic, index) for index in range(topic.partitions)),
         topic_authorized_operations=_ALL_ON_TOPIC if asked_for else _NOT_ASKED_FOR,
     )
 
 
+def _partition(environment: Environment, brokers: BrokerList, topic: TopicInfo, index: int) -> _Partition:
+    leader = brokers.leader(topic.id, index)
+    owned = environment.ownership.get(topic.id, index)
+    # The first owner's epoch follows the floor.
+    return _Partition(index, leader, (leader,), (leader,), owned.epoch if owned else topic.epoch_floor + 1)
+
+
 def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = ErrorCode.none) -> None:
     environment = call.environment
-    broker = environment.settings.broker_id
+    brokers = environment.brokers.at(call.client.listener)
     asked_for = getattr(request, "include_cluster_authorized_operations", False)
     reply = _Reply(
-        brokers=(_Broker(broker, call.client.advertised_host, call.client.advertised_port),),
+        brokers=brokers.brokers,
         cluster_id=environment.cluster_id,
-        controller_id=broker,
+        controller_id=brokers.controller,
         topics=tuple(topics),
         cluster_authorized_operations=_ALL_ON_CLUSTER if asked_for else _NOT_ASKED_FOR,
         error_code=error,

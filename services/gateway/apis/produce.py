@@ -27,6 +27,7 @@ from kafscale.kafka.produce import (
 )
 from kafscale.kafka.wire import Buffer
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.kafka_errors import NEVER_KEPT
 from services.gateway.pending import PendingAppend
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
@@ -59,6 +60,10 @@ class _Produce:
         """Records that passed all checks."""
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
+        link = self._router.link_for_append(key)
+        if link is None:
+            _refuse(result, NEVER_KEPT, "no storage instance is known for the partition")
+            return
 
         def finished(append: PendingAppend) -> None:
             self._finished(append, result)
@@ -71,7 +76,7 @@ class _Produce:
             deadline=self.deadline,
             on_finish=finished,
         )
-        self.appends.append((self._router.link(key), append))
+        self.appends.append((link, append))
 
     @property
     def must_wait(self) -> bool:

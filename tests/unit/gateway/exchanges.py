@@ -69,7 +69,7 @@ async def metadata(harness: Harness, client: Client, version: int) -> None:
         2: lambda: len(reply.cluster_id) == 22,
         3: lambda: reply.throttle_time == timedelta(0),
         5: lambda: all(p.offline_replicas == () for p in shown.partitions),
-        7: lambda: all(p.leader_epoch == -1 for p in shown.partitions),
+        7: lambda: all(p.leader_epoch == 1 for p in shown.partitions),
         8: lambda: shown.topic_authorized_operations == 3576,
         10: lambda: shown.topic_id.bytes == topic.id,
         13: lambda: reply.error_code == 0,
@@ -254,6 +254,32 @@ async def init_producer_id(harness: Harness, client: Client, version: int) -> No
     assert reply.throttle_time == timedelta(0)
 
 
+async def offset_for_leader_epoch(harness: Harness, client: Client, version: int) -> None:
+    await harness.topic("t")
+    await _put(harness, client, batch(b"one", b"two"))
+    if version < 2:
+        body = struct.pack(">i", 1) + _string("t") + struct.pack(">iii", 1, 0, 1)
+        answer = await client.call(23, version, body)
+        epoch = struct.pack(">i", 1) if version == 1 else b""
+        expected = struct.pack(">i", 1) + _string("t") + struct.pack(">ihi", 1, 0, 0) + epoch + struct.pack(">q", 2)
+        assert answer == expected
+        return
+    partition = nested(23, version, "OffsetForLeaderPartition")
+    asked = (
+        partition(partition=0, current_leader_epoch=1, leader_epoch=7),
+        partition(partition=0, current_leader_epoch=-1, leader_epoch=1),
+        partition(partition=1, current_leader_epoch=-1, leader_epoch=1),
+    )
+    replica = {"replica_id": -1} if version >= 3 else {}
+    topic = nested(23, version, "OffsetForLeaderTopic")(topic="t", partitions=asked)
+    reply = await client.ask(23, version, topics=(topic,), **replica)
+    assert reply.throttle_time == timedelta(0)
+    (answered,) = reply.topics
+    assert answered.topic == "t"
+    ends = [(each.partition, each.error_code, each.leader_epoch, each.end_offset) for each in answered.partitions]
+    assert ends == [(0, 0, -1, -1), (0, 0, 1, 2), (1, 3, -1, -1)]
+
+
 EXCHANGES: dict[int, Exchange] = {
     0: produce,
     1: fetch,
@@ -264,4 +290,5 @@ EXCHANGES: dict[int, Exchange] = {
     20: delete_topics,
     21: delete_records,
     22: init_producer_id,
+    23: offset_for_leader_epoch,
 }

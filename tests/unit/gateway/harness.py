@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,21 +13,27 @@ from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 from kio.serial import entity_reader
 from kio.static.primitive import i16, i32
 
+from kafscale import paths
 from kafscale.kafka import codec
+from kafscale.metadata.interface import Delete, Put
+from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.metadata.producer_ids import ProducerIds
+from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
 from kafscale.service.listeners import Listener
-from services.gateway.service import Gateway
+from kafscale.v1.metadata_pb2 import EpochHistory, Member
+from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from tests.unit.gateway.fake_storage import FakeStorage, Partition
 from tests.unit.kafka.kio_types import written
 
 NOW_MS = 1_700_000_000_000
 LISTENER = "127.0.0.1:0"
+NAMESPACE = "test"
+LEASE_TTL_SECONDS = 10
 
 
 class Client:
@@ -114,16 +120,51 @@ def read_response(api_key: int, version: int, body: bytes) -> Any:
     return entity
 
 
+class Cluster:
+    """A metadata store with fake storage members, who own what a test says."""
+
+    def __init__(self) -> None:
+        self.metadata = MemoryMetadataStore()
+        self.storages: dict[str, FakeStorage] = {}
+
+    async def add(self, run_id: str, storage: FakeStorage, *, address: str = "", leaving: bool = False) -> None:
+        """Let a storage instance register, or register anew."""
+        self.storages[run_id] = storage
+        member = Member(
+            format=1, run_id=run_id, service="storage", address=address or f"{run_id}:9095", leaving=leaving
+        )
+        await self.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", run_id), member.SerializeToString())])
+
+    async def remove(self, run_id: str) -> None:
+        """Let an instance's lease end."""
+        await self.metadata.txn((), [Delete(paths.member_key(NAMESPACE, "storage", run_id))])
+
+    async def own(self, topic: TopicInfo, run_id: str, *, partition: int = 0, epoch: int = 1) -> None:
+        """Let an instance settle an epoch of a partition."""
+        history = EpochHistory(
+            format=1, topic_id=topic.id, owner=run_id, entries=[EpochHistory.Entry(epoch=epoch, first_offset=0)]
+        )
+        key = paths.epoch_history_key(NAMESPACE, topic.name, partition)
+        await self.metadata.txn((), [Put(key, history.SerializeToString())])
+
+
 @dataclass
 class Harness:
+    """``storage``: the only one, or the first that was added."""
+
     storage: FakeStorage
     catalog: TopicCatalog
-    metadata: MemoryMetadataStore
+    cluster: Cluster
+    gateways: Members
     listeners: tuple[Listener, ...]
     nursery: trio.Nursery
     stop: trio.Event
     stopped: trio.Event
     clients: list[Client] = field(default_factory=list)
+
+    @property
+    def metadata(self) -> MemoryMetadataStore:
+        return self.cluster.metadata
 
     async def connect(self, listener: int = 0) -> Client:
         stream = await trio.open_tcp_stream("127.0.0.1", self.listeners[listener].port)
@@ -141,15 +182,37 @@ class Harness:
         return self.storage.partitions[topic.id, index]
 
 
+def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
+    """What a gateway of ``cluster`` is made of; on any port unless the settings say which."""
+    metadata = cluster.metadata
+
+    def connected(member: LiveMember) -> AbstractAsyncContextManager[FakeStorage]:
+        return nullcontext(cluster.storages[member.run_id])
+
+    return GatewayParts(
+        settings=GatewaySettings(**({} if "listeners" in settings else {"broker_addr": LISTENER}) | settings),
+        namespace=NAMESPACE,
+        metadata=metadata,
+        catalog=TopicCatalog(metadata, NAMESPACE),
+        storages=Members(metadata, NAMESPACE, "storage"),
+        gateways=Members(metadata, NAMESPACE, "gateway"),
+        ownership=OwnershipMap(metadata, NAMESPACE),
+        connect=connected,
+        lease_ttl_seconds=LEASE_TTL_SECONDS,
+        now_ms=lambda: NOW_MS,
+    )
+
+
 @asynccontextmanager
-async def running_gateway(storage: FakeStorage | None = None, **settings: Any) -> AsyncIterator[Harness]:
-    storage = storage or FakeStorage()
-    metadata = MemoryMetadataStore()
-    catalog, producer_ids = TopicCatalog(metadata, "test"), ProducerIds(metadata, "test")
-    values = {"broker_addr": LISTENER, **settings}
-    if "listeners" in settings:
-        del values["broker_addr"]
-    gateway = Gateway(GatewaySettings(**values), catalog, storage, producer_ids, now_ms=lambda: NOW_MS)
+async def running_gateway(
+    storage: FakeStorage | None = None, *, cluster: Cluster | None = None, **settings: Any
+) -> AsyncIterator[Harness]:
+    """A gateway of ``cluster``, or of a fresh one with ``storage`` as its only instance."""
+    if cluster is None:
+        cluster = Cluster()
+        await cluster.add("storage", storage or FakeStorage())
+    parts = parts_of(cluster, **settings)
+    gateway = Gateway(parts)
     stop, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
@@ -157,11 +220,13 @@ async def running_gateway(storage: FakeStorage | None = None, **settings: Any) -
         stopped.set()
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(catalog.run)
+        for watched in (parts.catalog, parts.storages, parts.gateways, parts.ownership):
+            await nursery.start(watched.run)
         listeners = await nursery.start(run)
-        harness = Harness(storage, catalog, metadata, listeners, nursery, stop, stopped)
-        if storage.auto_ready:
-            await storage.wait_until(lambda: bool(storage.opened))
+        first = next(iter(cluster.storages.values()))
+        harness = Harness(first, parts.catalog, cluster, parts.gateways, listeners, nursery, stop, stopped)
+        if first.auto_ready:
+            await first.wait_until(lambda: bool(first.opened))
         try:
             yield harness
         finally:

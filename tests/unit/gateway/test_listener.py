@@ -9,15 +9,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.errors import ConfigError
 from kafscale.kafka.connection import Request
-from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.metadata.producer_ids import ProducerIds
-from kafscale.metadata.topics import TopicCatalog
 from services.gateway.connection import ClientConnection
 from services.gateway.service import Gateway
-from services.gateway.settings import GatewaySettings
 from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import batch, read_response, running_gateway
+from tests.unit.gateway.harness import batch, parts_of, read_response, running_gateway
 
 
 async def test_pitfall_39_a_frame_over_the_limit_closes_its_connection_and_no_other() -> None:
@@ -232,12 +227,6 @@ async def test_a_large_request_and_a_large_reply_pass() -> None:
 async def test_a_port_that_is_taken_stops_the_start_with_a_message_that_names_it() -> None:
     async with running_gateway() as harness:
         port = harness.listeners[0].port
-        metadata = MemoryMetadataStore()
-        gateway = Gateway(
-            GatewaySettings(broker_addr=f"127.0.0.1:{port}"),
-            TopicCatalog(metadata, "x"),
-            FakeStorage(),
-            ProducerIds(metadata, "x"),
-        )
+        gateway = Gateway(parts_of(harness.cluster, broker_addr=f"127.0.0.1:{port}"))
         with pytest.raises(ConfigError, match=str(port)):
             await gateway.run(trio.Event())

@@ -100,7 +100,17 @@ async def test_pitfall_36_and_39_a_handler_that_breaks_later_is_answered_with_an
 
 
 # Where the error code is in the replies to what Kafka 4 dropped, which kio does not read.
-OLD_ERROR_CODE_AT = {(0, 0): 15, (0, 1): 15, (0, 2): 15, (2, 0): 15, (19, 0): 9, (19, 1): 9, (20, 0): 7}
+OLD_ERROR_CODE_AT = {
+    (0, 0): 15,
+    (0, 1): 15,
+    (0, 2): 15,
+    (2, 0): 15,
+    (19, 0): 9,
+    (19, 1): 9,
+    (20, 0): 7,
+    (23, 0): 11,
+    (23, 1): 11,
+}
 
 
 def error_codes(api_key: int, version: int, reply: bytes) -> Iterator[int]:

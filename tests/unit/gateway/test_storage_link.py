@@ -53,7 +53,9 @@ async def running_link(
     storage: FakeStorage, *, append_queue_bytes: int = 1 << 20, append_message_bytes: int = 1 << 20
 ) -> AsyncIterator[Appends]:
     link = StorageLink(
-        storage, GatewaySettings(append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes)
+        storage,
+        GatewaySettings(append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes),
+        moved=lambda key, owner: None,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run)

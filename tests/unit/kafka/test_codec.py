@@ -17,7 +17,7 @@ from kafscale.kafka import codec, legacy
 from tests.unit.kafka.kio_types import entities, milliseconds, written
 
 CLIENT_APIS = (2, 3, *range(8, 17), *range(18, 24), 32, 33, 37, 42, 44, 60, 75)
-BY_HAND = {(0, 0), (0, 1), (0, 2), (2, 0), (19, 0), (19, 1), (20, 0)}
+BY_HAND = {(0, 0), (0, 1), (0, 2), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1)}
 KNOWN = [
     (key, version)
     for key in CLIENT_APIS
@@ -139,8 +139,25 @@ def test_delete_topics_version_0_by_hand() -> None:
     assert encoded == bytes.fromhex("00000001 0001 61 0003")
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_offset_for_leader_epoch_versions_0_and_1_by_hand(version: int) -> None:
+    body = bytes.fromhex("00000001 0001 61 00000001 00000002 00000007")
+    (topic,) = legacy.decode_offset_for_leader_epoch(memoryview(body), version).topics
+    assert (topic.topic, topic.partitions) == ("a", [legacy.OffsetForLeaderPartition(2, 7)])
+    end = SimpleNamespace(error_code=3, partition=2, leader_epoch=7, end_offset=9)
+    encoded = legacy.encode_offset_for_leader_epoch([SimpleNamespace(topic="a", partitions=[end])], version)
+    epoch = "00000007" if version else ""
+    assert encoded == bytes.fromhex("00000001 0001 61 00000001 0003 00000002" + epoch + "0000000000000009")
+
+
 @pytest.mark.parametrize(
-    "decode", [legacy.decode_list_offsets, legacy.decode_create_topics, legacy.decode_delete_topics]
+    "decode",
+    [
+        legacy.decode_list_offsets,
+        legacy.decode_create_topics,
+        legacy.decode_delete_topics,
+        legacy.decode_offset_for_leader_epoch,
+    ],
 )
 @given(st.binary(max_size=100))
 def test_no_bytes_make_a_decoder_by_hand_raise_anything_but_corrupt_data(decode: Any, body: bytes) -> None:

@@ -1,0 +1,61 @@
+"""``python -m services.gateway``: a gateway in a process of its own."""
+
+import sys
+
+import trio
+
+from kafscale.metadata.members import Members
+from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.service.cluster import (
+    EVERY_SERVICE,
+    Endpoint,
+    check_shared,
+    open_metadata,
+    running,
+    storage_connector,
+)
+from kafscale.service.network import LeaseSettings
+from kafscale.service.process import Loaded, run_process
+from kafscale.service.rpc import RpcSettings
+from kafscale.service.stores import NamespaceSettings
+from services.gateway.service import Gateway, GatewayParts
+from services.gateway.settings import GatewaySettings
+
+SETTINGS = (GatewaySettings, *EVERY_SERVICE)
+
+
+async def serve(settings: Loaded, stopping: trio.Event) -> None:
+    """What is watched, listeners, registration; when it stops, clients leave first."""
+    namespace = settings[NamespaceSettings].namespace
+    async with open_metadata(settings) as metadata:
+        endpoint = await Endpoint.bind("gateway", settings)
+        catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
+        storages, gateways = (Members(metadata, namespace, service) for service in ("storage", "gateway"))
+        parts = GatewayParts(
+            settings=settings[GatewaySettings],
+            namespace=namespace,
+            metadata=metadata,
+            catalog=catalog,
+            storages=storages,
+            gateways=gateways,
+            ownership=ownership,
+            connect=storage_connector(settings),
+            lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
+            address=endpoint.address,
+        )
+        async with (
+            running(catalog.run, storages.run, gateways.run, ownership.run),
+            endpoint.serving(),
+            trio.open_nursery() as nursery,
+        ):
+            await nursery.start(Gateway(parts).run, stopping)
+            endpoint.ready()
+
+
+def grace_ms(settings: Loaded) -> int:
+    return settings[GatewaySettings].shutdown_grace_ms + settings[RpcSettings].drain_timeout_ms
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(SETTINGS, serve, check=check_shared, grace_ms=grace_ms))

@@ -1,0 +1,104 @@
+"""OffsetForLeaderEpoch (23), versions 0 to 4: where leader epochs end, for clients that check their positions.
+
+- 0: the end of the largest epoch up to the one asked for. 1: the reply says which epoch that is.
+- 2: the client's current leader epoch, which is checked; throttle time. 3: the replica id. 4: flexible.
+
+An epoch that has not begun is answered with epoch and offset -1.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec, legacy
+from kafscale.v1 import common_pb2
+from kafscale.v1.storage_pb2 import EpochEnd, EpochQuery
+from services.gateway.api import Api, Call, Work
+from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners import Question, ask_owners
+from services.gateway.storage_link import StorageLink
+
+KEY = 23
+
+
+@dataclass(slots=True)
+class _Partition:
+    partition: int
+    error_code: ErrorCode = ErrorCode.none
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+@dataclass(slots=True)
+class _Topic:
+    topic: str
+    partitions: list[_Partition]
+
+
+@dataclass(slots=True)
+class _Reply:
+    topics: list[_Topic]
+    throttle_time: int = 0
+
+
+_Asked = tuple[Question[EpochQuery, EpochEnd], _Partition]
+
+
+def _decode(call: Call) -> Any:
+    if call.version <= 1:
+        return legacy.decode_offset_for_leader_epoch(call.request.body, call.version)
+    return codec.decode_request(KEY, call.version, call.request.body)
+
+
+def _answer(call: Call, topics: list[_Topic]) -> None:
+    if call.version <= 1:
+        call.reply(legacy.encode_offset_for_leader_epoch(topics, call.version))
+    else:
+        call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+
+
+def handle(call: Call) -> Work | None:
+    topics: list[_Topic] = []
+    questions: list[_Asked] = []
+    for topic in _decode(call).topics:
+        known = call.environment.topics.by_name(topic.topic)
+        answers: list[_Partition] = []
+        topics.append(_Topic(topic.topic, answers))
+        for asked in topic.partitions:
+            answer = _Partition(asked.partition)
+            answers.append(answer)
+            if known is None or not 0 <= asked.partition < len(known.partitions):
+                answer.error_code = ErrorCode.unknown_topic_or_partition
+                continue
+            query = EpochQuery(
+                partition=known.partitions[asked.partition],
+                epoch=asked.leader_epoch,
+                leader_epoch=checked_epoch(asked.current_leader_epoch),
+            )
+            questions.append((Question((known.info.id, asked.partition), [query]), answer))
+    return _ask(call, topics, questions)
+
+
+async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> None:
+    await ask_owners(call.environment.router, [question for question, _ in questions], StorageLink.epoch_ends)
+    for question, answer in questions:
+        if not question.results:
+            answer.error_code = NEVER_KEPT
+            continue
+        (end,) = question.results
+        answer.error_code = code_of(end.status)
+        if end.status == common_pb2.OK:
+            answer.leader_epoch, answer.end_offset = end.epoch, end.end_offset
+    _answer(call, topics)
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    topics = [
+        _Topic(topic.topic, [_Partition(asked.partition, error) for asked in topic.partitions])
+        for topic in _decode(call).topics
+    ]
+    _answer(call, topics)
+
+
+API = Api(KEY, "OffsetForLeaderEpoch", range(5), handle, fail)

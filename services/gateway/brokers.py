@@ -1,0 +1,77 @@
+"""The live gateways as clients see them: Kafka's brokers, spread over which are the partitions' leaders.
+
+Any gateway serves any partition, so leadership only says to whom clients turn. It is spread by rendezvous of node ids:
+a gateway that comes or goes moves no more than it gets or had.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kafscale.metadata.members import Members, MembersView, place_of, weight
+from kafscale.service.listeners import Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerList:
+    """The brokers that clients of one listener are told, in order of their ids; at least one."""
+
+    brokers: tuple[Broker, ...]
+    _leaders: dict[tuple[bytes, int], int] = field(default_factory=dict)
+
+    @property
+    def controller(self) -> int:
+        return self.brokers[0].node_id
+
+    def leader(self, topic_id: bytes, partition: int) -> int:
+        """The node id of the broker to which clients are sent for a partition."""
+        if len(self.brokers) == 1:
+            return self.brokers[0].node_id
+        key = (topic_id, partition)
+        leader = self._leaders.get(key)
+        if leader is None:
+            place = place_of(topic_id, partition)
+            heaviest = max(self.brokers, key=lambda broker: weight(str(broker.node_id), place))
+            leader = self._leaders[key] = heaviest.node_id
+        return leader
+
+
+class Brokers:
+    """``own_id``: what this gateway's id is now; it is told to its clients whether it is registered or not."""
+
+    def __init__(self, gateways: Members, own_id: Callable[[], int]) -> None:
+        self._gateways = gateways
+        self._own_id = own_id
+        self._view: MembersView | None = None
+        self._lists: dict[tuple[str, str, int, int], BrokerList] = {}
+
+    def at(self, listener: Listener) -> BrokerList:
+        """For clients that came in by ``listener``: the gateways that have one of that name, and its addresses."""
+        own = Broker(self._own_id(), listener.advertised_host, listener.advertised_port)
+        if self._gateways.view is not self._view:
+            self._view = self._gateways.view
+            self._lists.clear()
+        key = (listener.name, own.host, own.port, own.node_id)
+        if key not in self._lists:
+            self._lists[key] = BrokerList(self._listed(listener.name, own, self._view))
+        return self._lists[key]
+
+    @staticmethod
+    def _listed(name: str, own: Broker, view: MembersView) -> tuple[Broker, ...]:
+        # In order of registration: of two with one id the older is a process that has gone.
+        by_id: dict[int, Broker] = {}
+        for live in sorted(view, key=lambda live: live.since):
+            member = live.member
+            shown = next((each for each in member.listeners if each.name == name), None)
+            by_id.pop(member.node_id, None)
+            if shown is not None and not member.leaving:
+                by_id[member.node_id] = Broker(member.node_id, shown.host, shown.port)
+        by_id[own.node_id] = own
+        return tuple(by_id[node_id] for node_id in sorted(by_id))

@@ -1,0 +1,91 @@
+"""This gateway among the others: its node id, and its registration under a lease."""
+
+import random
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import LeaseNotFound, MetadataStore
+from kafscale.metadata.membership import Membership, new_run_id, stay_registered
+from kafscale.metadata.node_ids import NodeIds, instance_of
+from kafscale.service.listeners import Listener
+from kafscale.v1.metadata_pb2 import Member
+
+_LEAVING_SECONDS = 1.0
+_CLAIM_AGAIN_SECONDS = 0.05
+
+_log = structlog.get_logger(__name__)
+
+
+class Registration:
+    """``listeners``: as bound. ``wanted``: the node id that the operator set, None: one is taken."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        namespace: str,
+        *,
+        listeners: tuple[Listener, ...],
+        address: str,
+        wanted: int | None,
+        lease_ttl_seconds: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._ttl = lease_ttl_seconds
+        self._now_ms = now_ms
+        self._member = Member(
+            format=1,
+            service="gateway",
+            address=address,
+            listeners=[
+                Member.Listener(name=each.name, host=each.advertised_host, port=each.advertised_port)
+                for each in listeners
+            ],
+        )
+        self._ids = NodeIds(store, namespace, instance=instance_of(self._member), wanted=wanted)
+        self._membership: Membership | None = None
+
+    @property
+    def node_id(self) -> int:
+        """Valid once `run` has started. It may become another one after a lease was lost."""
+        return self._member.node_id
+
+    async def run(self, task_status: trio.TaskStatus[Membership] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stay registered until cancelled, then leave. Raises ConfigError when the wanted id is another gateway's."""
+        await stay_registered(self._join, task_status)
+
+    async def tell_leaving(self) -> None:
+        """Let the other gateways send no more clients here; as far as that is possible within a second."""
+        if self._membership is None:
+            return
+        with trio.move_on_after(_LEAVING_SECONDS):
+            try:
+                await self._membership.tell_leaving()
+            except (Unavailable, LeaseNotFound) as error:
+                _log.warning("others are not told that this gateway leaves", reason=str(error))
+
+    async def _join(self) -> Membership:
+        while True:
+            claim = await self._ids.claim()
+            member = Member()
+            member.CopyFrom(self._member)
+            member.run_id, member.node_id, member.started_ms = new_run_id(), claim.node_id, self._now_ms()
+            membership = Membership(self._store, namespace=self._namespace, member=member, ttl_seconds=self._ttl)
+            confirmed = False
+            try:
+                await membership.join()
+                confirmed = await self._ids.confirm(claim)
+            finally:
+                if not confirmed:
+                    with trio.move_on_after(_LEAVING_SECONDS, shield=True):
+                        await membership.leave()
+            if confirmed:
+                self._member.node_id = claim.node_id
+                self._membership = membership
+                _log.info("registered", node_id=claim.node_id, run=member.run_id)
+                return membership
+            await trio.sleep(random.uniform(0, _CLAIM_AGAIN_SECONDS))  # noqa: S311  not a secret
