@@ -40,6 +40,11 @@ class ServerProcess:
         self._lines.put(None)
 
     @property
+    def status(self) -> int | None:
+        """The exit status; None: it runs."""
+        return self._process.poll()
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 
@@ -65,6 +70,8 @@ class ServerProcess:
         """Asks it to end (SIGTERM) and returns its exit status; kills it when it does not."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
+            # One that was paused does not see SIGTERM before it goes on.
+            self.resume()
         try:
             status = self._process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -72,6 +79,13 @@ class ServerProcess:
             raise RuntimeError(f"did not stop within {timeout} s:\n{self.tail()}") from None
         self._close()
         return status
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections, and does nothing more."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9, and waits until it is gone."""

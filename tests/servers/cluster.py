@@ -1,0 +1,202 @@
+"""KafScale's four services as processes, with etcd and MinIO: as many as a test wants, ended by their handles."""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.clients.process import ServerProcess
+from tests.servers.etcd import Etcd, running_etcd
+from tests.servers.minio import Minio, running_minio
+
+LEASE_SECONDS = 2
+START_SECONDS = 60.0
+
+
+class ServiceProcess:
+    """One process of a service. Its addresses stay the same when it is started again."""
+
+    def __init__(self, service: str, index: int, directory: Path, env: Mapping[str, str]) -> None:
+        self.service = service
+        self.name = f"{service}-{index}"
+        self.log = directory / f"{self.name}.log"
+        self.env = {"KAFSCALE_LOG_LEVEL": "info", **env}
+        self._process: ServerProcess | None = None
+
+    @property
+    def address(self) -> str:
+        """Where other services reach it."""
+        return self.env["KAFSCALE_RPC_ADDR"]
+
+    @property
+    def http(self) -> str:
+        """Where it answers for its health."""
+        return self.env["KAFSCALE_HTTP_ADDR"]
+
+    @property
+    def bootstrap(self) -> str:
+        """Where Kafka clients reach a gateway."""
+        return self.env["KAFSCALE_BROKER_ADDR"]
+
+    @property
+    def process(self) -> ServerProcess:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.status is None
+
+    def start(self) -> None:
+        """Start it, without waiting until it serves."""
+        self._process = ServerProcess([sys.executable, "-m", f"services.{self.service}"], log=self.log, env=self.env)
+
+    def await_ready(self, *, timeout: float = START_SECONDS) -> None:
+        self.process.wait_for(lambda line: True if _event(line) == "ready" else None, timeout=timeout)
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit status."""
+        return self.process.stop(timeout=60)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.process.kill()
+
+    def pause(self) -> None:
+        self.process.pause()
+
+    def resume(self) -> None:
+        self.process.resume()
+
+    def restart(self) -> None:
+        """Kill it when it runs, start it, and wait until it serves."""
+        if self.running:
+            self.kill()
+        self.start()
+        self.await_ready()
+
+    def end(self) -> None:
+        if self.running:
+            self.kill()
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """What it logged under ``name`` so far."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return [json.loads(line) for line in lines if _event(line) == name]
+
+
+@dataclass
+class Cluster:
+    """A running one. ``env``: settings that all its processes have."""
+
+    directory: Path
+    etcd: Etcd
+    minio: Minio
+    env: dict[str, str]
+    gateways: list[ServiceProcess] = field(default_factory=list)
+    storages: list[ServiceProcess] = field(default_factory=list)
+    indexers: list[ServiceProcess] = field(default_factory=list)
+    coordinators: list[ServiceProcess] = field(default_factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        """All gateways."""
+        return ",".join(gateway.bootstrap for gateway in self.gateways)
+
+    @property
+    def processes(self) -> list[ServiceProcess]:
+        return [*self.coordinators, *self.indexers, *self.storages, *self.gateways]
+
+    def add(self, service: str, **env: str) -> ServiceProcess:
+        """One more process of ``service``, not started yet, with ``env`` besides what all have."""
+        of_its_kind = {
+            "gateway": self.gateways,
+            "storage": self.storages,
+            "indexer": self.indexers,
+            "coordinator": self.coordinators,
+        }[service]
+        rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
+        addresses = {"KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http}
+        if service == "gateway":
+            addresses["KAFSCALE_BROKER_ADDR"] = kafka
+        made = ServiceProcess(service, len(of_its_kind), self.directory, {**self.env, **addresses, **env})
+        of_its_kind.append(made)
+        return made
+
+    def show_logs(self) -> None:
+        """The end of each log on standard output, where pytest shows it of a test that failed."""
+        for process in self.processes:
+            if process.log.exists():
+                lines = process.log.read_text(errors="replace").splitlines()[-40:]
+                print(f"--- {process.log}", *lines, sep="\n")
+
+
+@contextmanager
+def running_cluster(
+    directory: Path,
+    *,
+    gateways: int = 1,
+    storages: int = 1,
+    indexers: int = 1,
+    coordinators: int = 1,
+    env: Mapping[str, str] | None = None,
+    etcd: Etcd | None = None,
+    minio: Minio | None = None,
+) -> Iterator[Cluster]:
+    """Every process is ready when this is entered, and killed when it is left. Logs are kept in ``directory``.
+
+    ``env``: settings for all of them. ``etcd`` and ``minio``: running ones; else it has its own. A cluster's bucket
+    and namespace are its own.
+    """
+    with ExitStack() as servers:
+        etcd = etcd or servers.enter_context(running_etcd(_made(directory / "etcd")))
+        minio = minio or servers.enter_context(running_minio(_made(directory / "minio")))
+        settings = {
+            # Settings of this machine are none of the cluster's; empty counts as not set.
+            **{name: "" for name in os.environ if name.startswith(("KAFSCALE_", "AWS_"))},
+            **minio.broker_settings(f"cluster-{free_ports(1)[0]}"),
+            "KAFSCALE_ETCD_ENDPOINTS": ",".join(etcd.endpoints),
+            "KAFSCALE_S3_NAMESPACE": directory.name,
+            "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
+            **(env or {}),
+        }
+        cluster = Cluster(directory, etcd, minio, settings)
+        wanted = {"coordinator": coordinators, "indexer": indexers, "storage": storages, "gateway": gateways}
+        try:
+            for service, count in wanted.items():
+                for _ in range(count):
+                    cluster.add(service).start()
+            for process in cluster.processes:
+                process.await_ready()
+            yield cluster
+        finally:
+            for process in cluster.processes:
+                process.end()
+            cluster.show_logs()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody had just now, no two the same."""
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _event(line: str) -> object:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry.get("event") if isinstance(entry, dict) else None
