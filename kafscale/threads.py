@@ -19,6 +19,11 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     return await trio.to_thread.run_sync(function)
 
 
+async def run_in_abandoned_thread(function: Callable[[], T]) -> T:
+    """In a thread that nobody waits for any longer when the caller is cancelled."""
+    return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
 def run_in_threads_of(limiter: trio.CapacityLimiter) -> RunSync:
     """In worker threads, as many at a time as ``limiter`` allows."""
 

@@ -22,6 +22,7 @@ from minio.credentials.credentials import Credentials
 from minio.credentials.providers import AWSConfigProvider, EnvAWSProvider, IamAwsProvider
 
 from kafscale.errors import ConfigError, Unavailable
+from kafscale.threads import RunSync, run_in_abandoned_thread
 
 _CONNECT_SECONDS = 2.0
 _READ_SECONDS = 10.0
@@ -73,9 +74,10 @@ class RenewedCredentials:
     Calling it never blocks; it raises Unavailable when what it has ran out before it could be renewed.
     """
 
-    def __init__(self, source: Source, now: Callable[[], datetime]) -> None:
+    def __init__(self, source: Source, now: Callable[[], datetime], run_sync: RunSync) -> None:
         self._source = source
         self._now = now
+        self._run_sync = run_sync
         self._present: Credentials | None = None
         self._margin = 0.0
         self._failure = "not asked yet"
@@ -83,13 +85,18 @@ class RenewedCredentials:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, source: Source, now: Callable[[], datetime], *, patience: float = 30.0
+        cls,
+        source: Source,
+        now: Callable[[], datetime],
+        *,
+        patience: float = 30.0,
+        run_sync: RunSync = run_in_abandoned_thread,
     ) -> AsyncIterator["RenewedCredentials"]:
         """With credentials, which are renewed until this is left.
 
         Raises Unavailable when ``source`` gives none for ``patience`` seconds.
         """
-        made = cls(source, now)
+        made = cls(source, now, run_sync)
         deadline = trio.current_time() + patience
         while not await made._renew():
             if trio.current_time() + _FIRST_PAUSE_SECONDS > deadline:
@@ -129,9 +136,8 @@ class RenewedCredentials:
                 )
 
     async def _renew(self) -> bool:
-        """In a thread, which a cancelled caller does not wait for."""
         try:
-            found = await trio.to_thread.run_sync(self._source.fetch, abandon_on_cancel=True)
+            found = await self._run_sync(self._source.fetch)
         except Exception as error:  # noqa: BLE001  files, HTTP, XML and JSON of others: what fails is told and tried again
             self._failure = _told(error)
             return False
