@@ -61,7 +61,7 @@ class LastSegment(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot", "producers_from")
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot", "producers_from", "unclean")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class PartitionState(_message.Message):
     LAST_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FROM_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_FIELD_NUMBER: _ClassVar[int]
     format: int
     topic_id: bytes
     epoch: int
@@ -80,7 +81,8 @@ class PartitionState(_message.Message):
     last_segment: LastSegment
     producer_snapshot: str
     producers_from: int
-    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ...) -> None: ...
+    unclean: bool
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ...) -> None: ...
 
 class ProducerSnapshot(_message.Message):
     __slots__ = ("format", "producers")

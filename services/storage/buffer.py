@@ -35,7 +35,6 @@ class WriteBuffer:
         self._open = Buffer(next_offset, next_offset)
         self._sealed: deque[Buffer] = deque()
         self.uncommitted_bytes = 0
-        self.in_flight = 0
 
     @property
     def next_offset(self) -> int:
@@ -94,7 +93,6 @@ class WriteBuffer:
         for buffer in islice(self._sealed, limit):
             if not buffer.started:
                 buffer.started = True
-                self.in_flight += 1
                 yield buffer
 
     def stored(self) -> list[Buffer]:

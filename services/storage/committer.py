@@ -116,7 +116,7 @@ class Committer:
 
 def _entry(partition: Partition) -> _Entry | None:
     buffers = partition.buffer.stored()
-    if partition.closed or not (buffers or partition.wanted_log_start > partition.state.log_start):
+    if partition.closed or not (buffers or partition.unsaid):
         return None
     state = PartitionState()
     state.CopyFrom(partition.state)

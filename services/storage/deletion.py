@@ -1,4 +1,9 @@
-"""Empties the prefixes of deleted topics, then frees their names."""
+"""Empties the prefixes of deleted topics, then frees their names.
+
+Every instance gives up what it owns of such a topic (`Assignment`). One instance does the rest: the one that the first
+partition is given to. It owns all partitions while it deletes, so that nobody else deletes there while it lives, and
+begins nothing that it cannot prove its lease for; when it dies, the next one goes on.
+"""
 
 from collections.abc import Callable
 
@@ -8,115 +13,175 @@ import trio
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.metadata_pb2 import PartitionState
-from services.storage.owned import OwnedPartitions
-from services.storage.partition import Partition
+from services.storage.owned import Key
 
 log = structlog.get_logger()
 
-_RETRY = 1.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 _PAGE = 1000
 
 
 class TopicDeleter:
-    """Watches for topics that are being deleted, those of a former run included.
+    """Watches for topics that are being deleted, those of former runs and of other instances included.
 
-    A name is free only when nothing that was sent to the old topic's prefix can land any more: our own uploads have
-    ended, and where a former owner died, or an upload's outcome is unknown, the store's settle time has passed.
+    A name is free only when nothing that was sent to the old topic's prefix can land any more: where an owner died, or
+    gave up while something was under way, or a delete's outcome is unknown, the store's settle time has passed.
+    ``holds`` tells whether this run still has something to do with a partition.
     """
 
     def __init__(
         self,
         *,
         catalog: TopicCatalog,
-        owned: OwnedPartitions,
+        members: Members,
+        membership: Membership,
         metadata: MetadataStore,
         objects: ObjectStore,
         namespace: str,
-        run_id: str,
-        closed: Callable[[Partition], None],
+        holds: Callable[[Key], bool],
     ) -> None:
         self._catalog = catalog
-        self._owned = owned
+        self._members = members
+        self._membership = membership
         self._metadata = metadata
         self._objects = objects
         self._namespace = namespace
-        self._run_id = run_id
-        self._closed = closed
+        self._holds = holds
         self._under_way: set[bytes] = set()
+        self._wake = trio.Event()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            view = self._catalog.view
+            nursery.start_soon(self._follow_members)
+            nursery.start_soon(self._follow_topics)
             while True:
-                for topic in view.by_name.values():
-                    if not topic.live and topic.id not in self._under_way:
+                self._wake = trio.Event()
+                for topic in self._catalog.view.by_name.values():
+                    if not topic.live and topic.id not in self._under_way and self._responsible(topic):
                         self._under_way.add(topic.id)
                         nursery.start_soon(self._delete, topic)
-                view = await self._catalog.wait_change(view)
+                await self._wake.wait()
+
+    async def _follow_members(self) -> None:
+        view = self._members.view
+        while True:
+            view = await self._members.wait_change(view)
+            self._wake.set()
+
+    async def _follow_topics(self) -> None:
+        view = self._catalog.view
+        while True:
+            view = await self._catalog.wait_change(view)
+            self._wake.set()
+
+    def _responsible(self, topic: TopicInfo) -> bool:
+        given = self._members.view.owner(topic.id, 0)
+        return given is not None and given.run_id == self._membership.run_id
 
     async def _delete(self, topic: TopicInfo) -> None:
-        while True:
+        deletion = _Deletion(
+            topic, self._membership, self._metadata, self._objects, namespace=self._namespace, holds=self._holds
+        )
+        pause = _FIRST_PAUSE
+        # Once it has begun it goes on here, whoever is responsible by then: nobody else gets at the partitions.
+        while deletion.began or self._responsible(topic):
             try:
-                await self._try_delete(topic)
+                highest = await deletion.run()
+                await self._catalog.finish_delete(topic.name, topic.id, highest)
+                log.info("topic deleted", topic=topic.name)
                 break
             except KafscaleError as error:
                 log.warning("topic deletion goes on later", topic=topic.name, error=str(error))
-                await trio.sleep(_RETRY)
+                await trio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
         self._under_way.discard(topic.id)
 
-    async def _try_delete(self, topic: TopicInfo) -> None:
-        began = trio.current_time()
-        settle_until = began
-        for partition in [p for p in self._owned if p.topic.id == topic.id]:
-            self._owned.drop(partition)
-            self._closed(partition)
-            await partition.idle.wait()
-            settle_until = max(settle_until, partition.last_unknown_request + self._objects.settle_seconds)
-            if partition.unclean:
-                settle_until = max(settle_until, partition.taken_at + self._objects.settle_seconds)
-        highest, unclean = await self._raise_epochs(topic)
-        if unclean:
-            settle_until = max(settle_until, trio.current_time() + self._objects.settle_seconds)
-        await self._empty(topic)
-        if settle_until > trio.current_time():
-            await trio.sleep_until(settle_until)
-            await self._empty(topic)
-        await self._catalog.finish_delete(topic.name, topic.id, highest)
-        log.info("topic deleted", topic=topic.name)
 
-    async def _raise_epochs(self, topic: TopicInfo) -> tuple[int, bool]:
-        """Fence every partition's owner; the highest epoch, and whether one had died without releasing."""
-        highest, unclean = topic.epoch_floor, False
-        for index in range(topic.partitions):
-            key = paths.partition_state_key(self._namespace, topic.name, index)
-            while True:
-                kv = (await self._metadata.txn((), [Get(key)])).reads[0]
-                if kv is None:
-                    break
-                state = PartitionState.FromString(kv.value)
-                former = state.owner
-                if former and former != self._run_id:
-                    if await self._metadata.get(paths.member_key(self._namespace, "storage", former)) is not None:
-                        raise Unavailable(f"run {former} still owns {topic.name}-{index}")
-                    unclean = True
-                state.owner, state.epoch = self._run_id, state.epoch + 1
-                done = await self._metadata.txn(
-                    [Unchanged(key, kv.mod_revision)], [Put(key, state.SerializeToString())]
-                )
-                if done.succeeded:
-                    highest = max(highest, state.epoch)
-                    break
-        return highest, unclean
+class _Deletion:
+    """One topic's, over all its attempts. ``began``: this run owns some of its partitions."""
 
-    async def _empty(self, topic: TopicInfo) -> None:
-        for index in range(topic.partitions):
+    def __init__(
+        self,
+        topic: TopicInfo,
+        membership: Membership,
+        metadata: MetadataStore,
+        objects: ObjectStore,
+        *,
+        namespace: str,
+        holds: Callable[[Key], bool],
+    ) -> None:
+        self.began = False
+        self._topic = topic
+        self._membership = membership
+        self._metadata = metadata
+        self._objects = objects
+        self._namespace = namespace
+        self._holds = holds
+        self._settled_at = trio.current_time()
+        # Partitions that ever had an owner: nobody can have written to the others.
+        self._used: set[int] = set()
+
+    async def run(self) -> int:
+        """Take the partitions and empty them; gives their highest epoch. Raises KafscaleError: it is to be repeated."""
+        highest = self._topic.epoch_floor
+        for index in range(self._topic.partitions):
+            highest = max(highest, await self._take(index))
+        await self._empty()
+        if self._settled_at > trio.current_time():
+            await trio.sleep_until(self._settled_at)
+            await self._empty()
+        return highest
+
+    async def _take(self, index: int) -> int:
+        """Own the partition in an epoch of its own, as soon as no live run does; gives that epoch."""
+        key = paths.partition_state_key(self._namespace, self._topic.name, index)
+        while True:
+            kv = (await self._metadata.txn((), [Get(key)])).reads[0]
+            if kv is None:
+                return 0
+            state, me = PartitionState.FromString(kv.value), self._membership.run_id
+            compares = [Unchanged(key, kv.mod_revision)]
+            if state.owner == me:
+                if index in self._used:
+                    return state.epoch
+                if self._holds((self._topic.id, index)):
+                    raise Unavailable(f"{self._topic.name}-{index} is still being given up here")
+            elif state.owner:
+                member_key = paths.member_key(self._namespace, "storage", state.owner)
+                if await self._metadata.get(member_key) is not None:
+                    raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")
+                compares.append(Unchanged(member_key, 0))
+            if state.unclean or state.owner:
+                self._will_land()
+            self.began = True
+            self._used.add(index)
+            state.owner, state.epoch, state.unclean = me, state.epoch + 1, False
+            if (await self._metadata.txn(compares, [Put(key, state.SerializeToString())])).succeeded:
+                return state.epoch
+
+    async def _empty(self) -> None:
+        for index in self._used:
             for prefix in (
-                paths.partition_prefix(self._namespace, topic.name, index),
-                paths.producers_prefix(self._namespace, topic.name, index),
+                paths.partition_prefix(self._namespace, self._topic.name, index),
+                paths.producers_prefix(self._namespace, self._topic.name, index),
             ):
                 while page := await self._objects.list_from(prefix, "", _PAGE):
-                    await self._objects.delete_many(info.key for info in page)
+                    # No await between the proof and the request that it is for.
+                    if not self._membership.proven:
+                        raise Unavailable("the lease cannot be proven at present")
+                    try:
+                        await self._objects.delete_many(info.key for info in page)
+                    except KafscaleError:
+                        self._will_land()
+                        raise
+
+    def _will_land(self) -> None:
+        """Something that was sent to the prefix may still take effect."""
+        self._settled_at = trio.current_time() + self._objects.settle_seconds

@@ -77,6 +77,7 @@ class Flusher:
             return
         for buffer in partition.buffer.to_start(self._in_flight):
             partition.last_flush = trio.current_time()
+            partition.under_way += 1
             self._nursery.start_soon(self._store, partition, buffer)
 
     async def _store(self, partition: Partition, buffer: Buffer) -> None:
@@ -95,7 +96,7 @@ class Flusher:
                 buffer.segment = segment
                 self._stored(partition)
         finally:
-            partition.upload_ended()
+            partition.request_ended()
             self.start(partition)
 
     async def _build(self, partition: Partition, buffer: Buffer) -> BuiltSegment:

@@ -1,13 +1,15 @@
-"""The partitions that this run owns: taken over on first use, let go of in order."""
+"""The partitions that this run owns: taken over when they are given to it, on first use or before."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError
-from kafscale.metadata.interface import MetadataStore, Put, Unchanged
+from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.members import Members
 from kafscale.objects.interface import ObjectStore
 from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -18,7 +20,7 @@ from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable
 from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 from services.storage.settings import StorageSettings
-from services.storage.takeover import NotAvailable, TakenOver, take_over
+from services.storage.takeover import NotAvailable, StillOwned, TakenOver, take_over, wait_for_release
 
 log = structlog.get_logger()
 
@@ -26,63 +28,102 @@ Key = tuple[bytes, int]
 _REMEMBER_FAILURE = 0.5  # seconds for which a failed take-over is not tried again
 
 
+@dataclass(slots=True)
+class _Load:
+    done: trio.Event = field(default_factory=trio.Event)
+    error: NotAvailable | None = None
+
+
 class OwnedPartitions:
-    """Partitions by topic id and index; start-up touches none of them."""
+    """Partitions by topic id and index. A partition is taken over only while `Members` gives it to this run.
+
+    ``taken`` is called when there is one more, and with None when one could not be had.
+    """
 
     def __init__(
         self,
         *,
         nursery: trio.Nursery,
         metadata: MetadataStore,
+        members: Members,
         objects: ObjectStore,
         settings: StorageSettings,
         namespace: str,
         run_id: str,
         restore: Callable[[CommittedLog, PartitionState], Awaitable[ProducerTable]],
+        taken: Callable[[Partition | None], None],
     ) -> None:
         self._nursery = nursery
         self._metadata = metadata
+        self._members = members
         self._objects = objects
         self._settings = settings
         self._namespace = namespace
         self._run_id = run_id
         self._restore = restore
+        self._taken = taken
         self._defaults = default_values(
             compression_type=settings.compression_codec,
             retention_ms=settings.retention_ms,
             retention_bytes=settings.retention_bytes,
         )
         self._partitions: dict[Key, Partition] = {}
-        self._loading: dict[Key, trio.Event] = {}
+        self._loading: dict[Key, _Load] = {}
         self._failed: dict[Key, tuple[float, NotAvailable]] = {}
         self.stopping = False
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
 
+    @property
+    def nothing_left(self) -> bool:
+        """Neither a partition nor a take-over under way."""
+        return not self._partitions and not self._loading
+
+    def busy(self, key: Key) -> bool:
+        """Whether this run has the partition or is taking it over."""
+        return key in self._partitions or key in self._loading
+
     def get(self, key: Key) -> Partition | None:
         return self._partitions.get(key)
 
+    def elsewhere(self, key: Key) -> str:
+        """The other run that a partition is given to; empty: it is given to this one, or to nobody."""
+        given = self._members.view.owner(*key)
+        return given.run_id if given is not None and given.run_id != self._run_id else ""
+
+    def given(self, key: Key) -> bool:
+        """Whether this run is to have the partition."""
+        given = self._members.view.owner(*key)
+        return given is not None and given.run_id == self._run_id
+
+    def may_have(self, ref: PartitionRef) -> bool:
+        """Whether `acquire` has a chance."""
+        key = (ref.topic_id, ref.partition)
+        return key in self._partitions or self.given(key)
+
     async def acquire(self, ref: PartitionRef) -> Partition:
-        """The partition, taken over if need be. Raises NotAvailable; waits no longer than the setting says."""
+        """The partition, taken over if need be. Raises NotAvailable; waits no longer than the settings say."""
         key = (ref.topic_id, ref.partition)
         found = self._partitions.get(key)
         if found is not None:
             return found
+        self._check_given(key)
         failed = self._failed.get(key)
         if failed and trio.current_time() - failed[0] < _REMEMBER_FAILURE:
-            raise NotAvailable(failed[1].status, str(failed[1]))
-        if self.stopping:
-            raise NotAvailable(Status.NOT_OWNER, "this instance is stopping")
+            raise _again(failed[1])
         self._failed.pop(key, None)
+        load = self._loading.get(key)
+        if load is None:
+            load = self._loading[key] = _Load()
+            self._nursery.start_soon(self._load, key, ref, load)
         with trio.move_on_after(self._settings.partition_load_timeout_ms / 1000):
-            await self._loaded(key, ref)
+            await load.done.wait()
         found = self._partitions.get(key)
         if found is not None:
             return found
-        failed = self._failed.get(key)
-        if failed is not None:
-            raise NotAvailable(failed[1].status, str(failed[1]))
+        if load.error is not None:
+            raise _again(load.error)
         raise NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
 
     async def has_records(self, ref: PartitionRef) -> bool:
@@ -97,23 +138,24 @@ class OwnedPartitions:
     def drop(self, partition: Partition) -> None:
         """This epoch is over here: nothing of it is committed any more."""
         partition.closed = True
-        if partition.buffer.in_flight == 0:
-            partition.idle.set()
         if self._partitions.get(partition.key) is partition:
             del self._partitions[partition.key]
 
-    async def _loaded(self, key: Key, ref: PartitionRef) -> None:
-        event = self._loading.get(key)
-        if event is None:
-            event = self._loading[key] = trio.Event()
-            self._nursery.start_soon(self._load, key, ref, event)
-        await event.wait()
+    def end(self) -> None:
+        """The run is over, and with it every epoch that it had."""
+        self.stopping = True
+        for partition in self:
+            self.drop(partition)
 
-    async def _load(self, key: Key, ref: PartitionRef, event: trio.Event) -> None:
+    def _check_given(self, key: Key) -> None:
+        if self.stopping:
+            raise NotAvailable(Status.NOT_OWNER, "this instance is stopping", self.elsewhere(key))
+        if not self.given(key):
+            raise NotAvailable(Status.NOT_OWNER, "another instance is to have the partition", self.elsewhere(key))
+
+    async def _load(self, key: Key, ref: PartitionRef, load: _Load) -> None:
         try:
-            taken = await take_over(
-                self._metadata, self._objects, namespace=self._namespace, run_id=self._run_id, ref=ref
-            )
+            taken = await self._take_over(key, ref)
             partition = self._partition(ref, taken)
             if not taken.offline:
                 await self._restore_producers(partition)
@@ -122,13 +164,32 @@ class OwnedPartitions:
             if partition.offline:
                 log.error("partition offline", partition=partition.name, reason=partition.offline)
         except NotAvailable as error:
-            self._fail(key, error)
+            load.error = error
         except KafscaleError as error:
             log.warning("take-over failed", partition=f"{ref.topic}-{ref.partition}", error=str(error))
-            self._fail(key, NotAvailable(Status.UNAVAILABLE, str(error)))
+            load.error = NotAvailable(Status.UNAVAILABLE, str(error))
         finally:
+            if load.error is not None and load.error.status != Status.NOT_OWNER:
+                self._fail(key, load.error)
             del self._loading[key]
-            event.set()
+            load.done.set()
+            self._taken(self._partitions.get(key))
+
+    async def _take_over(self, key: Key, ref: PartitionRef) -> TakenOver:
+        """Raises NotAvailable, Unavailable. A live owner, which is to hand the partition over, is waited for."""
+        state_key = paths.partition_state_key(self._namespace, ref.topic, ref.partition)
+        deadline = trio.current_time() + self._settings.handover_wait_ms / 1000
+        while True:
+            self._check_given(key)
+            try:
+                return await take_over(
+                    self._metadata, self._objects, namespace=self._namespace, run_id=self._run_id, ref=ref
+                )
+            except StillOwned as held:
+                with trio.move_on_at(deadline) as waiting:
+                    await wait_for_release(self._metadata, self._members, held, state_key=state_key)
+                if waiting.cancelled_caught:
+                    raise
 
     def _fail(self, key: Key, error: NotAvailable) -> None:
         # Bounded: what is not asked for again soon is of no use.
@@ -182,25 +243,7 @@ class OwnedPartitions:
     def config_of(self, configs: Mapping[str, str]) -> TopicConfig:
         return TopicConfig.of(configs, self._defaults)
 
-    async def release_all(self, on_release: Callable[[Partition], None]) -> None:
-        """Give every partition back, so that the next owner need not wait for the lease's end."""
-        for partition in self:
-            self.drop(partition)
-            on_release(partition)
-            if partition.last_unknown_request + self._objects.settle_seconds > trio.current_time():
-                # Its request may still land: the next owner has to wait as for a dead one's.
-                continue
-            state = PartitionState()
-            state.CopyFrom(partition.state)
-            state.owner = ""
-            former = state.producer_snapshot
-            partition.refer(state)
-            key = paths.partition_state_key(self._namespace, partition.ref.topic, partition.ref.partition)
-            try:
-                await self._metadata.txn(
-                    [Unchanged(key, partition.state_revision)], [Put(key, state.SerializeToString())]
-                )
-                if former and former != state.producer_snapshot:
-                    await self._objects.delete_many([former])
-            except KafscaleError as error:
-                log.warning("partition not released", partition=partition.name, error=str(error))
+
+def _again(error: NotAvailable) -> NotAvailable:
+    """For one more caller: an exception that is raised twice would gather tracebacks."""
+    return NotAvailable(error.status, str(error), error.owner)

@@ -1,5 +1,6 @@
 """One partition that this instance owns, in one epoch."""
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -59,17 +60,21 @@ class Partition:
     log: CommittedLog
     buffer: WriteBuffer
     # Since when the interval counts (Trio time): the beginning of the last flush.
-    last_flush: float = -float("inf")
+    last_flush: float = -math.inf
     # The number of the timer that will seal the open buffer; 0: none.
     timer: int = 0
     # Why nothing more can be written, for a person: damaged or rolled-back metadata.
     offline: str | None = None
+    # It is handed over: readers are served as before, appends and deletes are not begun any more.
+    moving: bool = False
     # This epoch is over here: fenced, deleted, released. Uploads under way end by themselves.
     closed: bool = False
-    # A PUT's or DELETE's outcome was unknown at this Trio time: the request may still land for a while.
-    last_unknown_request: float = -float("inf")
-    idle: trio.Event = field(default_factory=trio.Event)
-    # The former owner died without releasing: its last requests may still land for a while.
+    # Uploads and deletes that were begun and have not ended.
+    under_way: int = 0
+    # A request's outcome was unknown at this Trio time: it may still land for a while.
+    last_unknown_request: float = -math.inf
+    last_unknown_delete: float = -math.inf
+    # The former owner died, or gave up before its requests had ended: its last ones may still land for a while.
     unclean: bool = False
     taken_at: float = 0.0  # Trio time
     # Idempotent producers up to the log's end, and up to the committed end.
@@ -82,22 +87,40 @@ class Partition:
     # Objects that were above the committed end when this owner began.
     leftovers: list[SegmentKey] = field(default_factory=list)
     # When retention looked at it last (Trio time).
-    looked_at: float = -float("inf")
+    looked_at: float = -math.inf
     segments_since_snapshot: int = 0
     snapshot_under_way: bool = False
     # A snapshot's key and committed end, for the next state to refer to.
     next_snapshot: tuple[str, int] | None = None
+    _quiet: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def unsaid(self) -> bool:
+        """Whether the state is to be written although there are no new records."""
+        to_refer = self.moving and self.next_snapshot is not None
+        return self.wanted_log_start > self.state.log_start or to_refer
 
     def refer(self, state: PartitionState) -> None:
         """Let ``state``, about to be written, refer to the snapshot that was stored last."""
         if self.next_snapshot is not None:
             state.producer_snapshot, state.producers_from = self.next_snapshot
 
-    def upload_ended(self) -> None:
-        """One of those that were counted in the buffer's ``in_flight``."""
-        self.buffer.in_flight -= 1
-        if self.closed and self.buffer.in_flight == 0:
-            self.idle.set()
+    def request_ended(self) -> None:
+        """One of those that were counted in ``under_way``."""
+        self.under_way -= 1
+        if not self.under_way:
+            self._quiet.set()
+            self._quiet = trio.Event()
+
+    async def quiet(self) -> None:
+        """Wait until no upload or delete of this owner is under way."""
+        while self.under_way:
+            await self._quiet.wait()
+
+    def may_land(self, settle_seconds: float) -> bool:
+        """Whether anything that this owner or an unclean former one sent may still reach the object store."""
+        latest = max(self.last_unknown_request, self.taken_at if self.unclean else -math.inf)
+        return self.under_way > 0 or trio.current_time() < latest + settle_seconds
 
     def standing(self, *, lost: bool = False) -> Committed:
         """What commit streams are told; ``lost``: what is above the committed end is not kept."""

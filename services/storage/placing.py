@@ -15,8 +15,9 @@ def place(
 ) -> PartitionAppended:
     """Append, or answer why not; a batch that repeats an earlier one is told where that one is."""
     buffer, records = partition.buffer, append.records
-    if partition.closed or run.owned.stopping or (append.unacknowledged and not run.membership.proven):
-        return PartitionAppended(status=Status.NOT_OWNER, detail="this instance does not own the partition")
+    if partition.closed or partition.moving or (append.unacknowledged and not run.membership.proven):
+        detail = "the partition is handed over" if partition.moving else "this instance does not own the partition"
+        return PartitionAppended(status=Status.NOT_OWNER, detail=detail, owner=run.owned.elsewhere(partition.key))
     if partition.offline:
         return PartitionAppended(status=Status.DAMAGED, detail=partition.offline)
     if len(records) > settings.partition_buffer_bytes:

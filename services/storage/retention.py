@@ -96,14 +96,14 @@ class Retention:
             for index in range(topic.partitions):
                 ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=index)
                 try:
-                    if await self._owned.has_records(ref):
+                    if self._owned.may_have(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
                 except (NotAvailable, Unavailable) as error:
                     log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))
 
     async def _check(self, partition: Partition, *, suspect: bool = False) -> None:
         """Move the partition's log start if it is due, and delete what lies below. ``suspect``: it may be damaged."""
-        if partition.closed or partition.offline:
+        if partition.closed or partition.moving or partition.offline:
             return
         partition.looked_at = trio.current_time()
         try:
@@ -209,13 +209,15 @@ class Retention:
     async def _delete(self, partition: Partition, keys: list[str]) -> bool:
         """False: this owner cannot prove any more that it is the owner."""
         # No await between the proof and the request that it is for.
-        if partition.closed or not self._membership.proven:
+        if partition.closed or partition.moving or not self._membership.proven:
             return False
         answered = False
+        partition.under_way += 1
         try:
             await self._objects.delete_many(keys)
             answered = True
         finally:
             if not answered:
-                partition.last_unknown_request = trio.current_time()
+                partition.last_unknown_request = partition.last_unknown_delete = trio.current_time()
+            partition.request_ended()
         return True

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-from kafscale.metadata.interface import MetadataStore
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
 from kafscale.metadata.topics import TopicCatalog
@@ -16,25 +17,30 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.interface import IndexerClient
 from kafscale.threads import RunSync
 from kafscale.v1.metadata_pb2 import Member, PartitionState
+from services.storage.assignment import Assignment
 from services.storage.buffer import Buffer
 from services.storage.cache import CachedSegment, SegmentId
 from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
 from services.storage.deletion import TopicDeleter
 from services.storage.flusher import Flusher
+from services.storage.handover import HandOver
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
 from services.storage.retention import Retention
+from services.storage.scans import Scans
 from services.storage.segments import KnownSegment
 from services.storage.settings import StorageSettings
 from services.storage.snapshots import ProducerSnapshots, restore
 
 log = structlog.get_logger()
 
-_RELEASE_SECONDS = 4.0
+_RELEASE_SECONDS = 3.0
+_LEAVE_SECONDS = 1.0
 """Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
+_TELL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +88,33 @@ class Run:
         self.owned = OwnedPartitions(
             nursery=nursery,
             metadata=parts.metadata,
+            members=parts.members,
             objects=parts.objects,
             settings=settings,
             namespace=parts.namespace,
             run_id=run_id,
             restore=self._restore,
+            taken=lambda partition: self.assignment.taken(partition),  # noqa: PLW0108  it is made below
+        )
+        self.assignment = Assignment(
+            nursery=nursery,
+            metadata=parts.metadata,
+            members=parts.members,
+            catalog=parts.catalog,
+            owned=self.owned,
+            hand_over=HandOver(
+                metadata=parts.metadata,
+                objects=parts.objects,
+                owned=self.owned,
+                namespace=parts.namespace,
+                run_id=run_id,
+                store=self._store_all,
+                closed=self._closed,
+            ),
+            namespace=parts.namespace,
+            run_id=run_id,
+            moves_in_flight=settings.moves_in_flight,
+            timeout=settings.handover_timeout_ms / 1000,
         )
         self.snapshots = ProducerSnapshots(
             parts.objects, parts.namespace, nursery, expiry_ms=settings.producer_expiry_ms
@@ -132,13 +160,14 @@ class Run:
         )
         self._deleter = TopicDeleter(
             catalog=parts.catalog,
-            owned=self.owned,
+            members=parts.members,
+            membership=self.membership,
             metadata=parts.metadata,
             objects=parts.objects,
             namespace=parts.namespace,
-            run_id=run_id,
-            closed=self._closed,
+            holds=self.assignment.holds,
         )
+        self.scans = Scans(parts.metadata, self.reader, capacity=settings.scanned_partitions)
 
     async def start(self) -> None:
         """Join, wait until that is seen here, then keep everything going in the nursery."""
@@ -149,6 +178,7 @@ class Run:
             view = await self._parts.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._seal_in_time)
+        self._nursery.start_soon(self.assignment.run)
         self._nursery.start_soon(self._deleter.run)
         self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._follow_configs)
@@ -190,19 +220,40 @@ class Run:
             await self._moved.wait()
 
     async def drain(self) -> None:
-        """Flush, commit and release everything, as far as the deadline allows, and leave; then see `lost_bytes`."""
+        """Hand over everything, as far as the deadline allows, and leave; then see `lost_bytes`."""
         self.owned.stopping = True
-        with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000) as deadline:
-            async with trio.open_nursery() as nursery:
-                for partition in self.owned:
-                    nursery.start_soon(self.flush, partition)
-        if deadline.cancelled_caught:
-            self.lost_bytes = self.buffered_bytes
+        with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000):
+            # What is buffered now is uploaded at once; each partition takes more until its turn comes.
+            for partition in self.owned:
+                self.seal(partition)
+            await self._tell_leaving()
+            await self.assignment.give_all()
         with trio.move_on_after(_RELEASE_SECONDS):
-            with trio.move_on_after(_RELEASE_SECONDS / 2):
-                await self.snapshots.write_all(self.owned)
-            await self.owned.release_all(self._closed)
+            await self.assignment.let_go_of_all()
+        self.lost_bytes += self.buffered_bytes
+        with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()
+
+    def end(self) -> None:
+        """The lease is lost or given back: nothing of this run answers or is kept any more."""
+        self.owned.end()
+        self.streams.end()
+
+    async def _tell_leaving(self) -> None:
+        with trio.move_on_after(_TELL_SECONDS):
+            try:
+                await self.membership.tell_leaving()
+            except (Unavailable, LeaseNotFound) as error:
+                # Partitions are handed over nevertheless; that others are to have them is seen when this run is gone.
+                log.warning("leaving without telling", error=str(error))
+
+    async def _store_all(self, partition: Partition) -> None:
+        """Wait until all that this epoch took in is in the partition's state, or the epoch is over."""
+        await self.flush(partition)
+        await self.snapshots.write_last(partition)
+        self._committer.ready(partition)
+        while partition.unsaid and not partition.closed and not partition.offline:
+            await self._moved.wait()
 
     async def _seal_in_time(self) -> None:
         while True:
@@ -304,6 +355,9 @@ class Run:
     def _closed(self, partition: Partition) -> None:
         """What the partition still had buffered is lost with its epoch."""
         self._untime(partition)
-        self.buffered_bytes -= partition.buffer.discard()
+        lost = partition.buffer.discard()
+        self.buffered_bytes -= lost
+        if self.owned.stopping:
+            self.lost_bytes += lost
         self._announce(partition, lost=True)
         self.streams.forget(partition.key)

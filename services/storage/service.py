@@ -65,20 +65,23 @@ class StorageService:
         while not stopped:
             try:
                 async with trio.open_nursery() as nursery:
-                    self._run = Run(self._parts, self._make_run_id(), nursery)
-                    await self._run.start()
+                    run = Run(self._parts, self._make_run_id(), nursery)
+                    await run.start()
+                    self._run = run
                     if not started:
                         task_status.started()
                         started = True
                     await stop.wait()
                     stopped = True
-                    await self._run.drain()
-                    lost = self._run.lost_bytes
+                    await run.drain()
+                    lost = run.lost_bytes
                     nursery.cancel_scope.cancel()
             except* LeaseNotFound:
                 log.error("lease lost: everything is taken over anew")
             finally:
-                self._current().streams.end()
+                if self._run is not None:
+                    self._run.end()
+                self._run = None
         if lost:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
 
@@ -108,7 +111,7 @@ class StorageService:
         if request.seen < stream.refused.get(key, 0):
             return PartitionAppended(status=Status.REFUSED_BEHIND, detail="an earlier batch was refused")
         if isinstance(found, NotAvailable):
-            result = PartitionAppended(status=found.status, detail=str(found))
+            result = PartitionAppended(status=found.status, detail=str(found), owner=found.owner)
         else:
             stream.subscribe(key, found.standing)
             result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
@@ -123,32 +126,45 @@ class StorageService:
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
         run = self._current()
-        stream = run.streams.get(request.stream_id) if request.stream_id else None
-        partitions = await self._acquired(run, [fetch.partition for fetch in request.fetches])
+        stream = run.streams.get(request.stream_id) if request.stream_id and not request.scan else None
+        refs = [fetch.partition for fetch in request.fetches]
+        partitions = _readable(run, refs) if request.scan else await self._acquired(run, refs)
         left, reply = request.max_bytes, FetchReply()
         for fetch, found in zip(request.fetches, partitions, strict=True):
             # Filled in place: protobuf's append would encode, decode and so copy the records.
             result = reply.results.add()
             if isinstance(found, NotAvailable):
-                result.status, result.detail = found.status, str(found)
+                result.status, result.detail, result.owner = found.status, str(found), found.owner
                 continue
-            if stream is not None:
+            if stream is not None and found is not None:
                 stream.subscribe(found.key, found.standing)
             # The first batch found is given whole, later partitions only get what is left.
             whole = left == request.max_bytes
-            records = await self._fetch_one(run, found, fetch, max(left, 0), result)
+            if found is None:
+                records = await run.scans.fetch(fetch, min(fetch.max_bytes, max(left, 0)), result)
+            else:
+                leader_epoch = -1 if request.scan else fetch.leader_epoch
+                records = await self._fetch_one(run, found, fetch, max(left, 0), result, leader_epoch=leader_epoch)
             if whole or len(records) <= left:
                 result.records = records
                 left -= len(records)
         return reply
 
     async def _fetch_one(
-        self, run: Run, partition: Partition, fetch: PartitionFetch, left: int, result: PartitionFetched
+        self,
+        run: Run,
+        partition: Partition,
+        fetch: PartitionFetch,
+        left: int,
+        result: PartitionFetched,
+        *,
+        leader_epoch: int,
     ) -> bytes:
         """Everything of ``result`` but its records, and the records."""
         view = partition.log
-        refusal = await self._refusal(run, partition, fetch.leader_epoch, fetch.offset, only_records=True)
-        result.status, result.detail = refusal or (Status.OK, "")
+        refusal = await self._refusal(run, partition, leader_epoch, fetch.offset, only_records=True)
+        if refusal is not None:
+            result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
         result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
         limit = min(fetch.max_bytes, left)
         if refusal or limit <= 0 or fetch.offset == view.committed_end:
@@ -159,6 +175,7 @@ class StorageService:
             if not run.membership.proven:
                 # What is missing may have been deleted by a later owner.
                 result.status, result.detail = Status.NOT_OWNER, str(error)
+                result.owner = run.owned.elsewhere(partition.key)
                 return b""
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             run.retention.look_at(partition)
@@ -169,21 +186,24 @@ class StorageService:
 
     async def _refusal(
         self, run: Run, partition: Partition, leader_epoch: int, offset: int, *, only_records: bool = False
-    ) -> tuple[Status, str] | None:
+    ) -> NotAvailable | None:
         """Why there is no answer. ``only_records``: what is asked for is records, not where the log begins or ends."""
         view = partition.log
         below_the_end = view.log_start <= offset < view.committed_end
         # What is committed never changes, so it needs no lease; where the log ends now, only the owner knows.
         if not run.membership.proven and not (only_records and below_the_end):
-            return Status.NOT_OWNER, "the lease cannot be proven at present"
+            elsewhere = run.owned.elsewhere(partition.key)
+            return NotAvailable(Status.NOT_OWNER, "the lease cannot be proven at present", elsewhere)
+        if partition.closed:
+            return NotAvailable(Status.NOT_OWNER, "the partition was given back", run.owned.elsewhere(partition.key))
         if not view.epochs:
-            return Status.DAMAGED, partition.offline or "the epoch history is not settled"
+            return NotAvailable(Status.DAMAGED, partition.offline or "the epoch history is not settled")
         if 0 <= leader_epoch < partition.epoch:
-            return Status.FENCED_EPOCH, f"the leader epoch is {partition.epoch}"
+            return NotAvailable(Status.FENCED_EPOCH, f"the leader epoch is {partition.epoch}")
         if leader_epoch > partition.epoch:
-            return Status.UNKNOWN_EPOCH, f"the leader epoch is {partition.epoch}"
+            return NotAvailable(Status.UNKNOWN_EPOCH, f"the leader epoch is {partition.epoch}")
         if offset < view.log_start:
-            return Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}"
+            return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}")
         if offset <= view.committed_end:
             return None
         # Out of range makes a consumer skip or repeat: only the state itself may say so.
@@ -191,42 +211,38 @@ class StorageService:
             key = paths.partition_state_key(self._parts.namespace, partition.ref.topic, partition.ref.partition)
             now = await self._parts.metadata.get(key)
         except Unavailable as error:
-            return Status.UNAVAILABLE, str(error)
+            return NotAvailable(Status.UNAVAILABLE, str(error))
         if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:
-            return Status.NOT_OWNER, "taken over by another run"
-        return Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}"
+            owner = PartitionState.FromString(now.value).owner if now else ""
+            return NotAvailable(Status.NOT_OWNER, "taken over by another run", owner)
+        return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
         run = self._current()
         partitions = await self._acquired(run, [query.partition for query in request.queries])
         results = [
-            PartitionOffset(status=found.status, detail=str(found), offset=-1, timestamp=-1, leader_epoch=-1)
-            if isinstance(found, NotAvailable)
-            else await self._list_one(run, found, query)
+            _no_offset(found) if isinstance(found, NotAvailable) else await self._list_one(run, found, query)
             for query, found in zip(request.queries, partitions, strict=True)
         ]
         return ListOffsetsReply(results=results)
 
     async def _list_one(self, run: Run, partition: Partition, query: PartitionQuery) -> PartitionOffset:
         refusal = await self._refusal(run, partition, query.leader_epoch, partition.log.log_start)
-        status, detail = refusal or (Status.OK, "")
-        if status == Status.OK:
-            try:
-                return await list_offset(partition.log, query.timestamp, reader=run.reader, indexer=self._parts.indexer)
-            except Damaged as error:
-                log.error("committed data cannot be read", partition=partition.name, reason=str(error))
-                status, detail = Status.DAMAGED, str(error)
-            except Unavailable as error:
-                status, detail = Status.UNAVAILABLE, str(error)
-        return PartitionOffset(status=status, detail=detail, offset=-1, timestamp=-1, leader_epoch=-1)
+        if refusal is not None:
+            return _no_offset(refusal)
+        try:
+            return await list_offset(partition.log, query.timestamp, reader=run.reader, indexer=self._parts.indexer)
+        except Damaged as error:
+            log.error("committed data cannot be read", partition=partition.name, reason=str(error))
+            return _no_offset(NotAvailable(Status.DAMAGED, str(error)))
+        except Unavailable as error:
+            return _no_offset(NotAvailable(Status.UNAVAILABLE, str(error)))
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
         run = self._current()
         partitions = await self._acquired(run, [query.partition for query in request.queries])
         results = [
-            EpochEnd(status=found.status, detail=str(found), epoch=-1, end_offset=-1)
-            if isinstance(found, NotAvailable)
-            else await self._epoch_end(run, found, query)
+            _no_epoch(found) if isinstance(found, NotAvailable) else await self._epoch_end(run, found, query)
             for query, found in zip(request.queries, partitions, strict=True)
         ]
         return EpochEndsReply(results=results)
@@ -234,7 +250,7 @@ class StorageService:
     async def _epoch_end(self, run: Run, partition: Partition, query: EpochQuery) -> EpochEnd:
         refusal = await self._refusal(run, partition, query.leader_epoch, partition.log.log_start)
         if refusal is not None:
-            return EpochEnd(status=refusal[0], detail=refusal[1], epoch=-1, end_offset=-1)
+            return _no_epoch(refusal)
         epoch, end_offset = partition.log.end_of_epoch(query.epoch)
         return EpochEnd(epoch=epoch, end_offset=end_offset)
 
@@ -267,7 +283,7 @@ class StorageService:
         async with trio.open_nursery() as nursery:
             for one, truncation, result in zip(found, request.partitions, reply.results, strict=True):
                 if isinstance(one, NotAvailable):
-                    result.status, result.detail = one.status, str(one)
+                    result.status, result.detail, result.owner = one.status, str(one), one.owner
                 else:
                     nursery.start_soon(self._delete_records_of, run, one, truncation.offset, result)
         return reply
@@ -281,9 +297,11 @@ class StorageService:
         if not 0 <= offset <= view.committed_end:
             result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}"
             return
-        await run.move_log_start(partition, offset)
+        if not partition.moving:
+            await run.move_log_start(partition, offset)
         if view.log_start < offset:
-            result.status, result.detail = Status.NOT_OWNER, "taken over by another run"
+            result.status, result.detail = Status.NOT_OWNER, "another instance is to have the partition"
+            result.owner = run.owned.elsewhere(partition.key)
             return
         run.retention.clean(partition)
         result.log_start = view.log_start
@@ -323,3 +341,18 @@ async def _acquire_into(run: Run, ref: PartitionRef, found: list[Partition | Not
         found[index] = await run.owned.acquire(ref)
     except NotAvailable as error:
         found[index] = error
+
+
+def _readable(run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailable | None]:
+    """What this run may answer for as an owner; None: it is read as any instance can."""
+    return [run.owned.get((ref.topic_id, ref.partition)) if run.membership.proven else None for ref in refs]
+
+
+def _no_offset(error: NotAvailable) -> PartitionOffset:
+    return PartitionOffset(
+        status=error.status, detail=str(error), offset=-1, timestamp=-1, leader_epoch=-1, owner=error.owner
+    )
+
+
+def _no_epoch(error: NotAvailable) -> EpochEnd:
+    return EpochEnd(status=error.status, detail=str(error), epoch=-1, end_offset=-1, owner=error.owner)

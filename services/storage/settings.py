@@ -181,8 +181,8 @@ class StorageSettings(LeaseSettings):
         default=15_000,
         parse=integer(0, 600_000),
         doc="How long a stopping instance tries to flush and commit what is buffered. A storage process "
-        "ends at the latest 5 seconds after this and KAFSCALE_RPC_DRAIN_TIMEOUT_MS, the one-process mode after this and "
-        "KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
+        "ends at the latest 5 seconds after this and KAFSCALE_RPC_DRAIN_TIMEOUT_MS, the one-process mode after this "
+        "and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
     )
 
     def resolved(self, *, directory: bool) -> "StorageSettings":

@@ -5,7 +5,6 @@ new owner reads that object and the batch headers behind it. A partition without
 commits say that there is nothing to read.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
 
 import structlog
@@ -82,8 +81,7 @@ class ProducerSnapshots:
         if partition.segments_since_snapshot >= SEGMENTS_BETWEEN and not partition.snapshot_under_way:
             self.expire(partition, now_ms)
             if len(partition.committed_producers):
-                partition.snapshot_under_way = True
-                partition.segments_since_snapshot = 0
+                self._begin(partition)
                 self._nursery.start_soon(self._write, partition)
 
     def expire(self, partition: Partition, now_ms: int, *, pressed: bool = False) -> None:
@@ -96,7 +94,8 @@ class ProducerSnapshots:
         if partition.next_snapshot and partition.next_snapshot[0] == partition.state.producer_snapshot:
             partition.next_snapshot = None
         if before.producer_snapshot and before.producer_snapshot != partition.state.producer_snapshot:
-            self._nursery.start_soon(self._delete, before.producer_snapshot)
+            partition.under_way += 1
+            self._nursery.start_soon(self._delete, partition, before.producer_snapshot)
 
     async def write(self, partition: Partition) -> None:
         """Store the committed view as it is; the partition's next state refers to it. Raises KafscaleError."""
@@ -110,16 +109,22 @@ class ProducerSnapshots:
             log.debug("producer snapshot is there already", key=key)
         partition.next_snapshot = key, end
 
-    async def write_all(self, partitions: Iterable[Partition]) -> None:
-        """Before they are released: the next owners need not read the log."""
-        async with trio.open_nursery() as nursery:
-            for partition in partitions:
-                if len(partition.committed_producers) and partition.log.committed_end > partition.state.producers_from:
-                    nursery.start_soon(self._write, partition)
+    async def write_last(self, partition: Partition) -> None:
+        """Before the partition is released, with all of it committed: its next owner need not read the log."""
+        while partition.snapshot_under_way:
+            await partition.quiet()
+        known_up_to = partition.next_snapshot[1] if partition.next_snapshot else partition.state.producers_from
+        if len(partition.committed_producers) and partition.log.committed_end > known_up_to:
+            self._begin(partition)
+            await self._write(partition)
+
+    def _begin(self, partition: Partition) -> None:
+        partition.snapshot_under_way = True
+        partition.segments_since_snapshot = 0
+        # Whoever gives the partition back waits for this as for other uploads.
+        partition.under_way += 1
 
     async def _write(self, partition: Partition) -> None:
-        # Whoever deletes the topic waits for this as for other uploads.
-        partition.buffer.in_flight += 1
         answered = False
         try:
             await self.write(partition)
@@ -131,10 +136,13 @@ class ProducerSnapshots:
                 partition.last_unknown_request = trio.current_time()
                 partition.segments_since_snapshot += SEGMENTS_BETWEEN
             partition.snapshot_under_way = False
-            partition.upload_ended()
+            partition.request_ended()
 
-    async def _delete(self, key: str) -> None:
+    async def _delete(self, partition: Partition, key: str) -> None:
         try:
+            # No other snapshot ever has this key, however late this lands.
             await self._objects.delete_many([key])
         except KafscaleError as error:
             log.warning("old producer snapshot not deleted", key=key, error=str(error))
+        finally:
+            partition.request_ended()

@@ -7,9 +7,12 @@ the committed end is adopted: what is not committed is not the log.
 
 from dataclasses import dataclass
 
+import trio
+
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
-from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, Unchanged
+from kafscale.metadata.interface import Compacted, Event, Get, KeyValue, MetadataStore, Put, Unchanged
+from kafscale.metadata.members import Members
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -18,21 +21,33 @@ from services.storage.partition import history_of, settled
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _ATTEMPTS = 8
+_WATCH_PAUSE = 0.05
 
 
 class NotAvailable(KafscaleError):
-    """The partition cannot be served here now; ``status`` says why in the protos' terms."""
+    """The partition cannot be served here now; ``status`` says why in the protos' terms, ``owner``: which run may."""
 
-    def __init__(self, status: Status, detail: str) -> None:
+    def __init__(self, status: Status, detail: str, owner: str = "") -> None:
         super().__init__(detail)
         self.status = status
+        self.owner = owner
+
+
+class StillOwned(NotAvailable):
+    """Another live run has the partition, by a state of ``state_revision``; its member key is of ``seen_at``."""
+
+    def __init__(self, owner: str, state_revision: int, seen_at: int) -> None:
+        super().__init__(Status.NOT_OWNER, f"run {owner} owns the partition", owner)
+        self.state_revision = state_revision
+        self.seen_at = seen_at
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
     """The state as written, its revision, and the settled history.
 
-    ``unclean``: the former owner did not release. ``leftovers``: objects at or above the committed end.
+    ``unclean``: the former owner did not release, or had requests under way. ``leftovers``: objects at or above the
+    committed end.
     """
 
     topic: Topic
@@ -65,7 +80,7 @@ async def _fence(
     state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
     for _ in range(_ATTEMPTS):
         topic_kv, state_kv = (await metadata.txn((), [Get(topic_key), Get(state_key)])).reads
-        topic = _checked_topic(topic_kv, ref)
+        topic = checked_topic(topic_kv, ref)
         before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
         if before.topic_id != topic.id:
             raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic is still there")
@@ -75,23 +90,25 @@ async def _fence(
         ]
         if before.owner and before.owner != run_id:
             member_key = paths.member_key(namespace, "storage", before.owner)
-            if await metadata.get(member_key) is not None:
-                raise NotAvailable(Status.NOT_OWNER, f"run {before.owner} owns the partition")
+            member = await metadata.get(member_key)
+            if state_kv is not None and member is not None:
+                raise StillOwned(before.owner, state_kv.mod_revision, member.mod_revision)
             compares.append(Unchanged(member_key, 0))
         after = PartitionState()
         after.CopyFrom(before)
-        after.owner, after.epoch = run_id, before.epoch + 1
+        after.owner, after.epoch, after.unclean = run_id, before.epoch + 1, False
         try:
             result = await metadata.txn(compares, [Put(state_key, after.SerializeToString())])
         except Unavailable:
             # It may have applied: the next read sees this run as the owner and raises the epoch once more.
             continue
         if result.succeeded:
-            return topic, after, result.revision, bool(before.owner)
+            return topic, after, result.revision, before.unclean or bool(before.owner)
     raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or its store does not answer")
 
 
-def _checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
+def checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
+    """The topic as it is stored, where the partition is one of it. Raises NotAvailable."""
     if topic_kv is None:
         raise NotAvailable(Status.UNKNOWN_TOPIC, f"no topic {ref.topic}")
     topic = Topic.FromString(topic_kv.value)
@@ -174,3 +191,31 @@ async def _settle(
         if now is None or now.mod_revision != state_revision:
             raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
     raise NotAvailable(Status.UNAVAILABLE, "the metadata store does not answer")
+
+
+async def wait_for_release(metadata: MetadataStore, members: Members, held: StillOwned, *, state_key: str) -> None:
+    """Wait until that owner has let go of the partition or is gone, as far as a watch can tell."""
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_gone, members, held, nursery.cancel_scope)
+            async with metadata.watch(state_key, held.state_revision + 1) as watch:
+                while not any(_lets_go(event, state_key, held.owner) for event in await watch.next()):
+                    pass
+            nursery.cancel_scope.cancel()
+    except* (Unavailable, Compacted):
+        # The caller reads the state anew.
+        await trio.sleep(_WATCH_PAUSE)
+
+
+async def _gone(members: Members, held: StillOwned, scope: trio.CancelScope) -> None:
+    view = members.view
+    # A view from before the member key was read may not have it yet.
+    while view.revision < held.seen_at or held.owner in view.by_run_id:
+        view = await members.wait_change(view)
+    scope.cancel()
+
+
+def _lets_go(event: Event, state_key: str, owner: str) -> bool:
+    return event.key == state_key and (
+        event.value is None or PartitionState.FromString(event.value.value).owner != owner
+    )

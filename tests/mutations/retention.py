@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation(
         (),
         _MODULE,
-        "if partition.closed or not self._membership.proven:",
+        "if partition.closed or partition.moving or not self._membership.proven:",
         "if partition.closed:",
         _RETENTION + "test_an_owner_that_cannot_prove_its_lease_deletes_nothing",
         "only a proven owner deletes",

@@ -40,8 +40,9 @@ MUTATIONS = (
     Mutation(
         (2,),
         "services/storage/run.py",
-        "nursery.start_soon(self.flush, partition)",
-        "pass",
+        "            for partition in self.owned:\n                self.seal(partition)\n"
+        "            await self._tell_leaving()\n            await self.assignment.give_all()\n",
+        "            pass\n",
         _WRITE + "test_pitfall_02_idle_buffer_is_flushed_by_time_and_by_shutdown",
     ),
     # A flush after every append.
@@ -258,13 +259,13 @@ MUTATIONS = (
         "                return",
         _WRITE + "test_pitfall_48_commit_of_unknown_outcome_is_repeated_as_it_was",
     ),
-    # A name is free as soon as its prefix is empty, while a put is on its way there: our own; a dead owner's, whose
-    # partition we took over, or did not; an owner's that may still be alive.
+    # A name is free as soon as its prefix is empty, while a put is on its way there: the owner's who gave it back; a
+    # dead owner's, whose partition was taken over, or was not; an owner's that may still be alive.
     Mutation(
         (51,),
-        "services/storage/deletion.py",
-        "settle_until = max(settle_until, partition.last_unknown_request + self._objects.settle_seconds)",
-        "pass",
+        "services/storage/handover.py",
+        "partition.may_land(self._objects.settle_seconds)",
+        "False",
         _OWN + "test_pitfall_51_the_name_waits_for_requests_that_may_still_land",
     ),
     Mutation(
@@ -276,22 +277,22 @@ MUTATIONS = (
     ),
     Mutation(
         (51,),
-        "services/storage/deletion.py",
-        "if partition.unclean:",
-        "if False:",
+        "services/storage/partition.py",
+        "self.taken_at if self.unclean else -math.inf",
+        "-math.inf",
         _OWN + "test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent",
     ),
     Mutation(
         (51,),
         "services/storage/deletion.py",
-        "        if unclean:\n",
-        "        if False:\n",
+        "if state.unclean or state.owner:",
+        "if state.unclean:",
         _OWN + "test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent",
     ),
     Mutation(
         (51,),
         "services/storage/deletion.py",
-        'raise Unavailable(f"run {former} still owns {topic.name}-{index}")',
+        'raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")',
         "pass",
         _OWN + "test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds",
     ),

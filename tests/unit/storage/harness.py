@@ -9,10 +9,11 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put, Unchanged
+from kafscale.metadata.interface import MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.records.batch import walk
 from kafscale.records.record import Record, build_batch, read_records
@@ -114,10 +115,16 @@ class Caller:
 
     storage: DirectStorage
     stream_id: str
+    # The run ids that its service has had; those of no service at all: none.
+    runs: list[str] = field(default_factory=list)
     sequence: int = 0
     news: list[Committed] = field(default_factory=list)
     moved: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def run_id(self) -> str:
+        return self.runs[-1]
 
     async def follow(self, stream: MessageStream[CommitsEvent]) -> None:
         while True:
@@ -214,24 +221,40 @@ class World:
         self.now_ms = 1_700_000_000_000
 
     @asynccontextmanager
-    async def service(self, *, graceful: bool = True, **changes: Any) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
-        """A started service; leaving stops it gracefully, or as a kill would."""
-        catalog = TopicCatalog(self.metadata, NAMESPACE)
-        members = Members(self.metadata, NAMESPACE, "storage")
+    async def service(
+        self,
+        *,
+        graceful: bool = True,
+        address: str = "storage-0:9095",
+        metadata: MetadataStore | None = None,
+        objects: ObjectStore | None = None,
+        **changes: Any,
+    ) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
+        """A started service; leaving stops it gracefully, or as a kill would. It may have stores of its own."""
+        metadata = metadata or self.metadata
+        catalog = TopicCatalog(metadata, NAMESPACE)
+        members = Members(metadata, NAMESPACE, "storage")
         parts = Parts(
             settings=replace(self.settings, **changes).resolved(directory=False),
             namespace=NAMESPACE,
-            objects=self.objects,
-            metadata=self.metadata,
+            objects=objects or self.objects,
+            metadata=metadata,
             catalog=catalog,
             members=members,
             indexer=self.indexer,
             now_ms=lambda: self.now_ms,
             run_sync=inline,
+            address=address,
             lease_clock=trio.current_time,
         )
-        self.runs += 1
-        service = StorageService(parts, make_run_id=lambda: f"run-{self.runs}")
+        runs: list[str] = []
+
+        def make_run_id() -> str:
+            self.runs += 1
+            runs.append(f"run-{self.runs}")
+            return runs[-1]
+
+        service = StorageService(parts, make_run_id=make_run_id)
         stop, stopped = trio.Event(), trio.Event()
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
@@ -243,7 +266,7 @@ class World:
             await nursery.start(members.run)
             await nursery.start(serve)
             storage = DirectStorage(service)
-            caller = Caller(storage, f"stream-{self.runs}")
+            caller = Caller(storage, f"stream-{self.runs}", runs)
             async with storage.commits(CommitsRequest(stream_id=caller.stream_id)) as stream:
                 assert (await stream.receive()).ready
                 nursery.start_soon(caller.follow, stream)
