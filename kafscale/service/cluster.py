@@ -11,12 +11,10 @@ import trio
 from kafscale import paths
 from kafscale.errors import ConfigError
 from kafscale.metadata.compaction import compact_history
-from kafscale.metadata.etcd import EtcdMetadataStore
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.objects.interface import ObjectStore
-from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.client import Channel
 from kafscale.rpc.interface import SegmentStorageClient
 from kafscale.rpc.methods import BoundService
@@ -24,14 +22,26 @@ from kafscale.rpc.pool import IndexerPool
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.typed import GrpcStorage
 from kafscale.service.etcd import EtcdSettings, open_etcd_store
+from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
-from kafscale.service.network import LeaseSettings, NetworkSettings
+from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
+from kafscale.service.operations import Operations, lease_finding
 from kafscale.service.process import Loaded, wall_clock_ms
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.v1.metadata_pb2 import Member
+from kafscale.vitals import State
 
-EVERY_SERVICE = (NetworkSettings, LeaseSettings, RpcSettings, EtcdSettings, NamespaceSettings, LogSettings)
+EVERY_SERVICE = (
+    NetworkSettings,
+    LeaseSettings,
+    RpcSettings,
+    EtcdSettings,
+    NamespaceSettings,
+    HttpSettings,
+    HealthSettings,
+    LogSettings,
+)
 """What each of them reads."""
 
 _log = structlog.get_logger(__name__)
@@ -50,11 +60,17 @@ def check_shared(settings: Loaded) -> None:
         settings[S3Settings].shared()
 
 
+def open_operations(settings: Loaded, service: str, stopping: trio.Event) -> AbstractAsyncContextManager[Operations]:
+    """/healthz, /readyz and /metrics, from the start to the end of the process."""
+    return Operations.open(settings[HealthSettings], settings[HttpSettings], service, stopping)
+
+
 @asynccontextmanager
-async def open_metadata(settings: Loaded) -> AsyncIterator[EtcdMetadataStore]:
+async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterator[MetadataStore]:
     """etcd, whose history is compacted meanwhile. Raises ConfigError, or Unavailable when it does not come up."""
     etcd, namespace = settings[EtcdSettings], settings[NamespaceSettings].namespace
-    async with open_etcd_store(etcd, namespace, random=random.random) as store, trio.open_nursery() as nursery:
+    async with open_etcd_store(etcd, namespace, random=random.random) as opened, trio.open_nursery() as nursery:
+        store = operations.observed(opened)
 
         async def compact() -> None:
             await compact_history(store, paths.cluster_key(namespace), etcd.history_ms / 1000, random=random.random)
@@ -65,12 +81,14 @@ async def open_metadata(settings: Loaded) -> AsyncIterator[EtcdMetadataStore]:
 
 
 @asynccontextmanager
-async def open_objects(settings: Loaded) -> AsyncIterator[ObjectStore]:
+async def open_objects(settings: Loaded, operations: Operations) -> AsyncIterator[ObjectStore]:
     """The bucket. Raises ConfigError, or Unavailable when S3 does not come up."""
-    counters = OperationCounters()
-    async with open_object_store(settings[S3Settings], recorder=counters, random=random.random) as objects:
+    async with open_object_store(
+        settings[S3Settings], recorder=operations.counters, health=operations.s3, random=random.random
+    ) as objects:
+        operations.observe_objects(objects)
         yield objects
-    _log.info("object store", **counters.totals())
+    _log.info("object store", **operations.counters.totals())
 
 
 @asynccontextmanager
@@ -117,17 +135,23 @@ class Endpoint:
             yield
             stop.set()
 
-    def ready(self) -> None:
-        """Health checks are told so from now on."""
-        self._server.set_serving(serving=True)
+    def ready(self, operations: Operations) -> None:
+        """From now on health checks are told what ``operations`` finds."""
+        operations.show_readiness(self._server)
+        operations.health.start()
         _log.info("ready", service=self.service, rpc=self.address)
 
 
 @asynccontextmanager
-async def registered(endpoint: Endpoint, metadata: MetadataStore, settings: Loaded) -> AsyncIterator[None]:
+async def registered(
+    endpoint: Endpoint, metadata: MetadataStore, settings: Loaded, operations: Operations
+) -> AsyncIterator[None]:
     """Be seen by the others at ``endpoint``, as a service that owns nothing."""
+    current: Membership | None = None
+    operations.health.add("lease", lambda: lease_finding(current), unready_from=State.UNAVAILABLE)
 
     async def join() -> Membership:
+        nonlocal current
         member = Member(
             format=1,
             run_id=new_run_id(),
@@ -141,6 +165,7 @@ async def registered(endpoint: Endpoint, metadata: MetadataStore, settings: Load
             member=member,
             ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
         )
+        current = membership
         await membership.join()
         return membership
 

@@ -76,6 +76,29 @@ class LeaseSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """What every process reads for /healthz, /readyz and /metrics."""
+
+    http_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_HTTP_ADDR",
+        default=None,
+        parse=optional(_address),
+        doc="Where this process answers for its health and metrics. The default has a port of its own for each "
+        "service.",
+        default_text=_by_service("http"),
+    )
+    http_max_connections: int = setting(
+        "KAFSCALE_HTTP_MAX_CONNECTIONS",
+        default=64,
+        parse=integer(1, 10_000),
+        doc="Connections to KAFSCALE_HTTP_ADDR; more are closed at once.",
+    )
+
+    def address(self, service: str) -> Address:
+        return self.http_addr or DEFAULTS[service].http
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings(LeaseSettings):
     """What each service that runs in a process of its own reads for its place among the others."""
 
@@ -93,14 +116,6 @@ class NetworkSettings(LeaseSettings):
         doc="The `host:port` where other services reach this process. Unset: KAFSCALE_RPC_ADDR, unless that is all "
         "interfaces. The same after a restart, or partitions move.",
     )
-    http_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
-        "KAFSCALE_HTTP_ADDR",
-        default=None,
-        parse=optional(_address),
-        doc="Where this process answers for its health and metrics. The default has a port of its own for each "
-        "service.",
-        default_text=_by_service("http"),
-    )
 
     def __post_init__(self) -> None:
         advertised = self.rpc_advertised_addr
@@ -114,9 +129,6 @@ class NetworkSettings(LeaseSettings):
 
     def rpc(self, service: str) -> Address:
         return self.rpc_addr or DEFAULTS[service].rpc
-
-    def http(self, service: str) -> Address:
-        return self.http_addr or DEFAULTS[service].http
 
     def advertised(self, service: str, bound_port: int) -> str:
         """What the others are told when ``bound_port`` is what was got of `rpc`."""

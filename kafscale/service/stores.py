@@ -7,15 +7,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+import trio
+
 from kafscale.errors import ConfigError
 from kafscale.objects.credentials import RenewedCredentials, find_source
+from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.local import LocalObjectStore
 from kafscale.objects.metrics import MeteredObjectStore, Recorder
 from kafscale.objects.retry import RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import CredentialsProvider, S3Config, static_credentials
-from kafscale.paths import is_namespace
+from kafscale.paths import cluster_mark_key, is_namespace
 from kafscale.service.settings import Parser, boolean, choice, optional, setting, text
 
 _path = Parser("a path", Path)
@@ -143,9 +146,14 @@ async def open_credentials(settings: S3Settings, *, patience: float = 30.0) -> A
 
 @asynccontextmanager
 async def open_object_store(
-    settings: S3Settings, *, recorder: Recorder, random: Callable[[], float], patience: float = 30.0
+    settings: S3Settings,
+    *,
+    recorder: Recorder,
+    health: StoreHealth,
+    random: Callable[[], float],
+    patience: float = 30.0,
 ) -> AsyncIterator[ObjectStore]:
-    """The store that ``settings`` ask for, proven to work, with retries and metrics; never another one.
+    """The store that ``settings`` ask for, proven to work, with retries, metrics and health; never another one.
 
     ``random`` (0 to 1) spreads the retries. ``patience``: seconds to wait for S3 to come up.
     Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 does not answer or cannot serve.
@@ -156,12 +164,27 @@ async def open_object_store(
             S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
         ):
             await store.probe(settings.namespace, patience=patience)
-            yield MeteredObjectStore(RetryingObjectStore(store, random), recorder)
+            async with _told(store, settings, recorder, health) as told:
+                yield RetryingObjectStore(told, random)
     elif settings.endpoint:
         raise ConfigError("KAFSCALE_S3_BUCKET: it is not set, but KAFSCALE_S3_ENDPOINT is")
     else:
-        async with LocalObjectStore.open(settings.data_dir) as local:
-            yield MeteredObjectStore(RetryingObjectStore(local, random), recorder)
+        async with (
+            LocalObjectStore.open(settings.data_dir) as local,
+            _told(local, settings, recorder, health) as told,
+        ):
+            yield RetryingObjectStore(told, random)
+
+
+@asynccontextmanager
+async def _told(
+    store: ObjectStore, settings: S3Settings, recorder: Recorder, health: StoreHealth
+) -> AsyncIterator[ObjectStore]:
+    told = MeteredObjectStore(store, recorder, health)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(health.probe, told, cluster_mark_key(settings.namespace))
+        yield told
+        nursery.cancel_scope.cancel()
 
 
 def _utc_now() -> datetime:

@@ -11,14 +11,16 @@ from pathlib import Path
 import click
 
 from kafscale.service.etcd import EtcdSettings
+from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
-from kafscale.service.network import LeaseSettings, NetworkSettings
+from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.settings import Setting, documented
 from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.topics.definitions import DEFINITIONS
 from services.coordinator import __main__ as coordinator
 from services.dev import main as dev
+from services.gateway import __main__ as gateway
 from services.gateway import registry
 from services.gateway.settings import GatewaySettings
 from services.indexer import __main__ as indexer
@@ -36,11 +38,14 @@ SETTINGS: dict[str, type] = {
     "Addresses of services": NetworkSettings,
     "Calls between services": RpcSettings,
     "etcd": EtcdSettings,
+    "Health and metrics over HTTP": HttpSettings,
+    "Health states": HealthSettings,
     "Logs": LogSettings,
 }
 """Every settings class, under the heading that it has in docs/configuration.md."""
 
 READERS: dict[str, tuple[type, ...]] = {
+    "gateway": gateway.SETTINGS,
     "storage": storage.SETTINGS,
     "indexer": indexer.SETTINGS,
     "coordinator": coordinator.SETTINGS,

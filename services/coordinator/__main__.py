@@ -4,7 +4,7 @@ import sys
 
 import trio
 
-from kafscale.service.cluster import EVERY_SERVICE, Endpoint, check_shared, open_metadata, registered
+from kafscale.service.cluster import EVERY_SERVICE, Endpoint, check_shared, open_metadata, open_operations, registered
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 
@@ -13,10 +13,13 @@ SETTINGS = EVERY_SERVICE
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """From etcd to `stopping` and back."""
-    async with open_metadata(settings) as metadata:
+    async with (
+        open_operations(settings, "coordinator", stopping) as operations,
+        open_metadata(settings, operations) as metadata,
+    ):
         endpoint = await Endpoint.bind("coordinator", settings)
-        async with endpoint.serving(), registered(endpoint, metadata, settings):
-            endpoint.ready()
+        async with endpoint.serving(), registered(endpoint, metadata, settings, operations):
+            endpoint.ready(operations)
             await stopping.wait()
 
 

@@ -10,10 +10,11 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.direct import DirectIndexer, DirectStorage
+from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
-from kafscale.service.network import LeaseSettings
+from kafscale.service.network import HttpSettings, LeaseSettings
+from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded, run_process, wall_clock_ms
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
@@ -32,6 +33,8 @@ SETTINGS = (
     S3Settings,
     NamespaceSettings,
     LeaseSettings,
+    HttpSettings,
+    HealthSettings,
     LogSettings,
 )
 log = structlog.get_logger()
@@ -47,13 +50,16 @@ def _grace_ms(settings: Loaded) -> int:
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
-    stores, counters = settings[S3Settings], OperationCounters()
+    stores = settings[S3Settings]
     namespace = stores.namespace
     async with (
-        open_object_store(stores, recorder=counters, random=random.random) as objects,
-        open_sqlite(stores.data_dir / "metadata.sqlite") as metadata,
+        Operations.open(settings[HealthSettings], settings[HttpSettings], "gateway", stopping) as operations,
+        open_object_store(stores, recorder=operations.counters, health=operations.s3, random=random.random) as objects,
+        open_sqlite(stores.data_dir / "metadata.sqlite") as sqlite,
         trio.open_nursery() as nursery,
     ):
+        operations.observe_objects(objects)
+        metadata = operations.observed(sqlite)
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
@@ -98,8 +104,9 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(gateways.run)
         await nursery.start(ownership.run)
         # Clients leave first, then what they sent is stored, then the stores close.
+        operations.health.start()
         await gateway.run(stopping)
         gateway_stopped.set()
         await storage_stopped.wait()
-        log.info("object store", **counters.totals())
+        log.info("object store", **operations.counters.totals())
         nursery.cancel_scope.cancel()

@@ -5,7 +5,15 @@ import sys
 import trio
 
 from kafscale.rpc.typed import bind_indexer
-from kafscale.service.cluster import EVERY_SERVICE, Endpoint, check_shared, open_metadata, open_objects, registered
+from kafscale.service.cluster import (
+    EVERY_SERVICE,
+    Endpoint,
+    check_shared,
+    open_metadata,
+    open_objects,
+    open_operations,
+    registered,
+)
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings
@@ -17,11 +25,15 @@ SETTINGS = (IndexerSettings, S3Settings, *EVERY_SERVICE)
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Stores, listener, registration; when it stops, nobody is sent here any more and calls in hand finish."""
-    async with open_metadata(settings) as metadata, open_objects(settings) as objects:
+    async with (
+        open_operations(settings, "indexer", stopping) as operations,
+        open_metadata(settings, operations) as metadata,
+        open_objects(settings, operations) as objects,
+    ):
         endpoint = await Endpoint.bind("indexer", settings)
         indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
-        async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings):
-            endpoint.ready()
+        async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings, operations):
+            endpoint.ready(operations)
             await stopping.wait()
 
 

@@ -14,6 +14,7 @@ from kafscale.service.cluster import (
     indexer_pool,
     open_metadata,
     open_objects,
+    open_operations,
     running,
 )
 from kafscale.service.process import Loaded, run_process, wall_clock_ms
@@ -30,7 +31,11 @@ SETTINGS = (StorageSettings, S3Settings, *EVERY_SERVICE)
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Stores, listener, registration; when it stops, it hands its partitions over while it still takes calls."""
     namespace = settings[NamespaceSettings].namespace
-    async with open_metadata(settings) as metadata, open_objects(settings) as objects:
+    async with (
+        open_operations(settings, "storage", stopping) as operations,
+        open_metadata(settings, operations) as metadata,
+        open_objects(settings, operations) as objects,
+    ):
         endpoint = await Endpoint.bind("storage", settings)
         catalog = TopicCatalog(metadata, namespace)
         members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
@@ -50,7 +55,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             storage = StorageService(parts)
             async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
-                endpoint.ready()
+                endpoint.ready(operations)
 
 
 def grace_ms(settings: Loaded) -> int:

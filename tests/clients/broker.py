@@ -29,7 +29,7 @@ class KafscaleBroker:
         return self._process
 
     def _start(self) -> ServerProcess:
-        address = {"KAFSCALE_BROKER_ADDR": f"127.0.0.1:{self._port}"}
+        address = {"KAFSCALE_BROKER_ADDR": f"127.0.0.1:{self._port}", "KAFSCALE_HTTP_ADDR": "127.0.0.1:0"}
         process = ServerProcess(_COMMAND, log=self._log, env={**self._env, **address})
         try:
             self._port = process.wait_for(_listening_port, timeout=60)

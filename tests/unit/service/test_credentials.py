@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.objects.credentials import RenewedCredentials, Source, find_source
+from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.metrics import OperationCounters
 from kafscale.service.settings import load
 from kafscale.service.stores import S3Settings, open_credentials, open_object_store
@@ -156,7 +157,10 @@ async def test_a_bucket_is_used_with_what_the_container_is_given(
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", aws.container_token)
     config = minio.new_bucket("aws-credentials")
     settings = S3Settings(bucket=config.bucket, endpoint=config.endpoint, credentials="aws")
-    async with open_object_store(settings, recorder=OperationCounters(), random=lambda: 0.5, patience=0) as store:
+    health = StoreHealth(Thresholds())
+    async with open_object_store(
+        settings, recorder=OperationCounters(), health=health, random=lambda: 0.5, patience=0
+    ) as store:
         assert await store.list_from("") == []
 
 

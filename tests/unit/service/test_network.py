@@ -6,7 +6,7 @@ import pytest
 
 from kafscale.errors import ConfigError
 from kafscale.service.listeners import DEFAULT_ADDRESS
-from kafscale.service.network import DEFAULTS, Address, NetworkSettings
+from kafscale.service.network import DEFAULTS, Address, HttpSettings, NetworkSettings
 from kafscale.service.settings import load
 
 RPC, ADVERTISED, HTTP = (f"KAFSCALE_{name}_ADDR" for name in ("RPC", "RPC_ADVERTISED", "HTTP"))
@@ -54,7 +54,7 @@ def test_an_advertised_address_is_one_to_connect_to(advertised: str) -> None:
 @pytest.mark.parametrize("value", ["9095", "host", "::1:9095", "host:65536"])
 def test_what_is_no_address_is_refused_with_the_variable_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        load(NetworkSettings, {name: value})
+        load(HttpSettings if name == HTTP else NetworkSettings, {name: value})
 
 
 def test_grpc_is_told_all_interfaces_by_an_address() -> None:

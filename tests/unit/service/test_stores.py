@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import ConfigError, Unavailable
+from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.metrics import OperationCounters
 from kafscale.service.stores import S3Settings, open_object_store
 
@@ -12,7 +13,13 @@ _NOBODY_THERE = "http://127.0.0.1:1"
 
 
 async def _open(settings: S3Settings) -> None:
-    async with open_object_store(settings, recorder=OperationCounters(), random=lambda: 0.5, patience=0):
+    async with open_object_store(
+        settings,
+        recorder=OperationCounters(),
+        health=StoreHealth(Thresholds()),
+        random=lambda: 0.5,
+        patience=0,
+    ):
         pytest.fail("it started with another store than it was told to use")
 
 

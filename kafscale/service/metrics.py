@@ -1,0 +1,71 @@
+"""What /metrics shows: the figures of a process's parts, read when somebody asks, in Prometheus' text format."""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from kafscale.vitals import Family, Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """One process's metrics; nothing is shared with other objects of this class."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+        self._families: dict[str, Family] = {}
+        self._registry.register(_Collector(self._families))
+
+    def add(self, families: Iterable[Family]) -> None:
+        """Show these too. Raises ValueError for a name that is there already."""
+        for family in families:
+            if family.name in self._families:
+                raise ValueError(f"two metrics are named {family.name}")
+            if (family.kind == "counter") != family.name.endswith("_total"):
+                raise ValueError(f"{family.name}: counters, and only they, end in _total")
+            self._families[family.name] = family
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._families)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Collector:
+    def __init__(self, families: dict[str, Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families.values():
+            yield _metric(family)
+
+
+def _metric(family: Family) -> Metric:
+    values = family.read()
+    if family.kind == "histogram":
+        histograms = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+        for labels, value in values.items():
+            if isinstance(value, Histogram):
+                histograms.add_metric(labels, _buckets(value), value.total)
+        return histograms
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for labels, value in values.items():
+        if not isinstance(value, Histogram):
+            metric.add_metric(labels, value)
+    return metric
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus wants them."""
+    buckets, count = [], 0
+    for bound, here in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        count += here
+        buckets.append(("+Inf" if bound == float("inf") else f"{bound:g}", float(count)))
+    return buckets

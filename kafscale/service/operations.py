@@ -1,0 +1,106 @@
+"""What a process shows to whoever runs it: /healthz, /readyz and /metrics over HTTP, from one `Operations` object.
+
+- ``/healthz``: 200 from a process whose event loop turns.
+- ``/readyz``: 200 or 503, and a JSON object of all checks.
+- ``/metrics``: Prometheus' text format.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import structlog
+import trio
+
+from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.membership import Membership
+from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
+from kafscale.objects.health import StoreHealth, clock_finding
+from kafscale.objects.interface import ObjectStore
+from kafscale.objects.metrics import OperationCounters
+from kafscale.rpc.server import RpcServer
+from kafscale.service.health import Health, HealthSettings
+from kafscale.service.http import HttpServer, Response, Route
+from kafscale.service.metrics import CONTENT_TYPE, Metrics
+from kafscale.service.network import HttpSettings
+from kafscale.vitals import HEALTHY, Finding, State
+
+_log = structlog.get_logger(__name__)
+
+
+class Operations:
+    """``s3`` and ``counters`` are for `kafscale.service.stores.open_object_store`."""
+
+    def __init__(self, settings: HealthSettings) -> None:
+        self.health = Health()
+        self.metrics = Metrics()
+        self.s3 = StoreHealth(settings.thresholds())
+        self.counters = OperationCounters()
+        self.metrics.add(self.health.families())
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, settings: HealthSettings, http: HttpSettings, service: str, stopping: trio.Event
+    ) -> AsyncIterator["Operations"]:
+        """Answers from now on: not ready until `Health.start`, nor once ``stopping`` is set.
+
+        ``service`` says the default address. Raises ConfigError when it cannot be listened on.
+        """
+        operations = cls(settings)
+        server = HttpServer(operations.routes(), most_connections=http.http_max_connections)
+
+        async def stop() -> None:
+            await stopping.wait()
+            operations.health.stop()
+
+        async with trio.open_nursery() as nursery:
+            address = http.address(service)
+            port = await nursery.start(server.run, address.host, address.port)
+            _log.info("health and metrics", host=address.host, port=port)
+            nursery.start_soon(operations.health.run)
+            nursery.start_soon(stop)
+            yield operations
+            nursery.cancel_scope.cancel()
+
+    def routes(self) -> dict[str, Route]:
+        return {"/healthz": _alive, "/readyz": self._readiness, "/metrics": self._metrics}
+
+    def observe_objects(self, objects: ObjectStore) -> None:
+        """Show how the object store does, whose requests are told to ``s3`` and ``counters``."""
+        self.metrics.add(self.counters.families())
+        self.metrics.add(self.s3.families())
+        self.health.add("s3", self.s3.finding, unready_from=State.UNAVAILABLE)
+        self.health.add("clock", lambda: clock_finding(objects), unready_from=State.UNAVAILABLE)
+
+    def observed(self, metadata: MetadataStore) -> MetadataStore:
+        """The store, whose operations are shown from now on. That it answers is no condition: the lease is."""
+        health = MetadataHealth()
+        self.metrics.add(health.families())
+        self.health.add("etcd", health.finding)
+        return ObservedMetadataStore(metadata, health)
+
+    def show_readiness(self, server: RpcServer) -> None:
+        """Let gRPC's health service say what /readyz says."""
+        self.health.on_ready(lambda ready: server.set_serving(serving=ready))
+
+    def _readiness(self) -> Response:
+        report = self.health.report()
+        shown = {"ready": report.ready, "state": report.state.label, "checks": report.checks}
+        status = HTTPStatus.OK if report.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(json.dumps(shown, indent=2).encode() + b"\n", status=status)
+
+    def _metrics(self) -> Response:
+        return Response(self.metrics.text(), CONTENT_TYPE)
+
+
+def lease_finding(membership: Membership | None) -> Finding:
+    """Whether a process can prove that the others see it as alive; None: it has not registered yet."""
+    if membership is None:
+        return Finding(State.UNAVAILABLE, "not registered")
+    return HEALTHY if membership.proven else Finding(State.UNAVAILABLE, "the lease cannot be proven")
+
+
+def _alive() -> Response:
+    return Response(b"ok\n", "text/plain; charset=utf-8")
