@@ -12,6 +12,7 @@ from kafscale.service.cluster import (
     Endpoint,
     check_shared,
     open_metadata,
+    open_operations,
     running,
     storage_connector,
 )
@@ -28,7 +29,10 @@ SETTINGS = (GatewaySettings, *EVERY_SERVICE)
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """What is watched, listeners, registration; when it stops, clients leave first."""
     namespace = settings[NamespaceSettings].namespace
-    async with open_metadata(settings) as metadata:
+    async with (
+        open_operations(settings, "gateway", stopping) as operations,
+        open_metadata(settings, operations) as metadata,
+    ):
         endpoint = await Endpoint.bind("gateway", settings)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         storages, gateways = (Members(metadata, namespace, service) for service in ("storage", "gateway"))
@@ -50,7 +54,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             trio.open_nursery() as nursery,
         ):
             await nursery.start(Gateway(parts).run, stopping)
-            endpoint.ready()
+            endpoint.ready(operations)
 
 
 def grace_ms(settings: Loaded) -> int:
