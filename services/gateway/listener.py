@@ -6,6 +6,7 @@ answered, and only then, outside of here, what they need to answer.
 
 import resource
 from dataclasses import replace
+from itertools import chain
 
 import structlog
 import trio
@@ -45,6 +46,11 @@ class Acceptor:
         """The listeners with the ports that they now have. Raises ConfigError when one cannot be bound."""
         self._listeners = tuple([await self._bind(listener) for listener in self._listeners])
         return self._listeners
+
+    def close(self) -> None:
+        """Let go of the ports, also when `run` never came."""
+        for listener in chain.from_iterable(self._sockets):
+            listener.socket.close()
 
     async def run(self, stop: trio.Event, environment: Environment) -> None:
         """Serve, after `bind`, until ``stop``; then let the connections end."""

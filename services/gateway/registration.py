@@ -80,7 +80,7 @@ class Registration:
                 await membership.join()
                 confirmed = await self._ids.confirm(claim)
             finally:
-                if not confirmed:
+                if not confirmed and membership.lease:
                     with trio.move_on_after(_LEAVING_SECONDS, shield=True):
                         await membership.leave()
             if confirmed:

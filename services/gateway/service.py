@@ -60,9 +60,17 @@ class Gateway:
 
         Raises ConfigError when a listener is wrong or cannot be bound, or the node id is another gateway's.
         """
+        acceptor = Acceptor(self._parts.settings.resolve(), self._parts.settings)
+        try:
+            await self._serve(acceptor, stop, task_status)
+        finally:
+            acceptor.close()
+
+    async def _serve(
+        self, acceptor: Acceptor, stop: trio.Event, task_status: trio.TaskStatus[tuple[Listener, ...]]
+    ) -> None:
         parts, settings = self._parts, self._parts.settings
         cluster = await parts.catalog.cluster()
-        acceptor = Acceptor(settings.resolve(), settings)
         bound = await acceptor.bind()
         registration = Registration(
             parts.metadata,

@@ -62,13 +62,17 @@ def fetch_body(
     session_epoch: int = -1,
     isolation_level: int = 0,
     topics: dict[str, TopicInfo] | None = None,
+    leader_epoch: int = -1,
 ) -> bytes:
     """A Fetch request: offsets by topic and partition."""
     asked = tuple(
         nested(1, version, "FetchTopic")(
             partitions=(
                 nested(1, version, "FetchPartition")(
-                    partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+                    partition=index,
+                    fetch_offset=offset,
+                    partition_max_bytes=partition_max_bytes,
+                    **({"current_leader_epoch": leader_epoch} if version >= 9 else {}),
                 ),
             ),
             **name_or_id(version, 13, topics[name].id if topics else b"", topic=name),

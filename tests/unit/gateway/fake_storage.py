@@ -81,8 +81,28 @@ class FakeStorage:
         self.fetch_fails: Exception | None = None
         self.on_fetched: Callable[[], None] | None = None
         self.fetch_status: dict[Key, Status] = {}
+        # Partitions that another run owns; empty: it is not known which.
+        self.moved: dict[Key, str] = {}
+        self.epoch_ends_requests: list[EpochEndsRequest] = []
+        # When set, fetches wait for it.
+        self.fetch_gate: trio.Event | None = None
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
         self.changed = trio.Event()
+
+    def hand_over(self, ref: PartitionRef, to: str) -> None:
+        """Stop being a partition's owner: what is asked of it is answered with ``to``, and streams are told."""
+        self.moved[ref.topic_id, ref.partition] = to
+        self.announce(self.partition(ref), lost=True)
+
+    def _refusal(self, ref: PartitionRef, leader_epoch: int = -1) -> tuple[Status, str] | None:
+        """Status and owner for a partition that has moved, or whose leader epoch is another one."""
+        key = (ref.topic_id, ref.partition)
+        if key in self.moved:
+            return common_pb2.NOT_OWNER, self.moved[key]
+        epoch = self.partition(ref).epoch
+        if leader_epoch in (-1, epoch):
+            return None
+        return (common_pb2.FENCED_EPOCH if leader_epoch < epoch else common_pb2.UNKNOWN_EPOCH), ""
 
     def partition(self, ref: PartitionRef) -> Partition:
         return self.partitions.setdefault((ref.topic_id, ref.partition), Partition(ref))
@@ -115,6 +135,9 @@ class FakeStorage:
         return AppendReply(results=results)
 
     def _append_one(self, append: PartitionAppend) -> PartitionAppended:
+        refusal = self._refusal(append.partition)
+        if refusal is not None:
+            return PartitionAppended(status=refusal[0], owner=refusal[1])
         partition = self.partition(append.partition)
         statuses = self.refuse.get((append.partition.topic_id, append.partition.partition))
         if statuses:
@@ -176,6 +199,8 @@ class FakeStorage:
         self.fetches.append(request)
         self.note()
         await trio.lowlevel.checkpoint()
+        if self.fetch_gate is not None:
+            await self.fetch_gate.wait()
         if self.fetch_fails is not None:
             raise self.fetch_fails
         left = request.max_bytes
@@ -189,6 +214,9 @@ class FakeStorage:
         return FetchReply(results=results)
 
     def _fetch_one(self, fetch: PartitionFetch, left: int, *, first: bool) -> PartitionFetched:
+        refusal = self._refusal(fetch.partition, fetch.leader_epoch)
+        if refusal is not None:
+            return PartitionFetched(status=refusal[0], owner=refusal[1])
         partition = self.partition(fetch.partition)
         key = (fetch.partition.topic_id, fetch.partition.partition)
         status = self.fetch_status.get(key, common_pb2.OK)
@@ -219,6 +247,10 @@ class FakeStorage:
         await trio.lowlevel.checkpoint()
         results = []
         for query in request.queries:
+            refusal = self._refusal(query.partition, query.leader_epoch)
+            if refusal is not None:
+                results.append(PartitionOffset(status=refusal[0], owner=refusal[1]))
+                continue
             partition = self.partition(query.partition)
             told = self.offsets.get(query.timestamp)
             if told is not None:
@@ -241,6 +273,10 @@ class FakeStorage:
         reply = DeleteRecordsReply()
         for truncation in request.partitions:
             partition, result = self.partition(truncation.partition), reply.results.add()
+            refusal = self._refusal(truncation.partition)
+            if refusal is not None:
+                result.status, result.owner = refusal
+                continue
             offset = partition.committed_end if truncation.offset == -1 else truncation.offset
             if offset > partition.committed_end:
                 result.status = common_pb2.OFFSET_OUT_OF_RANGE
@@ -250,9 +286,13 @@ class FakeStorage:
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         """Every partition has had its present epoch only."""
+        self.epoch_ends_requests.append(request)
         reply = EpochEndsReply()
         for query in request.queries:
             partition, result = self.partition(query.partition), reply.results.add(epoch=-1, end_offset=-1)
-            if query.epoch <= partition.epoch:
+            refusal = self._refusal(query.partition, query.leader_epoch)
+            if refusal is not None:
+                result.status, result.owner = refusal
+            elif query.epoch <= partition.epoch:
                 result.epoch, result.end_offset = partition.epoch, partition.committed_end
         return reply

@@ -155,7 +155,7 @@ class Harness:
     storage: FakeStorage
     catalog: TopicCatalog
     cluster: Cluster
-    gateways: Members
+    parts: GatewayParts
     listeners: tuple[Listener, ...]
     nursery: trio.Nursery
     stop: trio.Event
@@ -163,8 +163,20 @@ class Harness:
     clients: list[Client] = field(default_factory=list)
 
     @property
+    def storages(self) -> Members:
+        return self.parts.storages
+
+    @property
+    def gateways(self) -> Members:
+        return self.parts.gateways
+
+    @property
     def metadata(self) -> MemoryMetadataStore:
         return self.cluster.metadata
+
+    async def run_beside(self, gateway: Gateway) -> None:
+        """Run another gateway on what this one watches, for one that does not come up."""
+        await gateway.run(trio.Event())
 
     async def connect(self, listener: int = 0) -> Client:
         stream = await trio.open_tcp_stream("127.0.0.1", self.listeners[listener].port)
@@ -224,7 +236,7 @@ async def running_gateway(
             await nursery.start(watched.run)
         listeners = await nursery.start(run)
         first = next(iter(cluster.storages.values()))
-        harness = Harness(first, parts.catalog, cluster, parts.gateways, listeners, nursery, stop, stopped)
+        harness = Harness(first, parts.catalog, cluster, parts, listeners, nursery, stop, stopped)
         if first.auto_ready:
             await first.wait_until(lambda: bool(first.opened))
         try:

@@ -1,0 +1,382 @@
+"""Several storage instances behind one gateway: who is asked, who is believed, and what a change of owner does."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+from kio.schema.errors import ErrorCode
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.records.batch import walk
+from kafscale.v1.common_pb2 import PartitionRef
+from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.unit.gateway.exchanges import nested
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import Client, Cluster, Harness, batch, read_response, running_gateway
+
+NOT_LEADER = ErrorCode.not_leader_or_follower
+AFTER_APPEND = ErrorCode.not_enough_replicas_after_append
+READERS = ("fetch", "list_offsets", "epoch_ends", "delete_records")
+
+
+class Two:
+    """A gateway, and two storage instances of which ``a`` owns the only partition of ``t``."""
+
+    def __init__(self, harness: Harness, a: FakeStorage, b: FakeStorage, topic: TopicInfo) -> None:
+        self.harness, self.a, self.b, self.topic = harness, a, b, topic
+
+    def ref(self, partition: int = 0) -> PartitionRef:
+        return PartitionRef(topic="t", topic_id=self.topic.id, partition=partition)
+
+    async def own(self, run_id: str, epoch: int, partition: int = 0) -> None:
+        await self.harness.cluster.own(self.topic, run_id, epoch=epoch, partition=partition)
+        await settled()
+
+
+async def settled() -> None:
+    """Until nothing happens any more, news of the metadata store included."""
+    await wait_all_tasks_blocked(0.02)
+
+
+@asynccontextmanager
+async def two_owners(partitions: int = 1) -> AsyncIterator[Two]:
+    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
+    await cluster.add("a", a)
+    await cluster.add("b", b)
+    async with running_gateway(cluster=cluster) as harness:
+        two = Two(harness, a, b, await harness.topic("t", partitions))
+        await b.wait_until(lambda: bool(b.opened))
+        for index in range(partitions):
+            await two.own("ab"[index % 2], 1, index)
+        yield two
+
+
+def offsets(records: bytes) -> list[int]:
+    return [header.base_offset for _, header in walk(records)]
+
+
+async def read(client: Client, kind: str, *, epoch: int = -1) -> Any:
+    """One partition's answer to a request that is no Produce."""
+    if kind == "fetch":
+        return parts(await fetch(client, {("t", 0): 0}, max_wait_ms=0, leader_epoch=epoch))[0]
+    if kind == "list_offsets":
+        asked = nested(2, 4, "ListOffsetsPartition")(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=(asked,))
+        return (await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))).topics[0].partitions[0]
+    if kind == "epoch_ends":
+        end = nested(23, 3, "OffsetForLeaderPartition")(partition=0, current_leader_epoch=epoch, leader_epoch=1)
+        topic = nested(23, 3, "OffsetForLeaderTopic")(topic="t", partitions=(end,))
+        return (await client.ask(23, 3, replica_id=-1, topics=(topic,))).topics[0].partitions[0]
+    deleted = nested(21, 1, "DeleteRecordsPartition")(partition_index=0, offset=0)
+    topic = nested(21, 1, "DeleteRecordsTopic")(name="t", partitions=(deleted,))
+    reply = await client.ask(21, 1, topics=(topic,), timeout=timedelta(seconds=5))
+    return reply.topics[0].partitions[0]
+
+
+async def test_each_partition_goes_to_its_own_owner() -> None:
+    async with two_owners(4) as two:
+        client = await two.harness.connect()
+        for index in range(4):
+            assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
+        assert sorted(key[1] for key in two.a.partitions) == [0, 2]
+        assert sorted(key[1] for key in two.b.partitions) == [1, 3]
+        reply = parts(await fetch(client, {("t", index): 0 for index in range(4)}))
+        assert [offsets(part.records) for part in reply] == [[0]] * 4
+
+
+async def test_a_partition_that_nobody_has_owned_goes_to_whom_it_is_given() -> None:
+    cluster, storages = Cluster(), {"a": FakeStorage(), "b": FakeStorage(), "c": FakeStorage()}
+    for run_id, storage in storages.items():
+        await cluster.add(run_id, storage)
+    async with running_gateway(cluster=cluster) as harness:
+        topic = await harness.topic("t", 12)
+        client = await harness.connect()
+        for index in range(12):
+            assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
+        for index in range(12):
+            given = harness.storages.view.owner(topic.id, index)
+            assert given is not None
+            assert (topic.id, index) in storages[given.run_id].partitions
+
+
+@pytest.mark.parametrize("kind", ["produce", *READERS])
+async def test_without_any_owner_clients_are_told_at_once_to_try_again(kind: str) -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        await harness.cluster.remove("storage")
+        await settled()
+        client = await harness.connect()
+        answer = await (produce(client, batch(b"v")) if kind == "produce" else read(client, kind))
+        assert answer.error_code == NOT_LEADER
+        await harness.cluster.add("next", FakeStorage())
+        await settled()
+        assert (await (produce(client, batch(b"v")) if kind == "produce" else read(client, kind))).error_code == 0
+
+
+async def test_who_a_refusal_names_gets_the_producers_retry() -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        two.a.moved[two.topic.id, 0] = "b"
+        assert (await produce(client, batch(b"v"))).error_code == NOT_LEADER
+        assert two.b.appends == [], "its order is the producer's: the gateway sends nothing again"
+        assert (await produce(client, batch(b"v"))).error_code == 0
+        assert (len(two.a.appends), len(two.b.appends)) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", READERS)
+async def test_who_a_refusal_names_is_asked_before_a_reader_is_answered(kind: str) -> None:
+    async with two_owners() as two:
+        two.a.moved[two.topic.id, 0] = "b"
+        two.b.partition(two.ref()).committed_end = 7
+        client = await two.harness.connect()
+        assert (await read(client, kind)).error_code == 0
+        two.a.moved[two.topic.id, 0] = ""
+        assert (await read(client, kind)).error_code == 0, "and asked first from then on"
+
+
+@pytest.mark.parametrize("kind", READERS)
+async def test_instances_that_name_each_other_are_asked_once_each(kind: str) -> None:
+    async with two_owners() as two:
+        two.a.moved[two.topic.id, 0] = "b"
+        two.b.moved[two.topic.id, 0] = "a"
+        client = await two.harness.connect()
+        assert (await read(client, kind)).error_code == NOT_LEADER
+        if kind == "fetch":
+            assert (len(two.a.fetches), len(two.b.fetches)) == (1, 1)
+
+
+async def test_a_refusal_that_names_nobody_leaves_everything_as_it_is() -> None:
+    async with two_owners() as two:
+        two.a.moved[two.topic.id, 0] = ""
+        client = await two.harness.connect()
+        assert (await read(client, "fetch")).error_code == NOT_LEADER
+        del two.a.moved[two.topic.id, 0]
+        assert (await read(client, "fetch")).error_code == 0
+        assert (len(two.a.fetches), len(two.b.fetches)) == (2, 0)
+
+
+async def test_news_of_the_ownership_map_outdates_what_a_refusal_named() -> None:
+    async with two_owners() as two:
+        two.a.moved[two.topic.id, 0] = "b"
+        client = await two.harness.connect()
+        assert (await read(client, "fetch")).error_code == 0
+        del two.a.moved[two.topic.id, 0]
+        await two.own("a", 3)
+        two.a.partition(two.ref()).epoch = 3
+        assert (await read(client, "fetch", epoch=3)).error_code == 0
+        assert (len(two.a.fetches), len(two.b.fetches)) == (2, 1)
+
+
+async def test_a_named_run_that_has_gone_is_not_asked() -> None:
+    async with two_owners() as two:
+        two.a.moved[two.topic.id, 0] = "b"
+        client = await two.harness.connect()
+        assert (await produce(client, batch(b"v"))).error_code == NOT_LEADER
+        del two.a.moved[two.topic.id, 0]
+        await two.harness.cluster.remove("b")
+        await settled()
+        assert (await produce(client, batch(b"v"))).error_code == 0
+        assert len(two.a.appends) == 2
+
+
+async def test_an_owner_that_is_leaving_is_asked_until_it_has_handed_over() -> None:
+    async with two_owners() as two:
+        await two.harness.cluster.add("a", two.a, leaving=True)
+        await settled()
+        client = await two.harness.connect()
+        assert (await produce(client, batch(b"v"))).error_code == 0
+        assert (len(two.a.appends), len(two.b.appends)) == (1, 0)
+
+
+async def test_pitfall_62_the_older_run_of_an_address_is_not_asked() -> None:
+    async with two_owners() as two:
+        restarted = FakeStorage()
+        await two.harness.cluster.add("a-again", restarted, address="a:9095")
+        await settled()
+        client = await two.harness.connect()
+        await two.own("a-again", 2)
+        assert (await produce(client, batch(b"v"))).error_code == 0
+        assert (two.a.appends, len(restarted.appends)) == ([], 1)
+        assert not two.a.streams, "the link to the older run has ended"
+
+
+async def test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued() -> None:
+    async with two_owners() as two:
+        two.a.auto_commit = False
+        client = await two.harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"held")}))
+        await two.a.wait_until(lambda: len(two.a.appends) == 1)
+        await settled()
+        two.a.gates = {2: trio.Event(), 3: trio.Event()}
+        for value in (b"under way", b"too", b"queued"):
+            await client.send(0, 9, produce_body({("t", 0): batch(value)}))
+            await settled()
+        assert len(two.a.appends) == 3
+        await two.harness.cluster.remove("a")
+        errors = [(await produced(client)).error_code for _ in range(4)]
+        assert errors == [AFTER_APPEND, AFTER_APPEND, AFTER_APPEND, NOT_LEADER]
+        await settled()
+        assert two.b.appends == [], "what may be in the log is the producer's to send again"
+        assert (await produce(client, batch(b"again"))).error_code == 0
+        assert len(two.b.appends) == 1
+
+
+async def test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        two.a.moved[two.topic.id, 0] = "b"
+        two.a.gates = {1: trio.Event(), 2: trio.Event()}
+        for value in (b"0", b"1"):
+            await client.send(0, 9, produce_body({("t", 0): batch(value)}))
+            await settled()
+        two.a.gates[1].set()
+        assert (await produced(client)).error_code == NOT_LEADER
+        await client.send(0, 9, produce_body({("t", 0): batch(b"2")}))
+        await settled()
+        assert two.b.appends == [], "1 is still to be refused"
+        two.a.gates[2].set()
+        assert [(await produced(client)).error_code for _ in range(2)] == [NOT_LEADER] * 2
+        for value in (b"0", b"1", b"2"):
+            assert (await produce(client, batch(value))).error_code == 0
+        assert [append.records[-2:-1] for each in two.b.appends for append in each.appends] == [b"0", b"1", b"2"]
+
+
+async def parked(two: Two, client: Client, *, max_wait_ms: int = 60_000) -> None:
+    await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=max_wait_ms))
+    await two.a.wait_until(lambda: bool(two.a.fetches))
+    await settled()
+
+
+async def received(client: Client) -> Any:
+    (part,) = parts(read_response(1, 12, (await client.receive())[1]))
+    return part
+
+
+async def test_a_parked_fetch_goes_on_at_the_new_owner() -> None:
+    async with two_owners() as two:
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        await parked(two, client)
+        two.a.hand_over(two.ref(), "b")
+        await settled()
+        await two.own("b", 2)
+        two.b.partition(two.ref()).epoch = 2
+        assert [len(storage.fetches) for storage in (two.a, two.b)] == [1, 1]
+        assert (await produce(producer, batch(b"v"))).error_code == 0
+        part = await received(client)
+        assert (part.error_code, offsets(part.records)) == (0, [0])
+        assert len(two.b.fetches) == 2
+
+
+async def test_a_parked_fetch_goes_on_where_a_refusal_of_others_names_the_owner() -> None:
+    async with two_owners() as two:
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        await parked(two, client)
+        two.a.moved[two.topic.id, 0] = "b"
+        assert (await produce(producer, batch(b"v"))).error_code == NOT_LEADER
+        assert (await produce(producer, batch(b"v"))).error_code == 0
+        part = await received(client)
+        assert (part.error_code, offsets(part.records)) == (0, [0])
+
+
+async def test_a_parked_fetch_of_a_vanished_member_goes_on_at_the_next() -> None:
+    async with two_owners() as two:
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        await parked(two, client)
+        await two.harness.cluster.remove("a")
+        await settled()
+        assert len(two.b.fetches) == 1
+        assert (await produce(producer, batch(b"v"))).error_code == 0
+        assert offsets((await received(client)).records) == [0]
+
+
+async def test_a_parked_fetch_whose_last_owner_has_gone_is_answered() -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        await parked(two, client)
+        await two.harness.cluster.remove("a")
+        await two.harness.cluster.remove("b")
+        assert (await received(client)).error_code == NOT_LEADER
+
+
+async def test_pitfall_65_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed() -> None:
+    async with two_owners() as two:
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        await parked(two, client)
+        two.b.partition(two.ref()).epoch = 2
+        two.a.moved[two.topic.id, 0] = "b"
+        two.b.fetch_gate = trio.Event()
+        assert (await produce(producer, batch(b"v"))).error_code == NOT_LEADER
+        await two.b.wait_until(lambda: len(two.b.fetches) == 1)
+        assert (await produce(producer, batch(b"v"))).error_code == 0
+        two.b.fetch_gate.set()
+        assert offsets((await received(client)).records) == [0]
+
+
+async def test_moving_does_not_prolong_a_fetchs_wait(mock_clock: MockClock) -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        started = trio.current_time()
+        await parked(two, client, max_wait_ms=700)
+        await two.own("b", 2)
+        two.b.partition(two.ref()).epoch = 2
+        mock_clock.jump(0.71 - (trio.current_time() - started))
+        assert (await received(client)).records in (None, b"")
+        assert trio.current_time() - started < 1
+
+
+async def test_owners_are_asked_at_the_same_time() -> None:
+    async with two_owners(2) as two:
+        two.a.fetch_gate = two.b.fetch_gate = trio.Event()
+        client = await two.harness.connect()
+        await client.send(1, 12, fetch_body({("t", 0): 0, ("t", 1): 0}, max_wait_ms=0))
+        await two.a.wait_until(lambda: bool(two.a.fetches))
+        await two.b.wait_until(lambda: bool(two.b.fetches))
+        two.a.fetch_gate.set()
+        _, body = await client.receive()
+        assert [part.error_code for part in parts(read_response(1, 12, body))] == [0, 0]
+
+
+@pytest.mark.parametrize(("max_bytes", "most"), [(20_000, 20_000), (9_000, 9_000), (100, 4_200), (1 << 20, 1 << 20)])
+async def test_pitfall_27_limits_hold_over_all_owners(max_bytes: int, most: int) -> None:
+    async with two_owners(2) as two:
+        client = await two.harness.connect()
+        for index in (0, 1):
+            for _ in range(4):
+                await produce(client, batch(b"x" * 4000), partition=index)
+        reply = parts(await fetch(client, {("t", 0): 0, ("t", 1): 0}, max_bytes=max_bytes))
+        sizes = [len(part.records) for part in reply]
+        assert 0 < sum(sizes) <= most
+        assert all(sizes) == (max_bytes >= 9_000), "one owner does not use up what all may give"
+        if max_bytes == 1 << 20:
+            assert [offsets(part.records) for part in reply] == [[0, 1, 2, 3]] * 2
+
+
+async def test_one_owner_that_fails_spares_what_the_other_gave() -> None:
+    async with two_owners(2) as two:
+        client = await two.harness.connect()
+        await produce(client, batch(b"v"), partition=1)
+        two.a.moved[two.topic.id, 0] = ""
+        first, second = parts(await fetch(client, {("t", 0): 0, ("t", 1): 0}, min_bytes=1000))
+        assert (first.error_code, second.error_code, offsets(second.records)) == (NOT_LEADER, 0, [0])
+
+
+@pytest.mark.parametrize("kind", ["fetch", "list_offsets", "epoch_ends"])
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [(-1, 0), (0, 0), (3, ErrorCode.fenced_leader_epoch), (4, 0), (5, ErrorCode.unknown_leader_epoch)],
+)
+async def test_leader_epochs_are_checked_by_the_owner(kind: str, told: int, error: int) -> None:
+    async with two_owners() as two:
+        two.a.partition(two.ref()).epoch = 4
+        assert (await read(await two.harness.connect(), kind, epoch=told)).error_code == error
+
+
+async def test_pitfall_60_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range() -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        reply = await fetch(client, {("t", 0): 1000}, leader_epoch=2, max_wait_ms=0)
+        assert parts(reply)[0].error_code == ErrorCode.unknown_leader_epoch
