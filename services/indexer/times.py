@@ -6,8 +6,8 @@ import trio
 
 from kafscale.errors import KafscaleError
 from kafscale.segment.reader import ParsedSegment
+from kafscale.segment.search import FoundRecord, better, first_at_or_after, largest_timestamp
 from kafscale.v1.indexer_pb2 import LocateTimestampRequest, SegmentRef
-from services.indexer.search import FoundRecord, better, first_at_or_after, largest_timestamp
 from services.indexer.stored import StoredSegments
 
 MAX_TIMESTAMP = -3

@@ -11,7 +11,7 @@ from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.rpc.interface import IndexerClient
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentHeader
-from kafscale.segment.index import Index, IndexEntry, parse_index
+from kafscale.segment.index import DEFAULT_INTERVAL, Index, IndexEntry, build_index, parse_index
 from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
 from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
@@ -50,7 +50,7 @@ class Reader:
         self._indexer = indexer
         self.namespace = namespace
         self._readahead = readahead
-        self._run_sync = run_sync
+        self.run_sync = run_sync
         self._limiter = trio.CapacityLimiter(reads_in_flight)
         self._loads: SingleFlight[SegmentId, CachedSegment] = SingleFlight(nursery)
         self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
@@ -96,6 +96,10 @@ class Reader:
     async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
         """One segment of the log in full."""
         return self.segments.get(self._id(view, segment)) or await self._load(view, segment)
+
+    async def parsed(self, view: CommittedLog, segment: KnownSegment) -> ParsedSegment:
+        """The same with its headers, past the cache. Raises Damaged, OfAnotherEpoch, Unavailable."""
+        return (await self._parsed(view, segment))[0]
 
     async def newest_timestamp(self, view: CommittedLog, segment: KnownSegment) -> int:
         """The largest timestamp in a segment; when no record has one, the time that it was made. Not kept in the cache.
@@ -149,7 +153,7 @@ class Reader:
             except ObjectNotFound as error:
                 raise self._missing(view, segment) from error
         try:
-            parsed = await self._run_sync(lambda: parse_segment(body))
+            parsed = await self.run_sync(lambda: parse_segment(body))
         except CorruptData as error:
             raise Damaged(f"{name}: {error}") from error
         if parsed.header.base_offset != segment.base_offset:
@@ -210,19 +214,25 @@ class Reader:
         async def load() -> Index:
             found = None if rebuild else await self._stored_index(view, segment)
             if found is None:
-                reply = await self._indexer.rebuild(
-                    SegmentRef(topic=view.topic, partition=view.partition, base_offset=segment.base_offset),
-                    timeout=_INDEX_TIMEOUT,
-                )
-                if reply.status == Status.DAMAGED:
-                    raise Damaged(reply.detail)
-                if reply.status != Status.OK:
-                    raise Unavailable(reply.detail)
-                found = parse_index(reply.index)
+                found = await self._rebuilt_index(view, segment)
             self.indexes.put(key, found)
             return found
 
         return await self._index_loads.do(key, load)
+
+    async def _rebuilt_index(self, view: CommittedLog, segment: KnownSegment) -> Index:
+        ref = SegmentRef(topic=view.topic, partition=view.partition, base_offset=segment.base_offset)
+        try:
+            reply = await self._indexer.rebuild(ref, timeout=_INDEX_TIMEOUT)
+        except Unavailable as error:
+            log.warning("no indexer answered, segment read instead", partition=_name(view), error=str(error))
+            parsed = await self.parsed(view, segment)
+            return parse_index(build_index(parsed.offsets, parsed.positions, DEFAULT_INTERVAL))
+        if reply.status == Status.DAMAGED:
+            raise Damaged(reply.detail)
+        if reply.status != Status.OK:
+            raise Unavailable(reply.detail)
+        return parse_index(reply.index)
 
     async def _stored_index(self, view: CommittedLog, segment: KnownSegment) -> Index | None:
         name = paths.index_key(self.namespace, view.topic, view.partition, segment.base_offset)

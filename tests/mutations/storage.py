@@ -226,7 +226,7 @@ MUTATIONS = (
     ),
     Mutation(
         (26,),
-        "services/indexer/search.py",
+        "kafscale/segment/search.py",
         "return FoundRecord(*found, segment.positions[number])",
         "return FoundRecord(segment.offsets[number], found[1], segment.positions[number])",
         _TIMES + "test_pitfall_26_a_time_finds_the_first_record_at_or_after_it_inside_the_batch",

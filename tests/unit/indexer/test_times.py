@@ -16,9 +16,9 @@ from kafscale.records import record
 from kafscale.records.batch import peek_one, seal, with_log_append_time
 from kafscale.records.codecs import Codec
 from kafscale.segment.reader import parse_segment
+from kafscale.segment.search import FoundRecord, first_at_or_after, largest_timestamp
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import LocateReply
-from services.indexer.search import FoundRecord, first_at_or_after, largest_timestamp
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from tests.unit.indexer.conftest import World

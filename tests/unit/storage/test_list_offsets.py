@@ -1,14 +1,18 @@
 """Offsets by time: of what this run wrote, and of what it finds."""
 
+import pytest
 from trio.testing import MockClock
 
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
 from services.storage.offsets import MAX_TIMESTAMP
 from tests.unit.storage.harness import TIMEOUT, World, batch
 
+each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no indexer"])
 
-async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(autojump_clock: MockClock) -> None:
-    async with (world := World(indexing=True)).service() as (caller, catalog):
+
+@each
+async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(indexing: bool, autojump_clock: MockClock) -> None:
+    async with (world := World(indexing=indexing)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         for timestamp in (1_000, 2_000, 3_000):
             await caller.append(ref, batch(b"a", b"b", timestamp=timestamp))
@@ -19,8 +23,9 @@ async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(autojump_
         assert [result.offset for result in reply.results] == [0, 0, 2, 2, 4, -1, 6, 0]
 
 
-async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+@each
+async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(indexing: bool, autojump_clock: MockClock) -> None:
+    world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         for timestamp in (1_000, 3_000, 2_000):
@@ -35,8 +40,9 @@ async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(autojum
         assert found == [0, 2, 6]
 
 
-async def test_the_largest_time_of_all_is_looked_for_in_every_segment(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+@each
+async def test_the_largest_time_of_all_is_looked_for_in_every_segment(indexing: bool, autojump_clock: MockClock) -> None:
+    world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         for i in range(70):
@@ -49,8 +55,9 @@ async def test_the_largest_time_of_all_is_looked_for_in_every_segment(autojump_c
         assert (found.offset, found.timestamp) == (66, 9_000)
 
 
-async def test_a_time_that_is_found_early_ends_the_look_up(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+@each
+async def test_a_time_that_is_found_early_ends_the_look_up(indexing: bool, autojump_clock: MockClock) -> None:
+    world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         for i in range(70):

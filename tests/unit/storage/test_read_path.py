@@ -163,6 +163,26 @@ async def test_pitfall_64_an_index_that_leads_astray_is_rebuilt(autojump_clock: 
         assert (await world.objects.get(key)).body == right.body
 
 
+async def test_without_any_indexer_a_segment_is_read_whole_where_its_index_is_missing_or_wrong(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, 2, batches=6)
+        first, second = (paths.index_key(NAMESPACE, ref.topic, 0, base) for base in (50, 0))
+        right = await world.objects.get(first)
+        wrong = build_index([50, 200], [32, parse_index(right.body).positions[1]], interval=1)
+        await world.objects.replace_if_match(first, wrong, right.etag)
+        await world.objects.delete_many([second])
+    async with world.service(cache_size=0) as (caller, _):
+        for offset in (280, 160, 40, 0):
+            fetched = await caller.fetch(ref, offset, max_bytes=1)
+            assert fetched.status == Status.OK, fetched.detail
+            header = next(walk(fetched.records))[1]
+            assert header.base_offset <= offset < header.next_offset
+
+
 async def test_offsets_outside_the_log_are_out_of_range(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
