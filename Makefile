@@ -11,8 +11,10 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+MINUTES ?= 0.5
+SEED ?=
 
-.PHONY: help run test test-long check bench format generate lock setup servers clean
+.PHONY: help run test test-long check bench chaos format generate lock setup servers clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -48,6 +50,9 @@ test-long: check servers ## The same with the full counts of the long tests
 bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick" for a short run
 	@$(BIN)/python -m tests.java.build apache
 	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
+
+chaos: servers ## Faults on real processes under clients, and the checker; MINUTES=0.5 SEED=random, exit status 1 when it complains
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: $(VENV)/.dev ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .

@@ -1,0 +1,42 @@
+"""``python -m tests.chaos [--minutes 0.5] [--seed N] [--keep]``: see DESIGN.md and `tests.chaos.run`."""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import trio
+
+from tests.chaos.report import table
+from tests.chaos.run import Report, run
+
+_MOST_COMPLAINTS = 20
+
+
+def main() -> int:
+    """0: nothing to complain of; 1: something, and everything that was logged is kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--minutes", type=float, default=0.5)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--keep", action="store_true", help="keep the logs of a run without complaints too")
+    given = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="kafscale-chaos-"))
+
+    async def whole() -> Report:
+        return await run(directory, minutes=given.minutes, seed=given.seed, say=lambda line: print(line, flush=True))
+
+    report = trio.run(whole)
+    print(table(report))
+    for complaint in report.complaints[:_MOST_COMPLAINTS]:
+        print(complaint)
+    if report.complaints or given.keep:
+        print(f"{len(report.complaints)} complaints; logs and history are kept in {directory}")
+    else:
+        shutil.rmtree(directory)
+    return 1 if report.complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

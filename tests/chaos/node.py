@@ -1,0 +1,72 @@
+"""One process of a chaos run: killed, paused and started again under the same settings."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+STOP_SECONDS = 60.0
+
+
+class Node:
+    """``wanted``: it should be running; who looks after it starts it again when it ends by itself."""
+
+    def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str], directory: Path) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self.wanted = False
+        self._argv = list(argv)
+        # Settings of another one on this machine are none of this one's.
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("KAFSCALE_")}
+        self._env = inherited | dict(env)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None: it runs, or was never started."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Without waiting until it serves. Nothing happens when it runs."""
+        self.wanted = True
+        if self.running:
+            return
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._argv, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.wanted = False
+        self._send(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def stop(self) -> int | None:
+        """SIGTERM, and its exit status; None: it did not stop in time and was killed, or does not run."""
+        self.wanted = False
+        if self._process is None or not self.running:
+            return None
+        self._send(signal.SIGTERM)
+        self._send(signal.SIGCONT)
+        try:
+            return self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+
+    def pause(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)

@@ -1,0 +1,33 @@
+"""The table at the end of a chaos run."""
+
+from tests.chaos.run import Report
+
+
+def table(report: Report) -> str:
+    verdict = report.verdict
+    lines = [
+        "",
+        f"minutes of faults      {report.minutes:g}, seed {report.seed}",
+        f"faults                 {sum(report.faults.values())}",
+        *(f"  {name:<30} {count:>6}" for name, count in sorted(report.faults.items())),
+        f"  {'ended by themselves':<30} {sum(report.ended.values()):>6}  {_listed(report.ended)}".rstrip(),
+        "producers                      sent      acked  given up  longest wait for an ack",
+    ]
+    for name, sums in verdict.producers.items():
+        given_up = sum(sums.failed.values())
+        waited = f"{sums.longest_wait:.1f} s"
+        lines.append(
+            f"  {name:<24} {sums.sent:>10} {sums.acked:>10} {given_up:>9}  {waited:>8}  {_listed(sums.failed)}".rstrip()
+        )
+    lines.append(f"  longest time without any ack {verdict.longest_wait:.1f} s")
+    lines.append("readers")
+    lines += [f"  {name:<24} {count:>10}" for name, count in sorted(verdict.read.items())]
+    acked = sum(sums.acked for sums in verdict.producers.values())
+    lines.append(f"checked                {acked} acked records against a log of {verdict.in_log}")
+    fine = "nothing acked lost, nothing twice, everything in order"
+    lines.append(f"verdict                {f'{len(verdict.complaints)} complaints' if verdict.complaints else fine}")
+    return "\n".join(lines)
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))

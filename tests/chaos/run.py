@@ -1,0 +1,193 @@
+"""One chaos run: everything is started, faults come for a while, all is healed, and the checker has its say."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import confluent_kafka as ck
+import trio
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.chaos.clients import PARTITIONS, TOPIC, Client, last_readers, producers, readers
+from tests.chaos.faults import storm
+from tests.chaos.history import Verdict, events, judge
+from tests.chaos.world import World, running_world
+
+_START_SECONDS = 120.0
+_PROGRESS_SECONDS = 180.0
+_FINISH_SECONDS = 360.0
+_PROGRESS_ACKS = 20
+_STATUS_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+
+
+class NoProgress(Exception):
+    """The workload did not go on within a generous time though everything is healed."""
+
+
+@dataclass(slots=True)
+class Report:
+    """``ended``: nodes that ended by themselves, with their status."""
+
+    seed: int
+    minutes: float
+    faults: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    verdict: Verdict = field(default_factory=lambda: Verdict([], {}, {}, 0, 0.0))
+
+    @property
+    def complaints(self) -> list[str]:
+        return self.verdict.complaints
+
+
+async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str], None]) -> Report:
+    """Run, and judge. Everything that was logged and told is in ``directory``; ``say`` gets lines for a person."""
+    report = Report(seed, minutes)
+    began = time.monotonic()
+    stuck: str | None = None
+
+    def tell(text: str) -> None:
+        # The clock's own reading, too: the clients' lines bear it.
+        now = time.monotonic()
+        say(f"{now - began:7.1f} s  {text}")
+        with (directory / "faults.log").open("a") as log:
+            log.write(f"{now:.6f} {text}\n")
+
+    def begin(fault: str) -> Callable[[str], None]:
+        report.faults[fault] += 1
+        return tell
+
+    async with running_world(directory, random.Random(f"{seed} S3")) as world:
+        senders, others = producers(world.bootstrap, directory), readers(world.bootstrap, directory)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_look_after, world, report, tell)
+            try:
+                await trio.to_thread.run_sync(_make_topic, world.bootstrap)
+                tell(f"everything runs; seed {seed}")
+                for client in (*senders, *others):
+                    await nursery.start(client.run)
+                nursery.start_soon(_tell_sums, senders, others, tell)
+                await _await_acks(senders, _START_SECONDS)
+                with trio.move_on_after(60 * minutes):
+                    await storm(world, seed, begin)
+                world.heal()
+                tell("everything is healed")
+                await _await_acks(senders, _PROGRESS_SECONDS)
+                tell("every producer goes on in every partition")
+                await _finish(senders, others, tell)
+                for last in last_readers(world.bootstrap, directory):
+                    with _bounded(_FINISH_SECONDS, f"{last.name} does not come to the end"):
+                        await last.run()
+                    if last.status != 0:
+                        raise NoProgress(f"{last.name} ended with status {last.status}")
+            except NoProgress as error:
+                stuck = str(error)
+                tell(stuck)
+            nursery.cancel_scope.cancel()
+    report.verdict = judge(
+        events(directory), {client.name: promise for client, promise in senders.items()}, last_reader="librdkafka-last"
+    )
+    if stuck is not None:
+        report.complaints.insert(0, stuck)
+    return report
+
+
+def _make_topic(bootstrap: str) -> None:
+    """Once somebody serves it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        made = admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)], request_timeout=10)[TOPIC]
+        try:
+            made.result()
+            return
+        except ck.KafkaException as error:
+            if error.args[0].code() == ck.KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if time.monotonic() > deadline:
+                raise NoProgress(f"no topic within {_START_SECONDS:g} s: {error}") from error
+        time.sleep(0.2)
+
+
+async def _look_after(world: World, report: Report, tell: Callable[[str], None]) -> None:
+    """Start again what ended by itself, as those who run services do."""
+    while True:
+        for node in world.nodes:
+            if node.wanted and not node.running:
+                tell(f"{node.name} ended by itself with status {node.status}: started again")
+                report.ended[f"{node.name}, status {node.status}"] += 1
+                node.start()
+        await trio.sleep(1.0)
+
+
+async def _tell_sums(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
+    while True:
+        await trio.sleep(_STATUS_SECONDS)
+        acked = ", ".join(f"{client.name} {sum(client.acked.values())}" for client in senders)
+        read = ", ".join(f"{client.name} {client.read}" for client in others)
+        tell(f"    acked: {acked}; read: {read}")
+
+
+async def _await_acks(senders: Iterable[Client], seconds: float) -> None:
+    """Each producer has some more acks from each partition. Raises NoProgress."""
+    wanted = {
+        (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
+        for client in senders
+        for partition in range(PARTITIONS)
+    }
+
+    def missing() -> list[str]:
+        return [f"{who.name} in {at}" for (who, at), count in wanted.items() if who.acked.get(at, 0) < count]
+
+    await _until(missing, seconds, "no acks for")
+
+
+async def _finish(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
+    """Producers end when all that they sent is acked or failed, readers when they have seen all that was acked."""
+    await _end(senders)
+    tell("the producers are done")
+    ends = {at: max(client.highest.get(at, 0) for client in senders) for at in range(PARTITIONS)}
+
+    def behind() -> list[str]:
+        return [
+            f"{who.name} in {at}: {who.highest.get(at, 0)} of {end}"
+            for who in others
+            for at, end in ends.items()
+            if who.highest.get(at, 0) < end
+        ]
+
+    await _until(behind, _PROGRESS_SECONDS, "behind what was acked:")
+    tell("the readers have read everything that was acked")
+    await _end(others)
+
+
+async def _end(clients: Iterable[Client]) -> None:
+    for client in clients:
+        await client.stop()
+    for client in clients:
+        with _bounded(_FINISH_SECONDS, f"{client.name} does not end"):
+            await client.wait()
+        if client.status != 0:
+            raise NoProgress(f"{client.name} ended with status {client.status}")
+
+
+async def _until(missing: Callable[[], list[str]], seconds: float, complaint: str) -> None:
+    """Wait until nothing is missing."""
+    deadline = trio.current_time() + seconds
+    while left := missing():
+        if trio.current_time() > deadline:
+            raise NoProgress(f"{complaint} {', '.join(left)} within {seconds:g} s")
+        await trio.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def _bounded(seconds: float, complaint: str) -> Iterator[None]:
+    with trio.move_on_after(seconds) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise NoProgress(f"{complaint} within {seconds:g} s")

@@ -1,0 +1,19 @@
+"""Half a minute of faults on real processes; `make chaos` runs for longer and with other seeds."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.report import table
+from tests.chaos.run import run
+
+SEED = 4
+
+
+@pytest.mark.timeout(1200)
+async def test_nothing_acked_is_lost_through_half_a_minute_of_faults(tmp_path: Path) -> None:
+    report = await run(tmp_path, minutes=0.5, seed=SEED, say=print)
+    print(table(report))
+    assert not report.complaints, "\n".join(report.complaints[:20])
+    assert sum(report.faults.values()) > 0
+    assert all(sums.acked > 0 for sums in report.verdict.producers.values())

@@ -1,0 +1,158 @@
+"""The checker gets what the clients told, and complains when records are lost, swapped, doubled or changed."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.history import RECONNECTING, Event, events, judge
+from tests.sim.checker import IDEMPOTENT
+
+PROMISES = {"p": IDEMPOTENT, "once": RECONNECTING}
+LAST = "last"
+COUNT = 6
+
+
+def _history(log: list[str]) -> list[Event]:
+    """Two producers whose records, all acked, are ``log``, one who read it meanwhile, and one at the end."""
+    times = map(float, itertools.count())
+    told: list[Event] = []
+
+    def tell(client: str, words: str) -> None:
+        told.append((next(times), client, words.split()))
+
+    for name in log:
+        client, partition, number = name.split("/")
+        tell(client, f"s {partition} {number}")
+    for offset, name in enumerate(log):
+        client, partition, number = name.split("/")
+        tell(client, f"a {partition} {number} {offset}")
+    for reader in ("reader", LAST):
+        tell(reader, "m 0 0")
+        tell(reader, f"w 0 0 {len(log)} {len(told)}")
+        for offset, name in enumerate(log):
+            tell(reader, f"r 0 {offset} {name}")
+    return told
+
+
+LOG = [f"{client}/0/{number}" for number in range(COUNT) for client in PROMISES]
+
+
+def _judged(told: list[Event]) -> list[str]:
+    return judge(told, PROMISES, last_reader=LAST).complaints
+
+
+def test_a_clean_history_has_no_complaint_and_is_summed_up() -> None:
+    verdict = judge(_history(LOG), PROMISES, last_reader=LAST)
+    assert verdict.complaints == []
+    assert (verdict.in_log, verdict.read) == (12, {"reader": 12, LAST: 12})
+    assert [(sums.sent, sums.acked) for sums in verdict.producers.values()] == [(6, 6), (6, 6)]
+    assert verdict.producers["p"].longest_wait == 12.0
+    assert verdict.longest_wait == 12.0  # from the first record sent to the first ack
+
+
+def _without(told: list[Event], reader: str, offset: int) -> list[Event]:
+    """``reader`` did not get what is at ``offset``: what is behind it was one lower."""
+
+    def shifted(words: list[str]) -> list[str]:
+        if words[0] == "r" and int(words[2]) > offset:
+            return [*words[:2], str(int(words[2]) - 1), words[3]]
+        return [*words[:3], str(int(words[3]) - 1), words[4]] if words[0] == "w" else words
+
+    return [
+        (time, client, shifted(words) if client == reader else words)
+        for time, client, words in told
+        if not (client == reader and words[0] == "r" and words[2] == str(offset))
+    ]
+
+
+def _swapped(told: list[Event], first: str, second: str) -> list[Event]:
+    """Everybody, the acks too, says that two records are in each other's place."""
+    there = {first: second, second: first}
+    return [
+        (time, client, [*words[:3], there.get(words[3], words[3])])
+        if words[0] == "r"
+        else (time, client, [*words[:2], there.get(f"{client}/0/{words[2]}", words[2]).rpartition("/")[2], words[3]])
+        if words[0] == "a"
+        else (time, client, words)
+        for time, client, words in told
+    ]
+
+
+def _renamed(told: list[Event], reader: str, old: str, new: str) -> list[Event]:
+    return [
+        (time, client, [*words[:3], new] if client == reader and words[0] == "r" and words[3] == old else words)
+        for time, client, words in told
+    ]
+
+
+DOCTORED: dict[str, tuple[Callable[[list[Event]], list[Event]], str]] = {
+    "an acked record is gone": (lambda told: _without(told, LAST, 4), "lost"),
+    "what was read is gone": (lambda told: _without(told, LAST, 11), "vanished"),
+    "the end went back": (lambda told: _without(told, LAST, 11), "went-back"),
+    "two records are swapped": (lambda told: _swapped(told, "p/0/2", "p/0/3"), "reordered"),
+    "two of the other producer are swapped at the end": (
+        lambda told: _renamed(
+            _renamed(_renamed(told, LAST, "once/0/2", "?"), LAST, "once/0/3", "once/0/2"), LAST, "?", "once/0/3"
+        ),
+        "changed",
+    ),
+    "a record is there twice": (lambda told: _renamed(told, LAST, "p/0/5", "p/0/2"), "doubled"),
+    "two records were acked at one offset": (
+        lambda told: [
+            (time, who, ["a", "0", "5", "3"] if words[:3] == ["a", "0", "5"] else words) for time, who, words in told
+        ],
+        "offset-twice",
+    ),
+    "readers see different records": (lambda told: _renamed(told, "reader", "p/0/2", "p/0/3"), "changed"),
+    "a record that nobody sent": (lambda told: _renamed(told, LAST, "p/0/2", "p/0/77"), "unknown"),
+    "a reader skips a record": (
+        lambda told: [event for event in told if event[1:] != ("reader", ["r", "0", "3", LOG[3]])],
+        "gap",
+    ),
+    "an idempotent producer gave a record up": (
+        lambda told: [
+            (time, who, ["f", "0", "5", "FATAL"] if who == "p" and words[:3] == ["a", "0", "5"] else words)
+            for time, who, words in told
+        ],
+        "p gave up p/0/5: FATAL",
+    ),
+    "a reader was told to skip": (
+        lambda told: [*told, (99.0, "reader", ["e", "offset", "out", "of", "range"])],
+        "reader: offset out of range",
+    ),
+    "nobody looked at the end": (lambda told: [event for event in told if event[1] != LAST], "nobody read"),
+}
+
+
+@pytest.mark.parametrize("case", DOCTORED)
+def test_a_doctored_history_is_complained_of(case: str) -> None:
+    doctor, complaint = DOCTORED[case]
+    complaints = _judged(doctor(_history(LOG)))
+    assert any(text.startswith(complaint) for text in complaints), complaints
+
+
+def test_a_record_given_up_by_who_does_not_repeat_may_be_there_late_or_not_at_all() -> None:
+    told = [
+        (time, who, ["f", "0", "2", "TIMED_OUT"] if who == "once" and words[:3] == ["a", "0", "2"] else words)
+        for time, who, words in _history(LOG)
+    ]
+    assert _judged(told) == []
+    late = [name for name in LOG if name != "once/0/2"] + ["once/0/2"]
+    assert (
+        _judged([event for event in _history(late) if not (event[1] == "once" and event[2][:3] == ["a", "0", "2"])])
+        == []
+    )
+
+
+def test_files_are_merged_by_time(tmp_path: Path) -> None:
+    (tmp_path / "a.history").write_text("1.5 s 0 0\n3.000001 a 0 0 0\n")
+    (tmp_path / "b.history").write_text("0.25 m 0 0\n2.0 e some text\n")
+    (tmp_path / "b.stderr").write_text("not a history")
+    assert list(events(tmp_path)) == [
+        (0.25, "b", ["m", "0", "0"]),
+        (1.5, "a", ["s", "0", "0"]),
+        (2.0, "b", ["e", "some", "text"]),
+        (3.000001, "a", ["a", "0", "0", "0"]),
+    ]

@@ -1,0 +1,151 @@
+"""What a chaos run runs on: etcd, MinIO and the services as processes, with a proxy on every way between them."""
+
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpcore
+import trio
+
+from tests.chaos.node import Node
+from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy
+from tests.chaos.tcp_proxy import TcpProxy
+from tests.servers.cluster import free_ports
+from tests.servers.etcd import Member, running_etcd
+from tests.servers.minio import ACCESS_KEY, SECRET_KEY, SERVER, Minio
+
+LEASE_SECONDS = 3
+_START_SECONDS = 60.0
+_GATEWAYS, _STORAGES, _INDEXERS = 2, 3, 2
+_COMMON = {
+    "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
+    # Many segments, and readers that are behind go to S3.
+    "KAFSCALE_SEGMENT_BYTES": "32KB",
+    "KAFSCALE_CACHE_SIZE": "256KB",
+}
+
+
+@dataclass
+class World:
+    """``links`` and ``s3`` are by the names of who uses them. The last storage is a spare that may come and go."""
+
+    minio: Node
+    etcd: Member
+    bootstrap: str = ""
+    gateways: list[Node] = field(default_factory=list)
+    storages: list[Node] = field(default_factory=list)
+    indexers: list[Node] = field(default_factory=list)
+    others: list[Node] = field(default_factory=list)
+    links: dict[str, TcpProxy] = field(default_factory=dict)
+    s3: dict[str, S3FaultProxy] = field(default_factory=dict)
+
+    @property
+    def spare(self) -> Node:
+        return self.storages[-1]
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        yield from (*self.gateways, *self.storages, *self.indexers, *self.others)
+
+    def heal(self) -> None:
+        """Everything runs and every way is open; the spare is as it is."""
+        for link in self.links.values():
+            link.heal()
+        for store in self.s3.values():
+            store.faults = HEALTHY
+        self.minio.start()
+        self.minio.resume()
+        self.etcd.resume()
+        for node in self.nodes:
+            node.resume()
+            if node is not self.spare:
+                node.start()
+
+
+@asynccontextmanager
+async def running_world(directory: Path, dice: random.Random) -> AsyncIterator[World]:
+    """Everything is started when this is entered, but not all may serve yet. ``dice`` rolls what S3 proxies do."""
+    with ExitStack() as servers:
+        (port,) = free_ports(1)
+        address = f"127.0.0.1:{port}"
+        minio = Node("minio", _minio_command(directory, address), _MINIO_ENV, directory)
+        servers.callback(minio.kill)
+        minio.start()
+        etcd = servers.enter_context(running_etcd(directory))
+        settings = await _bucket(f"http://{address}")
+        world = World(minio, etcd.members[0])
+        async with trio.open_nursery() as nursery:
+            await _add_services(world, directory, settings, dice, nursery)
+            try:
+                for node in world.nodes:
+                    if node is not world.spare:
+                        node.start()
+                yield world
+            finally:
+                for node in world.nodes:
+                    node.kill()
+            nursery.cancel_scope.cancel()
+
+
+async def _add_services(
+    world: World, directory: Path, settings: dict[str, str], dice: random.Random, nursery: trio.Nursery
+) -> None:
+    minio = urlsplit(settings["KAFSCALE_S3_ENDPOINT"]).netloc
+
+    async def link(name: str, target: str) -> str:
+        proxy = world.links[name] = TcpProxy(target)
+        await nursery.start(proxy.run)
+        return proxy.address
+
+    async def store(name: str) -> str:
+        proxy = world.s3[name] = S3FaultProxy(minio, dice.random)
+        await nursery.start(proxy.run)
+        return f"http://{proxy.address}"
+
+    async def make(service: str, index: int) -> Node:
+        name = f"{service}-{index}"
+        rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
+        env = {
+            **_COMMON,
+            "KAFSCALE_ETCD_ENDPOINTS": await link(f"{name} > etcd", world.etcd.endpoint),
+            "KAFSCALE_RPC_ADDR": rpc,
+            "KAFSCALE_RPC_ADVERTISED_ADDR": await link(f"rpc > {name}", rpc),
+            "KAFSCALE_HTTP_ADDR": http,
+        }
+        if service == "gateway":
+            advertised = await link(f"clients > {name}", kafka)
+            host, _, port = advertised.rpartition(":")
+            env |= {"KAFSCALE_BROKER_ADDR": kafka, "KAFSCALE_ADVERTISED_HOST": host, "KAFSCALE_ADVERTISED_PORT": port}
+            world.bootstrap = ",".join(filter(None, (world.bootstrap, advertised)))
+        elif service in ("storage", "indexer"):
+            env |= {**settings, "KAFSCALE_S3_ENDPOINT": await store(name)}
+        return Node(name, [sys.executable, "-m", f"services.{service}"], env, directory)
+
+    world.gateways += [await make("gateway", index) for index in range(_GATEWAYS)]
+    world.storages += [await make("storage", index) for index in range(_STORAGES)]
+    world.indexers += [await make("indexer", index) for index in range(_INDEXERS)]
+    world.others += [await make("coordinator", 0)]
+
+
+_MINIO_ENV = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY, "MINIO_BROWSER": "off"}
+
+
+def _minio_command(directory: Path, address: str) -> list[str]:
+    return [str(SERVER.build()), "server", "--quiet", "--address", address, str(directory / "minio")]
+
+
+async def _bucket(endpoint: str) -> dict[str, str]:
+    """Settings of a fresh bucket, as soon as MinIO makes one."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return await trio.to_thread.run_sync(Minio(endpoint).broker_settings, "chaos")
+        except (RuntimeError, httpcore.NetworkError, httpcore.RemoteProtocolError):
+            if time.monotonic() > deadline:
+                raise
+        await trio.sleep(0.1)
