@@ -71,7 +71,11 @@ async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_cl
     for partition in range(3):
         await settle(store, "a", 1, partition=partition)
     async with watching(store) as (watched, news):
-        store.faults = [no_answer("watch"), no_answer("read_prefix", times=2)]
+        await wait_all_tasks_blocked()
+        # The watch that waits by now still answers, the next one does not.
+        store.faults = [no_answer("watch"), no_answer("read_prefix")]
+        await settle(store, "a", 1, partition=3)
+        news.clear()
         await settle(store, "b", 1, 2)
         await store.txn((), [Delete(paths.epoch_history_key(NS, "t", 2))])
         await wait_all_tasks_blocked()
