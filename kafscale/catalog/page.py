@@ -3,12 +3,13 @@
 A page is derived from segments and only ever a hint. `parse_page` says what it holds, `misfit` whether that is the log.
 """
 
+import struct
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
 from kafscale.errors import CorruptData
-from kafscale.records.batch import peek
+from kafscale.records.batch import LOG_APPEND_TIME_BIT
 from kafscale.records.checksum import Buffer, crc32c
 from kafscale.segment.format import MAX_OFFSET, SegmentHeader
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogPage, CatalogSegment
@@ -17,6 +18,7 @@ from kafscale.v1.common_pb2 import PartitionRef
 SEGMENTS_PER_PAGE = 64
 FORMAT = 1
 _ID_BYTES = 16
+_TIMES = struct.Struct(">21xh4xqq")  # of a batch's header: attributes, first and largest timestamp
 
 
 class CorruptPage(CorruptData):
@@ -28,10 +30,10 @@ def describe(data: Buffer, positions: Sequence[int], next_offset: int) -> Catalo
     header = SegmentHeader.parse(data)
     oldest = newest = -1
     for position in positions:
-        batch = peek(data, position)
-        newest = max(newest, batch.max_timestamp)
+        attributes, first, latest = _TIMES.unpack_from(data, position)
+        newest = max(newest, latest)
         # Where the broker stamped the batch, the producer's timestamps do not count.
-        first = batch.max_timestamp if batch.is_log_append_time else batch.base_timestamp
+        first = latest if attributes & LOG_APPEND_TIME_BIT else first
         if first >= 0 and (oldest < 0 or first < oldest):
             oldest = first
     return CatalogSegment(
@@ -104,10 +106,8 @@ def misfit(
         return f"it is of {content.topic}-{content.partition}"
     if content.segments[-1].next_offset > committed_end:
         return f"it goes on to offset {content.segments[-1].next_offset}, the log ends at {committed_end}"
-    stretches = {
-        epoch: (first, following)
-        for (epoch, first), following in zip(epochs, [*(first for _, first in epochs[1:]), committed_end], strict=True)
-    }
+    ends = [*(first for _, first in epochs[1:]), committed_end]
+    stretches = {epoch: (first, end) for (epoch, first), end in zip(epochs, ends, strict=False)}
     for segment in content.segments:
         if segment.next_offset <= log_start:
             continue

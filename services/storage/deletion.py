@@ -20,6 +20,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.owned import Key
+from services.storage.topic_objects import TopicObjects
 
 log = structlog.get_logger()
 
@@ -40,6 +41,7 @@ class TopicDeleter:
         self,
         *,
         catalog: TopicCatalog,
+        topic_objects: TopicObjects,
         members: Members,
         membership: Membership,
         metadata: MetadataStore,
@@ -48,6 +50,7 @@ class TopicDeleter:
         holds: Callable[[Key], bool],
     ) -> None:
         self._catalog = catalog
+        self._topic_objects = topic_objects
         self._members = members
         self._membership = membership
         self._metadata = metadata
@@ -93,6 +96,7 @@ class TopicDeleter:
         # Once it has begun it goes on here, whoever is responsible by then: nobody else gets at the partitions.
         while deletion.began or self._responsible(topic):
             try:
+                await self._topic_objects.leave(topic.id)
                 highest = await deletion.run()
                 await self._catalog.finish_delete(topic.name, topic.id, highest)
                 log.info("topic deleted", topic=topic.name)
@@ -171,16 +175,21 @@ class _Deletion:
             for prefix in (
                 paths.partition_prefix(self._namespace, self._topic.name, index),
                 paths.producers_prefix(self._namespace, self._topic.name, index),
+                paths.catalog_prefix(self._namespace, self._topic.name, index),
             ):
                 while page := await self._objects.list_from(prefix, "", _PAGE):
-                    # No await between the proof and the request that it is for.
-                    if not self._membership.proven:
-                        raise Unavailable("the lease cannot be proven at present")
-                    try:
-                        await self._objects.delete_many(info.key for info in page)
-                    except KafscaleError:
-                        self._will_land()
-                        raise
+                    await self._delete([info.key for info in page])
+        await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])
+
+    async def _delete(self, keys: list[str]) -> None:
+        # No await between the proof and the request that it is for.
+        if not self._membership.proven:
+            raise Unavailable("the lease cannot be proven at present")
+        try:
+            await self._objects.delete_many(keys)
+        except KafscaleError:
+            self._will_land()
+            raise
 
     def _will_land(self) -> None:
         """Something that was sent to the prefix may still take effect."""

@@ -12,6 +12,7 @@ from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
 from kafscale.v1.storage_pb2 import Committed
 from services.storage.buffer import WriteBuffer
+from services.storage.pages import KnownPages, UnfinishedPage
 from services.storage.producers import ProducerTable
 from services.storage.segments import SegmentMap
 
@@ -30,6 +31,7 @@ class CommittedLog:
     log_start: int
     committed_end: int
     segments: SegmentMap
+    pages: KnownPages = field(default_factory=KnownPages)
 
     def epoch_of(self, offset: int) -> int:
         """The epoch that the object at base ``offset`` must have to belong to the log; -1: none can."""
@@ -92,6 +94,8 @@ class Partition:
     snapshot_under_way: bool = False
     # A snapshot's key and committed end, for the next state to refer to.
     next_snapshot: tuple[str, int] | None = None
+    # What its catalog's next page will hold.
+    unfinished: UnfinishedPage = field(default_factory=UnfinishedPage)
     _quiet: trio.Event = field(default_factory=trio.Event)
 
     @property

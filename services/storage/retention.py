@@ -16,6 +16,7 @@ from kafscale.metadata.membership import Membership
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.common_pb2 import PartitionRef
+from services.storage.catalogs import Catalogs
 from services.storage.finder import Damaged, OfAnotherEpoch
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
@@ -43,6 +44,7 @@ class Retention:
         owned: OwnedPartitions,
         membership: Membership,
         reader: Reader,
+        catalogs: Catalogs,
         objects: ObjectStore,
         namespace: str,
         move: Callable[[Partition, int], Awaitable[None]],
@@ -53,6 +55,7 @@ class Retention:
         self._owned = owned
         self._membership = membership
         self._reader = reader
+        self._catalogs = catalogs
         self._objects = objects
         self._namespace = namespace
         self._move = move
@@ -162,6 +165,8 @@ class Retention:
             return False
         newest = segment.max_timestamp
         if newest < 0:
+            newest = await self._catalogs.age_from(partition.log, segment)
+        if newest < 0:
             newest = await self._reader.newest_timestamp(partition.log, segment)
         return self._now_ms() - newest > limit
 
@@ -192,6 +197,11 @@ class Retention:
                 break
             if not await self._delete(partition, doomed):
                 return
+        pages = await self._catalogs.keys_below(view, kept_from)
+        while pages:
+            if not await self._delete(partition, pages[:_PAGE]):
+                return
+            del pages[:_PAGE]
         partition.deleted_below = log_start
 
     async def _delete_orphans(self, partition: Partition) -> None:

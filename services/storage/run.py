@@ -20,6 +20,7 @@ from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.assignment import Assignment
 from services.storage.buffer import Buffer
 from services.storage.cache import CachedSegment, SegmentId
+from services.storage.catalogs import Catalogs
 from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
 from services.storage.deletion import TopicDeleter
@@ -34,6 +35,7 @@ from services.storage.scans import Scans
 from services.storage.segments import KnownSegment
 from services.storage.settings import StorageSettings
 from services.storage.snapshots import ProducerSnapshots, restore
+from services.storage.topic_objects import TopicObjects
 
 log = structlog.get_logger()
 
@@ -130,6 +132,22 @@ class Run:
             reads_in_flight=settings.reads_in_flight,
             run_sync=parts.run_sync,
         )
+        self.catalogs = Catalogs(
+            nursery=nursery,
+            objects=parts.objects,
+            indexer=parts.indexer,
+            reader=self.reader,
+            namespace=parts.namespace,
+        )
+        self._topic_objects = TopicObjects(
+            catalog=parts.catalog,
+            members=parts.members,
+            membership=self.membership,
+            metadata=parts.metadata,
+            objects=parts.objects,
+            namespace=parts.namespace,
+            check_seconds=settings.retention_check_ms / 1000,
+        )
         self._committer = Committer(
             parts.metadata, namespace=parts.namespace, committed=self._committed, fenced=self._fenced
         )
@@ -152,6 +170,7 @@ class Run:
             owned=self.owned,
             membership=self.membership,
             reader=self.reader,
+            catalogs=self.catalogs,
             objects=parts.objects,
             namespace=parts.namespace,
             move=self.move_log_start,
@@ -160,6 +179,7 @@ class Run:
         )
         self._deleter = TopicDeleter(
             catalog=parts.catalog,
+            topic_objects=self._topic_objects,
             members=parts.members,
             membership=self.membership,
             metadata=parts.metadata,
@@ -181,6 +201,7 @@ class Run:
         self._nursery.start_soon(self.assignment.run)
         self._nursery.start_soon(self._deleter.run)
         self._nursery.start_soon(self.retention.run)
+        self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._follow_configs)
 
     def appended(self, partition: Partition, size: int) -> None:
@@ -310,6 +331,7 @@ class Run:
                 KnownSegment(segment.base_offset, len(segment.data), segment.max_timestamp_ms), segment.next_offset
             )
             log_view.committed_end = segment.next_offset
+            self.catalogs.committed(partition, segment)
             self.buffered_bytes -= buffer.size
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, now_ms)
@@ -317,6 +339,8 @@ class Run:
         partition.buffer.committed(len(buffers))
         self.snapshots.committed(partition, len(buffers), now_ms)
         self.snapshots.referred(partition, former)
+        if former.log_start != partition.state.log_start:
+            self._topic_objects.moved(partition.topic.id)
         self._announce(partition)
         if partition.buffer.stored():
             self._committer.ready(partition)

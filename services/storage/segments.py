@@ -1,7 +1,7 @@
 """Which segments a partition is known to have: pure bookkeeping over what commits and listings told."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 UNKNOWN_TIME = -2
@@ -31,6 +31,12 @@ class _Run:
         self.bases.append(segment.base_offset)
         self.sizes.append(segment.size)
         self.times.append(segment.max_timestamp)
+
+    def take(self, other: "_Run", start: int, end: int) -> None:
+        """Append some of another's."""
+        self.bases.extend(other.bases[start:end])
+        self.sizes.extend(other.sizes[start:end])
+        self.times.extend(other.times[start:end])
 
     def at(self, i: int) -> KnownSegment:
         return KnownSegment(self.bases[i], self.sizes[i], self.times[i])
@@ -79,6 +85,27 @@ class SegmentMap:
         )
         for _, segment in sorted(found.items()):
             merged.add(segment)
+        others = [run for run in self._runs if run not in touching]
+        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)
+
+    def catalogued(self, segments: list[KnownSegment], covered_to: int) -> None:
+        """Take in what a catalog page says, as far as there is room: the log's consecutive segments, which end before
+        ``covered_to``. What else was listed there is none of the log's.
+        """
+        if len(self) + len(segments) > self._limit:
+            return
+        start = segments[0].base_offset
+        touching = [run for run in self._runs if run.covered_from <= covered_to and start <= run.covered_to]
+        merged = _Run(
+            min([start, *(run.covered_from for run in touching)]),
+            max([covered_to, *(run.covered_to for run in touching)]),
+        )
+        for run in touching:
+            merged.take(run, 0, bisect_left(run.bases, start))
+        for segment in segments:
+            merged.add(segment)
+        for run in touching:
+            merged.take(run, bisect_left(run.bases, covered_to), len(run.bases))
         others = [run for run in self._runs if run not in touching]
         self._runs = sorted([*others, merged], key=lambda run: run.covered_from)
 

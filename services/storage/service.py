@@ -231,7 +231,13 @@ class StorageService:
         if refusal is not None:
             return _no_offset(refusal)
         try:
-            return await list_offset(partition.log, query.timestamp, reader=run.reader, indexer=self._parts.indexer)
+            return await list_offset(
+                partition.log,
+                query.timestamp,
+                reader=run.reader,
+                catalogs=run.catalogs,
+                indexer=self._parts.indexer,
+            )
         except Damaged as error:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             return _no_offset(NotAvailable(Status.DAMAGED, str(error)))

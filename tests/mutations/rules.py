@@ -112,7 +112,7 @@ MUTATIONS = (
     _breaking(
         "using a value keeps it",
         "services/storage/cache.py",
-        "self._values.move_to_end(key)",
+        "kept.values.move_to_end(key)",
         "pass",
         _CACHE + "test_what_was_used_last_goes_last",
     ),
@@ -175,22 +175,22 @@ MUTATIONS = (
     _breaking(
         "segments of unknown time are looked at",
         "services/storage/offsets.py",
-        "if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= timestamp:",
-        "if segment.max_timestamp >= timestamp:",
+        "if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= self._timestamp:",
+        "if segment.max_timestamp >= self._timestamp:",
         _LIST + "test_a_time_is_found_in_segments_whose_times_are_not_known_yet",
     ),
     _breaking(
         "the largest time is looked for in all segments",
         "services/storage/offsets.py",
-        "if best and timestamp != MAX_TIMESTAMP:",
-        "if best:",
+        "await (look_up.largest() if timestamp == MAX_TIMESTAMP else look_up.first())",
+        "await look_up.first()",
         _LIST + "test_the_largest_time_of_all_is_looked_for_in_every_segment",
     ),
     _breaking(
         "the first segment with a match ends a look-up by time",
         "services/storage/offsets.py",
-        "if best and timestamp != MAX_TIMESTAMP:",
-        "if False:",
+        "                    if found:\n                        return found\n",
+        "                    first = first or found\n",
         _LIST + "test_a_time_that_is_found_early_ends_the_look_up",
     ),
     _breaking(

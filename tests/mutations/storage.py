@@ -220,8 +220,8 @@ MUTATIONS = (
     Mutation(
         (26,),
         "services/storage/offsets.py",
-        "else _found(view, -1, -1)",
-        "else _found(view, view.committed_end, -1)",
+        "else _answer(view, -1, -1)",
+        "else _answer(view, view.committed_end, -1)",
         _LIST + "test_pitfall_26_a_time_gives_the_first_record_at_or_after_it",
     ),
     Mutation(

@@ -1,0 +1,115 @@
+"""What is known of the stored pages of a log's catalog, and the page that is not full yet: pure bookkeeping."""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafscale.catalog.page import SEGMENTS_PER_PAGE
+from kafscale.v1.catalog_pb2 import CatalogSegment
+
+MOST_PAGES = 100_000
+"""Of one partition that are remembered, some tens of bytes each; what else there is, is read from segments."""
+MOST_WAITING = 16 * SEGMENTS_PER_PAGE
+"""Segments of one partition that wait for their page to be stored."""
+_NOT_READ = -1
+
+
+class KnownPage(NamedTuple):
+    """``end``: the offset after its last segment's, ``newest``: its largest timestamp; -1 where it was not read yet."""
+
+    base_offset: int
+    epoch: int
+    end: int = _NOT_READ
+    newest: int = _NOT_READ
+
+    @property
+    def read(self) -> bool:
+        return self.end != _NOT_READ
+
+
+class KnownPages:
+    """Pages by first base. ``listed``: those that were stored before this owner began are among them."""
+
+    __slots__ = ("_bases", "_ends", "_epochs", "_newest", "listed")
+
+    def __init__(self) -> None:
+        self.listed = False
+        self._bases: array[int] = array("q")
+        self._epochs: array[int] = array("i")
+        self._ends: array[int] = array("q")
+        self._newest: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    def add(self, page: KnownPage) -> None:
+        """Remember a page, or what was read of one; of two with the same base the later owner's is used."""
+        i = bisect_left(self._bases, page.base_offset)
+        if i < len(self) and self._bases[i] == page.base_offset:
+            if page.epoch >= self._epochs[i]:
+                self._epochs[i], self._ends[i], self._newest[i] = page.epoch, page.end, page.newest
+        elif len(self) < MOST_PAGES:
+            for column, value in zip((self._bases, self._epochs, self._ends, self._newest), page, strict=True):
+                column.insert(i, value)
+
+    def covering(self, offset: int) -> KnownPage | None:
+        """The page that holds ``offset``, or may hold it as long as it was not read."""
+        i = bisect_right(self._bases, offset) - 1
+        if i < 0 or _NOT_READ != self._ends[i] <= offset:
+            return None
+        return self._at(i)
+
+    def last(self) -> KnownPage | None:
+        return self._at(len(self) - 1) if self._bases else None
+
+    def discard(self, page: KnownPage) -> None:
+        """It turned out not to tell of the log."""
+        i = bisect_left(self._bases, page.base_offset)
+        if i < len(self) and (self._bases[i], self._epochs[i]) == (page.base_offset, page.epoch):
+            self._cut(i, i + 1)
+
+    def forget_below(self, offset: int) -> None:
+        """The log starts at ``offset`` now: let go of pages that end there or before, as far as that is known."""
+        i = bisect_right(self._bases, offset) - 1
+        if i >= 0:
+            self._cut(0, i + 1 if _NOT_READ != self._ends[i] <= offset else i)
+
+    def _at(self, i: int) -> KnownPage:
+        return KnownPage(self._bases[i], self._epochs[i], self._ends[i], self._newest[i])
+
+    def _cut(self, start: int, end: int) -> None:
+        for column in (self._bases, self._epochs, self._ends, self._newest):
+            del column[start:end]
+
+
+@dataclass(slots=True)
+class UnfinishedPage:
+    """The log's last segments, which no stored page holds; bounded.
+
+    ``chained``: they begin where the last stored page ends, or there is none that they could follow.
+    """
+
+    segments: list[CatalogSegment] = field(default_factory=list)
+    chained: bool = False
+    under_way: bool = False
+    # When storing is tried again after a failure (Trio time).
+    not_before: float = 0.0
+
+    @property
+    def full(self) -> bool:
+        return len(self.segments) >= SEGMENTS_PER_PAGE
+
+    def add(self, segment: CatalogSegment) -> None:
+        """One more was committed."""
+        self.segments.append(segment)
+        if len(self.segments) > MOST_WAITING:
+            # Pages cannot be stored: this stretch stays without one.
+            del self.segments[:SEGMENTS_PER_PAGE]
+            self.chained = True
+
+    def prepend(self, segments: Iterable[CatalogSegment]) -> None:
+        """What a former owner committed since the last page."""
+        self.segments[:0] = segments
+        self.chained = True

@@ -1,0 +1,205 @@
+"""Keeps `~topics/{topic}.json` up to date: what the metadata store says of a topic, beside its segments.
+
+Each topic's is written by the member to whom its partition 0 is given, some time after a change: nobody waits for it.
+Two members may believe that for a moment; each object has the metadata revision that it was made from, and an older one
+never replaces a newer one.
+"""
+
+import math
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.catalog.topic_object import CorruptTopicObject, TopicObject, parse_topic_object
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.interface import MAX_OPERATIONS, Get, KeyValue, MetadataStore
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.v1.metadata_pb2 import PartitionState
+
+log = structlog.get_logger()
+
+SECONDS_BETWEEN = 5.0
+"""Of one topic: more changes than that share a write."""
+_AT_THE_SAME_TIME = 4
+_ATTEMPTS = 4
+
+
+class TopicObjects:
+    """`run` must be running. Log starts that other members move are seen every ``check_seconds``."""
+
+    def __init__(
+        self,
+        *,
+        catalog: TopicCatalog,
+        members: Members,
+        membership: Membership,
+        metadata: MetadataStore,
+        objects: ObjectStore,
+        namespace: str,
+        check_seconds: float,
+    ) -> None:
+        self._catalog = catalog
+        self._members = members
+        self._membership = membership
+        self._metadata = metadata
+        self._objects = objects
+        self._namespace = namespace
+        self._check_seconds = check_seconds
+        # By topic id, those given to this run only: the revision looked at, what is stored, when to look again.
+        self._seen: dict[bytes, int] = {}
+        self._stored: dict[bytes, TopicObject] = {}
+        self._not_before: dict[bytes, float] = {}
+        self._due: dict[bytes, float] = {}
+        self._under_way: dict[bytes, trio.Event] = {}
+        self._wake = trio.Event()
+
+    def moved(self, topic_id: bytes) -> None:
+        """A log start of the topic has moved."""
+        if topic_id in self._seen:
+            self._ask(topic_id)
+            self._wake.set()
+
+    async def leave(self, topic_id: bytes) -> None:
+        """Wait until nothing of a topic that is not live any more is being written here."""
+        while (event := self._under_way.get(topic_id)) is not None:
+            await event.wait()
+
+    async def run(self) -> None:
+        check_at = trio.current_time() + self._check_seconds
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_topics)
+            nursery.start_soon(self._follow_members)
+            while True:
+                with trio.move_on_at(min([check_at, *self._due.values()])):
+                    await self._wake.wait()
+                self._wake = trio.Event()
+                self._look()
+                if trio.current_time() >= check_at:
+                    check_at = trio.current_time() + self._check_seconds
+                    for topic_id in self._seen:
+                        self._ask(topic_id)
+                await self._write_due()
+
+    async def _follow_topics(self) -> None:
+        view = self._catalog.view
+        while True:
+            self._wake.set()
+            view = await self._catalog.wait_change(view)
+
+    async def _follow_members(self) -> None:
+        view = self._members.view
+        while True:
+            self._wake.set()
+            view = await self._members.wait_change(view)
+
+    def _look(self) -> None:
+        """See which topics are given to this run, and which of them are not as they were."""
+        members = self._members.view
+        topics = {}
+        for topic in self._catalog.view.by_name.values():
+            given = members.owner(topic.id, 0) if topic.live else None
+            if given is not None and given.run_id == self._membership.run_id:
+                topics[topic.id] = topic.mod_revision
+        for kept in (self._seen, self._stored, self._not_before, self._due):
+            for topic_id in kept.keys() - topics.keys():
+                del kept[topic_id]
+        for topic_id, revision in topics.items():
+            if self._seen.get(topic_id) != revision:
+                self._seen[topic_id] = revision
+                self._ask(topic_id)
+
+    def _ask(self, topic_id: bytes) -> None:
+        self._due.setdefault(topic_id, self._not_before.get(topic_id, -math.inf))
+
+    async def _write_due(self) -> None:
+        now = trio.current_time()
+        due = [topic_id for topic_id, at in self._due.items() if at <= now][:_AT_THE_SAME_TIME]
+        async with trio.open_nursery() as nursery:
+            for topic_id in due:
+                del self._due[topic_id]
+                self._not_before[topic_id] = now + SECONDS_BETWEEN
+                nursery.start_soon(self._write, topic_id)
+
+    async def _write(self, topic_id: bytes) -> None:
+        topic = self._catalog.view.live_by_id(topic_id)
+        if topic is None:
+            return
+        done = self._under_way[topic_id] = trio.Event()
+        try:
+            made = await self._made(topic)
+            stored = self._stored.get(topic_id)
+            if made is not None and (stored is None or not stored.same_as(made)):
+                self._stored[topic_id] = await self._put(made)
+        except KafscaleError as error:
+            log.warning("topic object not stored, tried again later", topic=topic.name, error=str(error))
+            self._ask(topic_id)
+        finally:
+            del self._under_way[topic_id]
+            done.set()
+
+    async def _made(self, topic: TopicInfo) -> TopicObject | None:
+        """What is to be stored now; None: the topic is not live any more. Raises Unavailable."""
+        keys = [
+            paths.topic_key(self._namespace, topic.name),
+            *(paths.partition_state_key(self._namespace, topic.name, index) for index in range(topic.partitions)),
+        ]
+        found: list[KeyValue | None] = []
+        revision = 0
+        for start in range(0, len(keys), MAX_OPERATIONS):
+            result = await self._metadata.txn((), [Get(key) for key in keys[start : start + MAX_OPERATIONS]])
+            found += result.reads
+            # Nothing that was read is older than the first.
+            revision = revision or result.revision
+        item, *states = found
+        now = TopicInfo.read(item) if item is not None else None
+        if now is None or now.id != topic.id or not now.live:
+            return None
+        return TopicObject(
+            name=now.name,
+            id=now.id,
+            configs=now.configs,
+            epoch_floor=now.epoch_floor,
+            created_ms=now.created_ms,
+            log_starts=tuple(PartitionState.FromString(kv.value).log_start if kv is not None else 0 for kv in states),
+            metadata_revision=revision,
+        )
+
+    async def _put(self, made: TopicObject) -> TopicObject:
+        """Store it unless a newer one is there; gives what is stored then. Raises Unavailable, Refused."""
+        key = paths.topic_object_key(self._namespace, made.name)
+        for _ in range(_ATTEMPTS):
+            there = await self._there(key)
+            found = _parsed(key, there)
+            if found is not None and (found.same_as(made) or found.metadata_revision > made.metadata_revision):
+                return found
+            # No await between these and the request: what is deleted is not to come back.
+            if not self._membership.proven or self._catalog.view.live_by_id(made.id) is None:
+                raise Unavailable("the topic is deleted, or the lease cannot be proven")
+            try:
+                if there is None:
+                    await self._objects.put_if_absent(key, made.encode())
+                else:
+                    await self._objects.replace_if_match(key, made.encode(), there.etag)
+            except PreconditionFailed:
+                continue
+            return made
+        raise Unavailable(f"{key}: others go on writing it")
+
+    async def _there(self, key: str) -> Object | None:
+        try:
+            return await self._objects.get(key)
+        except ObjectNotFound:
+            return None
+
+
+def _parsed(key: str, there: Object | None) -> TopicObject | None:
+    try:
+        return parse_topic_object(there.body) if there is not None else None
+    except CorruptTopicObject as error:
+        log.warning("topic object is damaged and written anew", key=key, error=str(error))
+        return None
