@@ -25,12 +25,11 @@ from kafscale.service.etcd import EtcdSettings, open_etcd_store
 from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
 from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
-from kafscale.service.operations import Operations, lease_finding
+from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded, wall_clock_ms
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.v1.metadata_pb2 import Member
-from kafscale.vitals import State
 
 EVERY_SERVICE = (
     NetworkSettings,
@@ -148,7 +147,7 @@ async def registered(
 ) -> AsyncIterator[None]:
     """Be seen by the others at ``endpoint``, as a service that owns nothing."""
     current: Membership | None = None
-    operations.health.add("lease", lambda: lease_finding(current), unready_from=State.UNAVAILABLE)
+    operations.watch_lease(lambda: current)
 
     async def join() -> Membership:
         nonlocal current

@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -24,7 +24,7 @@ from kafscale.service.health import Health, HealthSettings
 from kafscale.service.http import HttpServer, Response, Route
 from kafscale.service.metrics import CONTENT_TYPE, Metrics
 from kafscale.service.network import HttpSettings
-from kafscale.vitals import HEALTHY, Finding, State
+from kafscale.vitals import HEALTHY, Finding, State, gauge
 
 _log = structlog.get_logger(__name__)
 
@@ -81,6 +81,19 @@ class Operations:
         self.health.add("etcd", health.finding)
         return ObservedMetadataStore(metadata, health)
 
+    def watch_lease(self, current: Callable[[], Membership | None]) -> None:
+        """Not ready while the others may take this process for dead. ``current`` gives its present membership."""
+        self.health.add("lease", lambda: _lease(current()), unready_from=State.UNAVAILABLE)
+        self.metrics.add(
+            [
+                gauge(
+                    "kafscale_lease_proven",
+                    "1 while this process can prove that the others take it for alive.",
+                    lambda: _lease(current()).state is State.HEALTHY,
+                )
+            ]
+        )
+
     def show_readiness(self, server: RpcServer) -> None:
         """Let gRPC's health service say what /readyz says."""
         self.health.on_ready(lambda ready: server.set_serving(serving=ready))
@@ -95,8 +108,7 @@ class Operations:
         return Response(self.metrics.text(), CONTENT_TYPE)
 
 
-def lease_finding(membership: Membership | None) -> Finding:
-    """Whether a process can prove that the others see it as alive; None: it has not registered yet."""
+def _lease(membership: Membership | None) -> Finding:
     if membership is None:
         return Finding(State.UNAVAILABLE, "not registered")
     return HEALTHY if membership.proven else Finding(State.UNAVAILABLE, "the lease cannot be proven")

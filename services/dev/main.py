@@ -22,6 +22,7 @@ from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from services.storage.monitoring import show as show_storage
 from services.storage.run import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
@@ -63,19 +64,19 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
-        storage = StorageService(
-            Parts(
-                settings=settings[StorageSettings].resolved(directory=not stores.bucket),
-                namespace=namespace,
-                objects=objects,
-                metadata=metadata,
-                catalog=catalog,
-                members=storage_members,
-                indexer=DirectIndexer(indexer),
-                now_ms=wall_clock_ms,
-                run_sync=run_in_thread,
-            )
+        parts = Parts(
+            settings=settings[StorageSettings].resolved(directory=not stores.bucket),
+            namespace=namespace,
+            objects=objects,
+            metadata=metadata,
+            catalog=catalog,
+            members=storage_members,
+            indexer=DirectIndexer(indexer),
+            now_ms=wall_clock_ms,
+            run_sync=run_in_thread,
         )
+        storage = StorageService(parts)
+        show_storage(storage, parts.figures, operations)
         gateways = Members(metadata, namespace, "gateway")
         ownership = OwnershipMap(metadata, namespace)
         gateway = Gateway(

@@ -21,6 +21,7 @@ from kafscale.service.process import Loaded, run_process, wall_clock_ms
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.threads import run_in_thread
+from services.storage.monitoring import show
 from services.storage.run import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
@@ -53,6 +54,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 address=endpoint.address,
             )
             storage = StorageService(parts)
+            show(storage, parts.figures, operations)
             async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)

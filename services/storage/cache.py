@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from kafscale.segment.format import FOOTER_SIZE
+from services.storage.figures import CacheCounts
 
 V = TypeVar("V")
+_READ_BACK_SHARE = 4
 
 
 class SegmentId(NamedTuple):
@@ -54,39 +56,64 @@ class CachedSegment:
         return memoryview(self.data)[start : self.positions[last]], self.offsets[last]
 
 
-class LruCache(Generic[V]):
-    """Values by segment, at most ``capacity`` bytes of them by ``cost``. A value above the capacity is not kept."""
+class _Kept(Generic[V]):
+    """Values and their bytes, least recently used first."""
 
-    def __init__(self, capacity: int, cost: Callable[[V], int]) -> None:
+    def __init__(self) -> None:
+        self.values: OrderedDict[SegmentId, V] = OrderedDict()
+        self.bytes = 0
+
+
+class LruCache(Generic[V]):
+    """Values by segment, at most ``capacity`` bytes of them by ``cost``. A value above the capacity is not kept.
+
+    What was read back for somebody has a quarter of it for certain, what was put otherwise the rest; each may use what
+    the other does not. So readers of old segments, however many, do not push out the log's tail.
+    """
+
+    def __init__(self, capacity: int, cost: Callable[[V], int], counts: CacheCounts | None = None) -> None:
         self._capacity = capacity
         self._cost = cost
-        self._values: OrderedDict[SegmentId, V] = OrderedDict()
-        self.used_bytes = 0
+        self._counts = counts or CacheCounts()
+        self._fresh: _Kept[V] = _Kept()
+        self._read_back: _Kept[V] = _Kept()
+
+    @property
+    def used_bytes(self) -> int:
+        return self._fresh.bytes + self._read_back.bytes
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._fresh.values) + len(self._read_back.values)
 
     def get(self, key: SegmentId) -> V | None:
-        value = self._values.get(key)
-        if value is not None:
-            self._values.move_to_end(key)
-        return value
+        for kept in (self._fresh, self._read_back):
+            value = kept.values.get(key)
+            if value is not None:
+                kept.values.move_to_end(key)
+                self._counts.hits += 1
+                return value
+        self._counts.misses += 1
+        return None
 
     def __contains__(self, key: SegmentId) -> bool:
-        return key in self._values
+        return key in self._fresh.values or key in self._read_back.values
 
-    def put(self, key: SegmentId, value: V) -> None:
+    def put(self, key: SegmentId, value: V, *, read_back: bool = False) -> None:
         self.discard(key)
         cost = self._cost(value)
         if cost > self._capacity:
             return
-        self._values[key] = value
-        self.used_bytes += cost
+        kept = self._read_back if read_back else self._fresh
+        kept.values[key] = value
+        kept.bytes += cost
         while self.used_bytes > self._capacity:
-            _, dropped = self._values.popitem(last=False)
-            self.used_bytes -= self._cost(dropped)
+            over = self._read_back.bytes > self._capacity // _READ_BACK_SHARE or not self._fresh.values
+            shrunk = self._read_back if over else self._fresh
+            _, dropped = shrunk.values.popitem(last=False)
+            shrunk.bytes -= self._cost(dropped)
 
     def discard(self, key: SegmentId) -> None:
-        dropped = self._values.pop(key, None)
-        if dropped is not None:
-            self.used_bytes -= self._cost(dropped)
+        for kept in (self._fresh, self._read_back):
+            dropped = kept.values.pop(key, None)
+            if dropped is not None:
+                kept.bytes -= self._cost(dropped)

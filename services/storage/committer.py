@@ -12,6 +12,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TxnResult, Unchanged
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from services.storage.buffer import Buffer
+from services.storage.figures import StorageFigures
 from services.storage.partition import Partition
 
 log = structlog.get_logger()
@@ -45,11 +46,13 @@ class Committer:
         namespace: str,
         committed: Callable[[Partition, list[Buffer], PartitionState], None],
         fenced: Callable[[Partition, str], None],
+        figures: StorageFigures,
     ) -> None:
         self._metadata = metadata
         self._namespace = namespace
         self._committed = committed
         self._fenced = fenced
+        self._figures = figures
         self._ready: dict[Partition, None] = {}
         self._wake = trio.Event()
 
@@ -68,7 +71,9 @@ class Committer:
                     del self._ready[partition]
                 entries = [entry for entry in map(_entry, partitions) if entry is not None]
                 if entries:
+                    began = trio.current_time()
                     await self._commit(entries)
+                    self._figures.commit_seconds.observe(trio.current_time() - began)
 
     async def _commit(self, entries: list[_Entry]) -> None:
         pause = 0.05

@@ -7,7 +7,7 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import CorruptData, KafscaleError, Unavailable
+from kafscale.errors import CorruptData, KafscaleError
 from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.records.codecs import Codec
@@ -19,6 +19,7 @@ from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
 from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import BuildRequest
 from services.storage.buffer import Buffer
+from services.storage.figures import StorageFigures
 from services.storage.partition import Partition
 
 log = structlog.get_logger()
@@ -57,6 +58,7 @@ class Flusher:
         run_sync: RunSync,
         stored: Callable[[Partition], None],
         given_up: Callable[[Partition, str, bool], None],
+        figures: StorageFigures,
     ) -> None:
         self._nursery = nursery
         self._objects = objects
@@ -70,6 +72,7 @@ class Flusher:
         self._run_sync = run_sync
         self._stored = stored
         self._given_up = given_up
+        self._figures = figures
 
     def start(self, partition: Partition) -> None:
         """Begin as many of the partition's sealed buffers as may be in flight."""
@@ -81,6 +84,8 @@ class Flusher:
             self._nursery.start_soon(self._store, partition, buffer)
 
     async def _store(self, partition: Partition, buffer: Buffer) -> None:
+        began = trio.current_time()
+        self._figures.flushes += 1
         try:
             segment = await self._build(partition, buffer)
             index = await self._index(segment)
@@ -92,6 +97,7 @@ class Flusher:
         except* WentOffline as errors:
             self._given_up(partition, str(errors.exceptions[0]), True)
         else:
+            self._figures.flush_seconds.observe(trio.current_time() - began)
             if not partition.closed:
                 buffer.segment = segment
                 self._stored(partition)
@@ -112,10 +118,17 @@ class Flusher:
     async def _index(self, segment: BuiltSegment) -> bytes:
         request = BuildRequest(offsets=segment.offsets, positions=segment.positions)
         try:
-            return (await self._indexer.build(request, timeout=self._index_timeout)).index
-        except Unavailable as error:
-            log.warning("no indexer answered, index built here", error=str(error))
+            index = (await self._indexer.build(request, timeout=self._index_timeout)).index
+        except KafscaleError as error:
+            # Refused too: what no message can hold.
+            if not self._figures.no_indexer:
+                log.warning("no indexer answered, indexes are built here", error=str(error))
+            self._figures.no_indexer = str(error)
+            self._figures.builds["storage"] += 1
             return build_index(segment.offsets, segment.positions, self._index_interval)
+        self._figures.no_indexer = ""
+        self._figures.builds["indexer"] += 1
+        return index
 
     async def _put_segment(self, partition: Partition, segment: BuiltSegment) -> None:
         key = paths.segment_key(self._namespace, partition.ref.topic, partition.ref.partition, segment.base_offset)

@@ -16,6 +16,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.figures import StorageFigures
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
 
@@ -38,6 +39,7 @@ class HandOver:
         run_id: str,
         store: Callable[[Partition], Awaitable[None]],
         closed: Callable[[Partition], None],
+        figures: StorageFigures,
     ) -> None:
         self._metadata = metadata
         self._objects = objects
@@ -46,6 +48,7 @@ class HandOver:
         self._run_id = run_id
         self._store = store
         self._closed = closed
+        self._figures = figures
 
     async def prepare(self, partition: Partition) -> None:
         """Refuse appends from now on, and wait until the state can be given back as it is."""
@@ -78,6 +81,7 @@ class HandOver:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             if done.succeeded:
+                self._figures.hand_overs += 1
                 log.info("partition released", partition=partition.name, epoch=free.epoch, unclean=free.unclean)
                 return
             now = done.reads[0]

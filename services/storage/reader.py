@@ -17,6 +17,7 @@ from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from services.storage.cache import CachedSegment, LruCache, SegmentId
+from services.storage.figures import StorageFigures
 from services.storage.finder import Damaged, OfAnotherEpoch, SegmentFinder
 from services.storage.partition import CommittedLog
 from services.storage.segments import UNKNOWN_TIME, KnownSegment
@@ -44,6 +45,7 @@ class Reader:
         readahead: int,
         reads_in_flight: int,
         run_sync: RunSync,
+        figures: StorageFigures,
     ) -> None:
         self._nursery = nursery
         self._objects = objects
@@ -56,8 +58,10 @@ class Reader:
         self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
         self._ends: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
         self.finder = SegmentFinder(objects, namespace)
-        self.segments: LruCache[CachedSegment] = LruCache(cache_size, lambda segment: segment.cost)
-        self.indexes: LruCache[Index] = LruCache(index_cache_size, lambda index: index.memory_size)
+        self.segments: LruCache[CachedSegment] = LruCache(
+            cache_size, lambda segment: segment.cost, figures.segment_cache
+        )
+        self.indexes: LruCache[Index] = LruCache(index_cache_size, lambda index: index.memory_size, figures.index_cache)
 
     async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds ``offset``; about ``max_bytes``, one batch at least.
@@ -140,7 +144,7 @@ class Reader:
             parsed, body = await self._parsed(view, segment)
             view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
             found = cached_segment(parsed, body)
-            self.segments.put(key, found)
+            self.segments.put(key, found, read_back=True)
             return found
 
         return await self._loads.do(key, load)

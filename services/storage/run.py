@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 import trio
@@ -24,6 +24,7 @@ from services.storage.catalogs import Catalogs
 from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
 from services.storage.deletion import TopicDeleter
+from services.storage.figures import StorageFigures
 from services.storage.flusher import Flusher
 from services.storage.handover import HandOver
 from services.storage.owned import OwnedPartitions
@@ -43,6 +44,7 @@ _RELEASE_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
 """Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
 _TELL_SECONDS = 2.0
+_JOIN_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class Parts:
     # Where other services reach this instance; empty: they are in its process.
     address: str = ""
     lease_clock: Callable[[], float] = suspension_clock
+    figures: StorageFigures = field(default_factory=StorageFigures)
 
 
 class Run:
@@ -96,7 +99,7 @@ class Run:
             namespace=parts.namespace,
             run_id=run_id,
             restore=self._restore,
-            taken=lambda partition: self.assignment.taken(partition),  # noqa: PLW0108  it is made below
+            taken=self._taken,
         )
         self.assignment = Assignment(
             nursery=nursery,
@@ -112,6 +115,7 @@ class Run:
                 run_id=run_id,
                 store=self._store_all,
                 closed=self._closed,
+                figures=parts.figures,
             ),
             namespace=parts.namespace,
             run_id=run_id,
@@ -131,6 +135,7 @@ class Run:
             readahead=settings.readahead_segments,
             reads_in_flight=settings.reads_in_flight,
             run_sync=parts.run_sync,
+            figures=parts.figures,
         )
         self.catalogs = Catalogs(
             nursery=nursery,
@@ -149,7 +154,11 @@ class Run:
             check_seconds=settings.retention_check_ms / 1000,
         )
         self._committer = Committer(
-            parts.metadata, namespace=parts.namespace, committed=self._committed, fenced=self._fenced
+            parts.metadata,
+            namespace=parts.namespace,
+            committed=self._committed,
+            fenced=self._fenced,
+            figures=parts.figures,
         )
         self._flusher = Flusher(
             nursery=nursery,
@@ -164,6 +173,7 @@ class Run:
             run_sync=parts.run_sync,
             stored=self._committer.ready,
             given_up=self._given_up,
+            figures=parts.figures,
         )
         self.retention = Retention(
             catalog=parts.catalog,
@@ -191,7 +201,7 @@ class Run:
 
     async def start(self) -> None:
         """Join, wait until that is seen here, then keep everything going in the nursery."""
-        await self.membership.join()
+        await self._join()
         self._nursery.start_soon(self.membership.keep)
         view = self._parts.members.view
         while self.membership.run_id not in view.by_run_id:
@@ -203,6 +213,16 @@ class Run:
         self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._follow_configs)
+
+    async def _join(self) -> None:
+        """A run may begin while the store that ended the one before does not answer once more."""
+        while True:
+            try:
+                await self.membership.join()
+                return
+            except Unavailable as error:
+                log.warning("not registered", error=str(error))
+                await trio.sleep(_JOIN_PAUSE)
 
     def appended(self, partition: Partition, size: int) -> None:
         """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
@@ -333,6 +353,8 @@ class Run:
             log_view.committed_end = segment.next_offset
             self.catalogs.committed(partition, segment)
             self.buffered_bytes -= buffer.size
+            self._parts.figures.segments += 1
+            self._parts.figures.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, now_ms)
         log_view.log_start = partition.state.log_start
@@ -345,6 +367,10 @@ class Run:
         if partition.buffer.stored():
             self._committer.ready(partition)
         self._flusher.start(partition)
+
+    def _taken(self, partition: Partition | None) -> None:
+        self._parts.figures.take_overs += partition is not None
+        self.assignment.taken(partition)
 
     async def _restore(self, view: CommittedLog, state: PartitionState) -> ProducerTable:
         return await restore(
@@ -364,6 +390,7 @@ class Run:
     def _fenced(self, partition: Partition, who: str) -> None:
         log.warning("partition lost", partition=partition.name, epoch=partition.epoch, reason=who)
         if not partition.closed:
+            self._parts.figures.fenced += 1
             self.owned.drop(partition)
             self._closed(partition)
 

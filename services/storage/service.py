@@ -48,6 +48,8 @@ from services.storage.takeover import NotAvailable
 
 log = structlog.get_logger()
 
+_BEGIN_PAUSE = 1.0
+
 
 class StorageService:
     """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing owned."""
@@ -59,7 +61,7 @@ class StorageService:
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then flush, commit and release. Raises Unavailable when not all could be stored."""
-        await self._mark_prefix()
+        await self._begin()
         stopped = started = False
         lost = 0
         while not stopped:
@@ -77,6 +79,7 @@ class StorageService:
                     lost = run.lost_bytes
                     nursery.cancel_scope.cancel()
             except* LeaseNotFound:
+                self._parts.figures.leases_lost += 1
                 log.error("lease lost: everything is taken over anew")
             finally:
                 if self._run is not None:
@@ -84,6 +87,11 @@ class StorageService:
                 self._run = None
         if lost:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
+
+    @property
+    def current(self) -> Run | None:
+        """None: it is starting, or between two leases."""
+        return self._run
 
     async def append(self, request: AppendRequest) -> AppendReply:
         run = self._current()
@@ -117,6 +125,7 @@ class StorageService:
             result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
         if result.status != Status.OK:
             stream.refused[key] = request.sequence
+            self._parts.figures.refused[Status.Name(result.status)] += 1
         else:
             stream.refused.pop(key, None)
         return result
@@ -326,6 +335,16 @@ class StorageService:
                     if one is None:
                         nursery.start_soon(_acquire_into, run, refs[i], found, i)
         return [one for one in found if one is not None]
+
+    async def _begin(self) -> None:
+        """Mark the prefix, however long the object store, which was found to be the right one, is throttled."""
+        while True:
+            try:
+                await self._mark_prefix()
+                return
+            except Unavailable as error:
+                log.warning("waiting for the object store", error=str(error))
+                await trio.sleep(_BEGIN_PAUSE)
 
     async def _mark_prefix(self) -> None:
         """Refuse a prefix that belongs to another cluster; mark a new one as this cluster's."""

@@ -1,0 +1,35 @@
+"""What a storage instance counts of its work, over all its runs."""
+
+from collections import Counter
+
+from kafscale.vitals import HEALTHY, Finding, Histogram, State
+
+
+class CacheCounts:
+    """Of one cache."""
+
+    __slots__ = ("hits", "misses")
+
+    def __init__(self) -> None:
+        self.hits = self.misses = 0
+
+
+class StorageFigures:
+    """Plain numbers that the parts of a run add to."""
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self.flush_seconds = Histogram()
+        self.segments = self.committed_bytes = 0
+        self.commit_seconds = Histogram()
+        self.refused: Counter[str] = Counter()  # by status
+        self.builds: Counter[str] = Counter()  # by who built the index
+        self.take_overs = self.hand_overs = self.fenced = 0
+        self.leases_lost = 0
+        self.segment_cache, self.index_cache = CacheCounts(), CacheCounts()
+        # The last index had to be built here.
+        self.no_indexer = ""
+
+    def indexers(self) -> Finding:
+        """Whether an indexer answered last."""
+        return Finding(State.DEGRADED, f"indexes are built here: {self.no_indexer}") if self.no_indexer else HEALTHY

@@ -1,0 +1,116 @@
+"""What a storage instance shows of itself: its checks and its metrics."""
+
+from collections.abc import Callable
+
+from kafscale.service.operations import Operations
+from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from services.storage.figures import StorageFigures
+from services.storage.run import Run
+from services.storage.service import StorageService
+
+
+def show(storage: StorageService, figures: StorageFigures, operations: Operations) -> None:
+    """Add them to those of the process. ``figures`` are those that ``storage`` was made with."""
+
+    def current() -> Run | None:
+        return storage.current
+
+    operations.watch_lease(lambda: storage.current.membership if storage.current else None)
+    operations.health.add("indexers", figures.indexers)
+    operations.health.add("partitions", lambda: _partitions(storage.current))
+    operations.metrics.add(_families(figures, current))
+
+
+def _partitions(run: Run | None) -> Finding:
+    """Whether all partitions of this instance can be written."""
+    offline = [partition.name for partition in run.owned if partition.offline] if run else []
+    if not offline:
+        return HEALTHY
+    return Finding(State.DEGRADED, f"{len(offline)} partitions are offline: {', '.join(offline[:5])}")
+
+
+def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> list[Family]:
+    """``current`` gives the present run; None: there is none."""
+
+    def now(read: Callable[[Run], float]) -> Callable[[], float]:
+        def value() -> float:
+            run = current()
+            return 0 if run is None else read(run)
+
+        return value
+
+    segments, indexes = figures.segment_cache, figures.index_cache
+    return [
+        gauge(
+            "kafscale_storage_partitions_owned",
+            "Partitions that this instance owns.",
+            now(lambda run: sum(1 for _ in run.owned)),
+        ),
+        gauge(
+            "kafscale_storage_partitions_offline",
+            "Owned partitions that take no records, because metadata or objects are damaged.",
+            now(lambda run: sum(bool(partition.offline) for partition in run.owned)),
+        ),
+        gauge(
+            "kafscale_storage_buffered_bytes",
+            "Records that are taken in and not committed yet.",
+            now(lambda run: run.buffered_bytes),
+        ),
+        counter("kafscale_storage_flushes_total", "Buffers whose upload began.", lambda: figures.flushes),
+        Family(
+            "kafscale_storage_flush_seconds",
+            "histogram",
+            "From the beginning of a buffer's upload until segment and index are stored.",
+            lambda: {(): figures.flush_seconds},
+        ),
+        counter("kafscale_storage_segments_committed_total", "Segments committed.", lambda: figures.segments),
+        counter(
+            "kafscale_storage_committed_bytes_total", "Bytes of committed segments.", lambda: figures.committed_bytes
+        ),
+        Family(
+            "kafscale_storage_commit_seconds",
+            "histogram",
+            "How long commits to the metadata store took, with all their repeats.",
+            lambda: {(): figures.commit_seconds},
+        ),
+        Family(
+            "kafscale_storage_appends_refused_total",
+            "counter",
+            "Appends of one partition that were refused, by reason.",
+            lambda: by_label(figures.refused, ("BUFFER_FULL", "NOT_OWNER")),
+            ("reason",),
+        ),
+        Family(
+            "kafscale_storage_index_builds_total",
+            "counter",
+            "Indexes built for flushes: by an indexer, or by storage itself because none answered in time.",
+            lambda: by_label(figures.builds, ("indexer", "storage")),
+            ("by",),
+        ),
+        counter("kafscale_storage_take_overs_total", "Partitions taken over.", lambda: figures.take_overs),
+        counter("kafscale_storage_hand_overs_total", "Partitions given back in order.", lambda: figures.hand_overs),
+        counter("kafscale_storage_fenced_total", "Partitions lost to another owner.", lambda: figures.fenced),
+        counter("kafscale_storage_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+        Family(
+            "kafscale_storage_cache_requests_total",
+            "counter",
+            "Reads that the segment and the index cache could serve (hit) or not (miss).",
+            lambda: {
+                ("segments", "hit"): segments.hits,
+                ("segments", "miss"): segments.misses,
+                ("indexes", "hit"): indexes.hits,
+                ("indexes", "miss"): indexes.misses,
+            },
+            ("cache", "outcome"),
+        ),
+        Family(
+            "kafscale_storage_cache_bytes",
+            "gauge",
+            "Memory that the caches use.",
+            lambda: {
+                ("segments",): now(lambda run: run.reader.segments.used_bytes)(),
+                ("indexes",): now(lambda run: run.reader.indexes.used_bytes)(),
+            },
+            ("cache",),
+        ),
+    ]
