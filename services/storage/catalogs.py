@@ -79,7 +79,8 @@ class Catalogs:
                             yield _known(entry)
                     offset = listed[-1].next_offset
                     continue
-                segment = await self._reader.holding(view, offset)
+                at_start = offset == view.log_start
+                segment = await (self._reader if at_start else self._reader.finder).holding(view, offset)
             yield segment
             following = await self._reader.finder.after(view, segment)
             offset = view.committed_end if following is None else max(following.base_offset, offset + 1)
