@@ -68,7 +68,10 @@ def open_operations(settings: Loaded, service: str, stopping: trio.Event) -> Abs
 async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterator[MetadataStore]:
     """etcd, whose history is compacted meanwhile. Raises ConfigError, or Unavailable when it does not come up."""
     etcd, namespace = settings[EtcdSettings], settings[NamespaceSettings].namespace
-    async with open_etcd_store(etcd, namespace, random=random.random) as opened, trio.open_nursery() as nursery:
+    async with (
+        open_etcd_store(etcd, namespace, random=random.random, patience=_patience(settings)) as opened,
+        trio.open_nursery() as nursery,
+    ):
         store = operations.observed(opened)
 
         async def compact() -> None:
@@ -83,7 +86,11 @@ async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterat
 async def open_objects(settings: Loaded, operations: Operations) -> AsyncIterator[ObjectStore]:
     """The bucket. Raises ConfigError, or Unavailable when S3 does not come up."""
     async with open_object_store(
-        settings[S3Settings], recorder=operations.counters, health=operations.s3, random=random.random
+        settings[S3Settings],
+        recorder=operations.counters,
+        health=operations.s3,
+        random=random.random,
+        patience=_patience(settings),
     ) as objects:
         operations.observe_objects(objects)
         yield objects
@@ -207,3 +214,8 @@ def storage_connector(settings: Loaded) -> Callable[[LiveMember], AbstractAsyncC
             yield GrpcStorage(channel)
 
     return connect
+
+
+def _patience(settings: Loaded) -> float:
+    """Seconds."""
+    return settings[NetworkSettings].start_patience_ms / 1000

@@ -116,6 +116,12 @@ class NetworkSettings(LeaseSettings):
         doc="The `host:port` where other services reach this process. Unset: KAFSCALE_RPC_ADDR, unless that is all "
         "interfaces. The same after a restart, or partitions move.",
     )
+    start_patience_ms: int = setting(
+        "KAFSCALE_START_PATIENCE_MS",
+        default=30_000,
+        parse=integer(0, 3_600_000),
+        doc="How long a starting process waits for etcd, and then for S3, to come up; then it ends with status 1.",
+    )
 
     def __post_init__(self) -> None:
         advertised = self.rpc_advertised_addr
