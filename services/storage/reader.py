@@ -268,6 +268,8 @@ class Reader:
             self._ends.popitem(last=False)
 
     def _read_ahead(self, view: CommittedLog, segment: KnownSegment) -> None:
+        if self._nursery.cancel_scope.cancel_called:
+            return
         for _ in range(self._readahead):
             following = view.segments.after(segment.base_offset)
             if following is None or self._limiter.available_tokens <= 1:

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import trio
 
-from kafscale.errors import KafscaleError
+from kafscale.errors import KafscaleError, Unavailable
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -29,16 +29,18 @@ class SingleFlight(Generic[K, V]):
         return key in self._flights
 
     async def do(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        """What ``load`` gives, or raises of KafscaleError, for all who asked meanwhile."""
+        """What ``load`` gives, or raises of KafscaleError, for all who asked; Unavailable when the run ends."""
         flight = self._flights.get(key)
         if flight is None:
+            if self._nursery.cancel_scope.cancel_called:
+                raise Unavailable("this run is over")
             flight = self._flights[key] = _Flight()
             self._nursery.start_soon(self._fly, key, flight, load)
         await flight.landed.wait()
         if flight.error is not None:
             raise flight.error
         if flight.value is None:
-            raise TypeError("a load gave None")
+            raise Unavailable("this run is over")
         return flight.value
 
     async def _fly(self, key: K, flight: _Flight[V], load: Callable[[], Awaitable[V]]) -> None:
