@@ -39,6 +39,10 @@ from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
     Committed,
+    DeleteRecordsRequest,
+    EpochEnd,
+    EpochEndsRequest,
+    EpochQuery,
     FetchRequest,
     FlushRequest,
     ListOffsetsRequest,
@@ -48,6 +52,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetched,
     PartitionOffset,
     PartitionQuery,
+    PartitionTruncated,
+    PartitionTruncation,
 )
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -169,19 +175,22 @@ class Caller:
                         return False
                 await self.moved.wait()
 
-    async def fetch(self, ref: PartitionRef, offset: int, *, max_bytes: int = 1 << 20) -> PartitionFetched:
+    async def fetch(
+        self, ref: PartitionRef, offset: int, *, max_bytes: int = 1 << 20, scan: bool = False
+    ) -> PartitionFetched:
         request = FetchRequest(
             stream_id=self.stream_id,
             max_bytes=max_bytes,
+            scan=scan,
             fetches=[PartitionFetch(partition=ref, offset=offset, max_bytes=max_bytes, leader_epoch=-1)],
         )
         return (await self.storage.fetch(request, timeout=TIMEOUT)).results[0]
 
-    async def read_all(self, ref: PartitionRef, offset: int = 0) -> list[bytes | None]:
+    async def read_all(self, ref: PartitionRef, offset: int = 0, *, scan: bool = False) -> list[bytes | None]:
         """Every value from ``offset`` to the committed end."""
         found: list[bytes | None] = []
         while True:
-            fetched = await self.fetch(ref, offset)
+            fetched = await self.fetch(ref, offset, scan=scan)
             assert fetched.status == Status.OK, fetched.detail
             if not fetched.records:
                 return found
@@ -191,6 +200,14 @@ class Caller:
     async def offset_at(self, ref: PartitionRef, timestamp: int) -> PartitionOffset:
         query = PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1)
         return (await self.storage.list_offsets(ListOffsetsRequest(queries=[query]), timeout=TIMEOUT)).results[0]
+
+    async def delete_records(self, ref: PartitionRef, offset: int) -> PartitionTruncated:
+        request = DeleteRecordsRequest(partitions=[PartitionTruncation(partition=ref, offset=offset)])
+        return (await self.storage.delete_records(request, timeout=TIMEOUT)).results[0]
+
+    async def epoch_end(self, ref: PartitionRef, epoch: int, leader_epoch: int = -1) -> EpochEnd:
+        query = EpochQuery(partition=ref, epoch=epoch, leader_epoch=leader_epoch)
+        return (await self.storage.epoch_ends(EpochEndsRequest(queries=[query]), timeout=TIMEOUT)).results[0]
 
     async def flush(self, *refs: PartitionRef) -> None:
         await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)

@@ -1,0 +1,259 @@
+"""Partitions move with the members: to newcomers, from those who stop or die, without a record lost or doubled."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale.errors import Unavailable
+from kafscale.objects.memory import Call, Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from tests.unit.storage.cluster import Cluster, cluster, until
+from tests.unit.storage.harness import World, batch, siblings, state_key
+from tests.unit.storage.test_idempotence import numbered, numbers
+
+
+async def _used_topic(cluster: Cluster, partitions: int) -> list[PartitionRef]:
+    """A topic with a record in each partition."""
+    first = await cluster.world.topic(cluster.instances[0].catalog, partitions=partitions)
+    await until(lambda: _everybody_knows(cluster, first))
+    refs = siblings(first, partitions)
+    for ref in refs:
+        await cluster.append_durably(ref, numbered(0))
+    return refs
+
+
+async def _everybody_knows(cluster: Cluster, ref: PartitionRef) -> bool:
+    return all(instance.catalog.view.live_by_id(ref.topic_id) for instance in cluster.instances)
+
+
+async def _all_where_given(cluster: Cluster, refs: list[PartitionRef]) -> bool:
+    owners = await cluster.owners()
+    given = [cluster.view.owner(ref.topic_id, ref.partition) for ref in refs]
+    return [owners[state_key(ref)] for ref in refs] == [live.run_id if live else None for live in given]
+
+
+async def _produce(cluster: Cluster, ref: PartitionRef, count: int, pause: float) -> None:
+    """Numbers from 1 on, each acked before the next one."""
+    for number in range(1, count):
+        await cluster.append_durably(ref, numbered(number))
+        await trio.sleep(pause)
+
+
+async def test_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1", "c:1") as three:
+        refs = await _used_topic(three, 120)
+        before = await three.owners()
+        newcomer = await three.start("d:1")
+        took = await until(lambda: _all_where_given(three, refs))
+        after = await three.owners()
+        moved = {key for key in before if before[key] != after[key]}
+        assert {after[key] for key in moved} == {newcomer.caller.run_id}
+        assert 120 / 4 * 0.6 < len(moved) < 120 / 4 * 1.4
+        assert took < 1
+        for ref in refs:
+            assert await three.read_all(ref) == [b"0"]
+
+
+async def test_an_idle_partition_is_where_it_belongs_within_a_second(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as one:
+        (ref,) = await _used_topic(one, 1)
+        addresses = (f"{letter}:1" for letter in "bcdefghijklmnopqrstuvwxyz")
+        while one.given(ref).address == "a:1":
+            began = trio.current_time()
+            newcomer = await one.start(next(addresses))
+        await until(lambda: _all_where_given(one, [ref]))
+        assert trio.current_time() - began < 1
+        # Nobody has asked for it: it is there for retention, too.
+        assert await one.owner(ref) == newcomer.caller.run_id
+
+
+async def test_no_more_partitions_are_on_the_move_than_set(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", flush_interval_ms=600_000, moves_in_flight=8) as one:
+        refs = await _used_topic(one, 60)
+        old = one.instances[0].caller
+        for ref in refs:
+            assert (await old.append(ref, batch(b"buffered"))).status == Status.OK
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
+        await one.start("b:1")
+        await trio.sleep(5)
+        given_away = [ref for ref in refs if one.given(ref).address == "b:1"]
+        refused = [ref for ref in refs if (await old.append(ref, batch(b"more"))).status == Status.NOT_OWNER]
+        assert (len(refused), set(map(str, refused)) <= set(map(str, given_away))) == (8, True)
+        assert len(given_away) > 20
+        held.set()
+        await until(lambda: _all_where_given(one, refs))
+        for ref in refs:
+            await one.given(ref).caller.flush(ref)
+            found = await one.read_all(ref)
+            assert found[:2] == [b"0", b"buffered"]
+            assert len(found) == 2 + (ref not in refused)
+
+
+async def test_pitfall_44_members_that_come_and_go_lose_and_double_nothing(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as moving:
+        refs = await _used_topic(moving, 6)
+        async with trio.open_nursery() as producers:
+            for ref in refs:
+                producers.start_soon(_produce, moving, ref, 100, 0.2)
+            await trio.sleep(3)
+            b = await moving.start("b:1")
+            await trio.sleep(3)
+            c = await moving.start("c:1")
+            await trio.sleep(3)
+            await b.stop()
+            await trio.sleep(3)
+            await c.kill()
+        for ref in refs:
+            assert await moving.read_all(ref) == numbers(100)
+
+
+async def test_what_is_sent_again_after_a_move_is_told_its_first_offset(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        refs = await _used_topic(two, 8)
+        moved = [ref for ref in refs if two.given(ref).address == "a:1"]
+        first = {ref.partition: await two.append_durably(ref, numbered(1)) for ref in moved}
+        two.world.objects.calls.clear()
+        await two.instances[0].stop()
+        assert moved
+        for ref in moved:
+            again = await two.append_durably(ref, numbered(1))
+            assert again.base_offset == first[ref.partition].base_offset
+            assert again.epoch > first[ref.partition].epoch
+            assert await two.read_all(ref) == numbers(2)
+            # What the new owner knows of producers came from the snapshot: nothing of the log was read for it.
+        reads = [call.key for call in two.world.objects.calls if call.kind in ("get", "get_range")]
+        assert sum("~producers" in key for key in reads) == len(moved)
+
+
+async def test_a_stop_hands_all_over_within_one_refusal(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", "b:1", flush_interval_ms=600_000) as two:
+        refs = await _used_topic(two, 10)
+        first = two.instances[0]
+        theirs = [ref for ref in refs if two.given(ref) is first]
+        buffered = {ref.partition: await first.caller.append(ref, numbered(1)) for ref in theirs}
+        world.objects.plan = lambda call: Fault(delay=0.2) if call.kind == "put_if_absent" else None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.stop)
+            for ref in theirs:
+                assert await first.caller.durable(buffered[ref.partition], ref)
+                two.refusals = 0
+                _, answer = await two.append(ref, numbered(2))
+                assert (answer.status, answer.base_offset, two.refusals <= 1) == (Status.OK, 2, True)
+        assert len(theirs) > 2
+        assert first.caller.run_id not in (await two.owners()).values()
+
+
+async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_has_ended(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1", lease_ttl_seconds=10) as two:
+        refs = await _used_topic(two, 10)
+        dead = two.instances[0]
+        theirs = [ref for ref in refs if two.given(ref) is dead]
+        await dead.kill()
+        await trio.sleep(5)
+        survivor = two.instances[0].caller
+        refused = await survivor.append(theirs[0], numbered(1))
+        assert (refused.status, refused.owner) == (Status.NOT_OWNER, dead.caller.run_id)
+        assert await until(lambda: _all_where_given(two, refs)) < 6
+        for ref in theirs:
+            await two.append_durably(ref, numbered(1))
+            assert await two.read_all(ref) == numbers(2)
+
+
+async def test_pitfall_05_ownership_that_goes_to_and_fro_overwrites_nothing(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as moving:
+        refs = await _used_topic(moving, 4)
+        number = 1
+        for _ in range(4):
+            other = await moving.start("b:1")
+            for stop in (False, True):
+                if stop:
+                    await other.stop()
+                for ref in refs:
+                    assert (await moving.append_durably(ref, numbered(number))).base_offset == number
+                number += 1
+        for ref in refs:
+            assert await moving.read_all(ref) == numbers(number)
+            assert (await moving.state(ref)).committed_end == number
+        epochs = {(await moving.state(ref)).epoch for ref in refs}
+        assert max(epochs) >= 9
+
+
+@pytest.mark.parametrize("lands_first", [True, False])
+async def test_past_its_deadline_a_partition_is_given_back_without_what_was_buffered(
+    autojump_clock: MockClock, lands_first: bool
+) -> None:
+    world = World()
+    async with cluster(world, "a:1", flush_interval_ms=600_000, handover_timeout_ms=5_000) as one:
+        refs = await _used_topic(one, 6)
+        old = one.instances[0].caller
+        buffered = {ref.partition: await old.append(ref, batch(b"lost")) for ref in refs}
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
+        newcomer = await one.start("b:1")
+        await trio.sleep(4)
+        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        assert await one.owner(ref) == old.run_id
+        assert not await old.durable(buffered[ref.partition], ref)
+        await until(lambda: _all_where_given(one, refs), seconds=2)
+        world.objects.plan = None
+        if lands_first:
+            held.set()
+            await trio.sleep(1)
+        appended = await one.append_durably(ref, batch(b"kept"))
+        held.set()
+        await trio.sleep(1)
+        assert appended.base_offset == 1
+        assert await one.read_all(ref) == [b"0", b"kept"]
+
+
+async def test_a_partition_of_an_unanswered_delete_is_given_back_when_that_can_land_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(settle_seconds=15)
+    async with cluster(world, "a:1") as one:
+        refs = await _used_topic(one, 6)
+        old = one.instances[0].caller
+        for ref in refs:
+            await one.append_durably(ref, numbered(1))
+        world.objects.plan = lambda call: (
+            Fault(error=Unavailable("timeout")) if call.kind == "delete_many" and "segment" in call.key else None
+        )
+        for ref in refs:
+            await old.delete_records(ref, 1)
+        await trio.sleep(2)
+        newcomer = await one.start("b:1")
+        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        await trio.sleep(11)
+        assert await one.owner(ref) == old.run_id
+        await until(lambda: _all_where_given(one, refs), seconds=5)
+        assert not (await one.state(ref)).unclean
+
+
+def _stores_a_segment(call: Call) -> bool:
+    return call.kind == "put_if_absent" and call.key.endswith(".kfs")
+
+
+async def test_readers_are_served_until_a_partition_is_given_back(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
+        refs = await _used_topic(one, 8)
+        old = one.instances[0].caller
+        for ref in refs:
+            assert (await old.append(ref, numbered(1))).status == Status.OK
+        world.objects.plan = lambda call: Fault(delay=3) if call.kind == "put_if_absent" else None
+        newcomer = await one.start("b:1")
+        await trio.sleep(1)
+        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        during = await old.append(ref, numbered(2))
+        assert (during.status, during.owner) == (Status.NOT_OWNER, newcomer.caller.run_id)
+        assert (await old.fetch(ref, 0)).status == Status.OK
+        assert (await old.offset_at(ref, -1)).status == Status.OK
+        await trio.sleep(10)
+        after = await old.fetch(ref, 0)
+        assert (after.status, after.owner) == (Status.NOT_OWNER, newcomer.caller.run_id)
+        found = await old.offset_at(ref, -1)
+        assert (found.status, found.owner) == (Status.NOT_OWNER, newcomer.caller.run_id)
+        assert await newcomer.caller.read_all(ref) == numbers(2)

@@ -1,0 +1,171 @@
+"""Owners that are paused, cut off or late while another one goes on: what they left or send harms nothing."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.objects.memory import Call, Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from tests.unit.storage.cluster import Cluster, Instance, cluster, until
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
+
+PARTITIONS = 8
+
+
+async def _of(two: Cluster, instance: Instance, ref: PartitionRef) -> PartitionRef:
+    """A partition of the topic that is given to ``instance``, with the record "0"."""
+    await trio.sleep(1)
+    found = next(one for one in siblings(ref, PARTITIONS) if two.given(one) is instance)
+    assert (await two.append_durably(found, batch(b"0"))).base_offset == 0
+    return found
+
+
+def _hold_first_puts(world: World, *keys: str) -> trio.Event:
+    """The first upload of each of these objects waits for what is given."""
+    held, waiting = trio.Event(), set(keys)
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind == "put_if_absent" and call.key in waiting:
+            waiting.remove(call.key)
+            return Fault(hold=held)
+        return None
+
+    world.objects.plan = plan
+    return held
+
+
+async def _taken_by(two: Cluster, ref: PartitionRef, instance: Instance) -> None:
+    async def taken() -> bool:
+        return await two.owner(ref) == instance.caller.run_id
+
+    await until(taken)
+
+
+async def test_pitfall_47_and_64_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", "b:1", cache_size=0, flush_interval_ms=100) as two:
+        a, b = two.instances
+        ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
+        late = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 51)
+        held = _hold_first_puts(world, paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1), late)
+        for values in ([b"a1"] * 50, [b"a51"] * 50):
+            await a.caller.append(ref, batch(*values))
+            await trio.sleep(1)
+        a.pause()
+        await _taken_by(two, ref, b)
+        theirs = [b"b%d" % i for i in range(80)]
+        assert (await two.append_durably(ref, batch(*theirs))).base_offset == 1
+        held.set()
+        await trio.sleep(1)
+        assert (await world.objects.head(late)).size > 0
+        c = await two.start("c:1", cache_size=0)
+        for reader in (b, c):
+            assert await reader.caller.read_all(ref, 61, scan=True) == theirs
+            assert await reader.caller.read_all(ref, scan=True) == [b"0", *theirs]
+
+
+async def test_pitfall_49_a_former_owners_object_is_replaced_and_never_deleted(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", "b:1") as two:
+        a, b = two.instances
+        ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
+        key = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1)
+        held = _hold_first_puts(world, paths.index_key(NAMESPACE, ref.topic, ref.partition, 1))
+        await a.caller.append(ref, batch(b"a"))
+        await trio.sleep(1)
+        a.pause()
+        await _taken_by(two, ref, b)
+        assert (await world.objects.head(key)).size > 0
+        await two.append_durably(ref, batch(b"b"))
+        held.set()
+        assert [call for call in world.objects.calls if call.kind == "delete_many" and key in call.keys] == []
+        assert await two.read_all(ref) == [b"0", b"b"]
+
+
+async def test_pitfall_50_a_partition_is_given_back_with_the_end_that_was_committed(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
+        (a,) = one.instances
+        first = await world.topic(a.catalog, partitions=PARTITIONS)
+        for ref in siblings(first, PARTITIONS):
+            await one.append_durably(ref, batch(b"0"))
+        b = await one.start("b:1")
+        ref = next(one_ref for one_ref in siblings(first, PARTITIONS) if one.given(one_ref) is a)
+        a.gate.hold_answer_of = paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
+        await a.caller.append(ref, batch(b"1"))
+        await trio.sleep(1)
+        assert (await one.state(ref)).committed_end == 2
+        with trio.move_on_after(10):
+            await a.stop()
+        await _taken_by(one, ref, b)
+        assert (await one.append_durably(ref, batch(b"2"))).base_offset == 2
+        assert await one.read_all(ref) == [b"0", b"1", b"2"]
+
+
+async def test_pitfall_58_what_was_put_and_not_committed_is_not_served_when_ownership_comes_back(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
+        (a,) = one.instances
+        first = await world.topic(a.catalog, partitions=PARTITIONS)
+        refs = siblings(first, PARTITIONS)
+        for ref in refs:
+            await one.append_durably(ref, batch(b"0"))
+        held = _hold_first_puts(world, *(paths.index_key(NAMESPACE, ref.topic, ref.partition, 1) for ref in refs))
+        for ref in refs:
+            await a.caller.append(ref, batch(b"a"))
+        await trio.sleep(1)
+        b = await one.start("b:1")
+        ref = next(ref for ref in refs if one.given(ref) is b)
+        assert (await world.objects.head(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1))).size > 0
+        await _taken_by(one, ref, b)
+        await one.append_durably(ref, batch(b"b"))
+        await b.stop()
+        held.set()
+        await _taken_by(one, ref, a)
+        assert len(a.caller.runs) == 1
+        assert await a.caller.read_all(ref) == [b"0", b"b"]
+
+
+async def test_pitfall_60_a_stale_owner_tells_nobody_that_an_offset_is_out_of_range(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", "b:1") as two:
+        a, b = two.instances
+        ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
+        a.pause()
+        await _taken_by(two, ref, b)
+        for value in (b"1", b"2", b"3"):
+            await two.append_durably(ref, batch(value))
+        assert (await b.caller.fetch(ref, 4)).status == Status.OK
+        assert (await a.caller.fetch(ref, 4)).status == Status.NOT_OWNER
+        # What it knows to be committed it may still tell.
+        assert (await a.caller.fetch(ref, 0)).status == Status.OK
+        a.resume()
+        await trio.sleep(1)
+        told = await a.caller.fetch(ref, 4)
+        assert (told.status, told.owner) in [(Status.NOT_OWNER, b.caller.run_id), (Status.OK, "")]
+
+
+async def test_pitfall_62_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", lease_ttl_seconds=10, flush_interval_ms=100) as one:
+        (former,) = one.instances
+        ref = await world.topic(former.catalog, partitions=1)
+        await one.append_durably(ref, batch(b"0"))
+        held = _hold_first_puts(world, paths.segment_key(NAMESPACE, ref.topic, 0, 1))
+        buffered = await former.caller.append(ref, batch(b"former's"))
+        former.pause()
+        restarted = await one.start("a:1", lease_ttl_seconds=10)
+        refused = await restarted.caller.append(ref, batch(b"too early"))
+        assert (refused.status, refused.owner) == (Status.NOT_OWNER, former.caller.runs[0])
+        await _taken_by(one, ref, restarted)
+        assert (await one.append_durably(ref, batch(b"next"))).base_offset == 1
+        refused = await former.caller.append(ref, batch(b"unacknowledged"), unacknowledged=True)
+        assert refused.status == Status.NOT_OWNER
+        held.set()
+        former.resume()
+        await trio.sleep(5)
+        assert not any(news.committed_end >= buffered.end_offset for news in former.caller.news)
+        assert await one.owner(ref) == (one.given(ref)).caller.run_id
+        assert await one.read_all(ref) == [b"0", b"next"]
