@@ -51,7 +51,7 @@ bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick
 	@$(BIN)/python -m tests.java.build apache
 	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
 
-chaos: servers ## Faults on real processes under clients, and the checker; MINUTES=0.5 SEED=random, exit status 1 when it complains
+chaos: servers ## Let real processes fail under clients and check what was acked; MINUTES=0.5 SEED=..., status 1 on complaints
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: $(VENV)/.dev ## Format the code and mend what the linter can mend

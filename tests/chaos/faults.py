@@ -12,11 +12,12 @@ from typing import TypeVar
 import trio
 
 from tests.chaos.node import STOP_SECONDS, Node
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
+from tests.chaos.s3_proxy import HEALTHY, S3Faults
 from tests.chaos.tcp_proxy import BOTH, Direction, TcpProxy
 from tests.chaos.world import LEASE_SECONDS, World
 
 T = TypeVar("T")
+_CALM_SECONDS = (0.5, 4.0)
 Say = Callable[[str], None]
 
 
@@ -271,7 +272,7 @@ async def storm(world: World, seed: int, begin: Callable[[str], Say]) -> None:
                 scene = Scene(world, random.Random(f"{seed} {number}"), begin(name))
                 nursery.start_soon(FAULTS[name], scene)
                 number += 1
-        await trio.sleep(dice.uniform(0.2, 2.0))
+        await trio.sleep(dice.uniform(*_CALM_SECONDS))
 
 
 def _decks(dice: random.Random) -> Iterator[str]:
@@ -315,9 +316,8 @@ async def _stop(scene: Scene, node: Node) -> None:
 
 async def _s3(scene: Scene, faults: S3Faults) -> None:
     """For one service, or for all."""
-    names = sorted(scene.world.s3)
-    hit = names if scene.dice.random() < 0.5 else [scene.dice.choice([n for n in names if n.startswith("storage")])]
-    stores: list[S3FaultProxy] = [scene.world.s3[name] for name in hit]
+    hit = sorted(scene.world.s3) if scene.dice.random() < 0.5 else [scene.dice.choice(_up(scene)).name]
+    stores = [scene.world.s3[name] for name in hit]
     rates = ", ".join(f"{name} {rate:.0%}" for name, rate in _rates(faults))
     scene.say(f"S3 of {'all' if len(hit) > 1 else hit[0]}: {rates}")
     for store in stores:
@@ -342,7 +342,12 @@ def _up(scene: Scene) -> list[Node]:
 def _some(scene: Scene) -> Sequence[tuple[str, TcpProxy]]:
     """All ways of one kind, or one of them."""
     kind = scene.dice.choice(["clients > ", "rpc > storage", "rpc > indexer", " > etcd"])
-    links = sorted((name, link) for name, link in scene.world.links.items() if kind in name)
+    down = {node.name for node in scene.world.storages} - {node.name for node in _up(scene)}
+    links = [
+        (name, link)
+        for name, link in sorted(scene.world.links.items())
+        if kind in name and not down.intersection(name.split(" > "))
+    ]
     return links if scene.dice.random() < 0.5 else [scene.dice.choice(links)]
 
 

@@ -8,7 +8,7 @@ A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
     f PARTITION NUMBER ERROR        the client gave it up; whether it is in the log is not known
     r PARTITION OFFSET NAME         a reader got it, next after the one that it got last
     m PARTITION OFFSET              the reader goes on from there
-    w PARTITION START END ASKED     the answer to who asked for the ends of the log
+    w PARTITION START END ASKED     the answer about the ends of the log to who asked at a time; -1: not asked
     e TEXT                          what no fault excuses: an error that ended the client, or told it to skip records
 """
 
@@ -98,7 +98,8 @@ class _Judging:
             start, end = int(words[1]), int(words[2])
             self._checker.watermarks(words[0], start=start, end=end, asked=float(words[3]), answered=time)
             if client == self._last_reader:
-                self._ends[words[0]] = (start, end)
+                before = self._ends.get(words[0], (-1, -1))
+                self._ends[words[0]] = (max(start, before[0]), max(end, before[1]))
         elif letter == "m":
             self._checker.moved(client, words[0], int(words[1]))
         else:

@@ -14,11 +14,17 @@ import time
 from collections.abc import Callable
 
 import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 _MOST_IN_FLIGHT = 1000
 _ASK_SECONDS = 5.0
 _FLUSH_SECONDS = 330.0  # longer than librdkafka's delivery timeout
-_SOON = {"reconnect.backoff.max.ms": 1000, "log_level": 0}
+_PAUSE_SECONDS = 0.3
+_FARTHEST = 2000
+"""Offsets that a reader goes back at most."""
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_SOON: dict[str, str | int | float | bool] = {"reconnect.backoff.max.ms": 1000, "log_level": 0}
 
 
 def _tell(*words: object) -> None:
@@ -100,68 +106,85 @@ def _got(message: ck.Message) -> None:
         _tell("e", error.str())
 
 
-def _watermarks(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, int] | None:
-    """Asked of the broker; None where it did not answer."""
-    asked = time.monotonic()
-    try:
-        marks: tuple[int, int] | None = consumer.get_watermark_offsets(
-            ck.TopicPartition(topic, partition), _ASK_SECONDS
-        )
-    except ck.KafkaException:
-        return None
-    if marks is not None:
-        _tell("w", partition, *marks, f"{asked:.6f}")
-    return marks
+class _Asker:
+    """Asks for the ends of the log, and tells of every answer.
+
+    With the admin client: a consumer's ``get_watermark_offsets`` may wait for ever when brokers come and go.
+    """
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **_SOON})
+        self._topic = topic
+
+    def start(self, partition: int) -> int | None:
+        """None: no answer."""
+        return self._ask(partition, _EARLIEST, "{} -1")
+
+    def end(self, partition: int) -> int | None:
+        return self._ask(partition, _LATEST, "-1 {}")
+
+    def _ask(self, partition: int, spec: OffsetSpec, shown: str) -> int | None:
+        asked = time.monotonic()
+        (answer,) = self._admin.list_offsets(
+            {ck.TopicPartition(self._topic, partition): spec}, request_timeout=_ASK_SECONDS
+        ).values()
+        try:
+            offset: int = answer.result(2 * _ASK_SECONDS).offset
+        except (ck.KafkaException, TimeoutError):
+            return None
+        _tell("w", partition, shown.format(offset), f"{asked:.6f}")
+        return offset
 
 
 def read(bootstrap: str, topic: str, partitions: int, rewind_seconds: float) -> None:
     stopping = _until_input_ends()
-    consumer = _consumer(bootstrap)
-    asker = _consumer(bootstrap)
-    consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    for partition in range(partitions):
-        _tell("m", partition, 0)
+    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, topic)
     next_of = dict.fromkeys(range(partitions), 0)
-    dice = random.Random(rewind_seconds)
-    rewind_at = time.monotonic() + rewind_seconds
+    for partition in next_of:
+        _tell("m", partition, 0)
+    consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in next_of])
 
     def ask() -> None:
-        partition = 0
         while not stopping():
-            _watermarks(asker, topic, partition)
-            partition = (partition + 1) % partitions
-            time.sleep(0.3)
+            for partition in range(partitions):
+                asker.end(partition)
+                asker.start(partition)
+            time.sleep(_PAUSE_SECONDS)
 
     threading.Thread(target=ask, daemon=True).start()
+    dice = random.Random(rewind_seconds)
+    rewound = (0, 0)
+    rewind_at = time.monotonic() + rewind_seconds
     while not stopping():
         for message in consumer.consume(500, timeout=0.2):
             _got(message)
             if message.error() is None:
                 next_of[message.partition() or 0] = (message.offset() or 0) + 1
-        if time.monotonic() > rewind_at:
+        # Not before it was back where it began again from: it is to keep up with the others on the whole.
+        if time.monotonic() > rewind_at and next_of[rewound[0]] >= rewound[1]:
             rewind_at = time.monotonic() + rewind_seconds
             partition = dice.randrange(partitions)
-            # Not too far: it has to come back to the end, while others go on there.
-            next_of[partition] = max(0, next_of[partition] - dice.randrange(5000))
+            rewound = (partition, next_of[partition])
+            next_of[partition] = max(0, next_of[partition] - dice.randrange(_FARTHEST))
             _tell("m", partition, next_of[partition])
-            consumer.assign([ck.TopicPartition(topic, *position) for position in next_of.items()])
+            consumer.seek(ck.TopicPartition(topic, partition, next_of[partition]))
     consumer.close()
 
 
 def reread(bootstrap: str, topic: str, partitions: int) -> None:
-    consumer = _consumer(bootstrap)
+    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, topic)
     ends = {}
     for partition in range(partitions):
-        while (marks := _watermarks(consumer, topic, partition)) is None:
-            pass
-        ends[partition] = marks[1]
-        _tell("m", partition, marks[0])
+        while (start := asker.start(partition)) is None or (end := asker.end(partition)) is None:
+            time.sleep(_PAUSE_SECONDS)
+        ends[partition] = end
+        _tell("m", partition, start)
     waiting = {partition for partition, end in ends.items() if end}
     consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in waiting])
     while waiting:
         for message in consumer.consume(1000, timeout=0.5):
             _got(message)
-            if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
+            if message.error() is None and (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
                 waiting.discard(message.partition() or 0)
     consumer.close()
 
