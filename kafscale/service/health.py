@@ -114,10 +114,8 @@ class Health:
         self._on_ready: list[Callable[[bool], None]] = []
 
     def add(self, name: str, ask: Callable[[], Finding], *, unready_from: State | None = None) -> None:
-        """``ask`` is cheap and does not wait. Nothing is logged of the state that it begins with if that is healthy."""
-        check = self._checks[name] = _Check(name, ask, unready_from, self._clock())
-        if check.finding.state is not State.HEALTHY:
-            self._log(check)
+        """``ask`` is cheap and does not wait."""
+        self._checks[name] = _Check(name, ask, unready_from, self._clock())
 
     def on_ready(self, tell: Callable[[bool], None]) -> None:
         """``tell`` is called with the present readiness at the next look, and whenever it changes."""
@@ -126,8 +124,12 @@ class Health:
 
     def start(self) -> None:
         """All that the process serves is up: ready from now on, as far as the checks let it."""
-        self._starting = False
         self.look()
+        self._starting = False
+        for check in self._checks.values():
+            if check.finding.state is not State.HEALTHY:
+                self._log(check)
+        self._tell()
 
     def stop(self) -> None:
         """The process is stopping: not ready from now on."""
@@ -198,6 +200,9 @@ class Health:
                 tell(self.ready)
 
     def _log(self, check: _Check) -> None:
+        """What is not there yet while the process starts is no news."""
+        if self._starting:
+            return
         found = check.finding
         log = _log.info if found.state is State.HEALTHY else _log.warning
         log("health", check=check.name, state=found.state.label, reason=found.reason or None)

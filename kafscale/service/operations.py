@@ -81,9 +81,11 @@ class Operations:
         self.health.add("etcd", health.finding)
         return ObservedMetadataStore(metadata, health)
 
-    def watch_lease(self, current: Callable[[], Membership | None]) -> None:
-        """Not ready while the others may take this process for dead. ``current`` gives its present membership."""
-        self.health.add("lease", lambda: _lease(current()), unready_from=State.UNAVAILABLE)
+    def watch_lease(
+        self, current: Callable[[], Membership | None], *, unready_from: State | None = State.UNAVAILABLE
+    ) -> None:
+        """Show whether the others may take this process for dead. ``current`` gives its present membership."""
+        self.health.add("lease", lambda: _lease(current()), unready_from=unready_from)
         self.metrics.add(
             [
                 gauge(

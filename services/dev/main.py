@@ -12,12 +12,14 @@ from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc.direct import DirectIndexer, DirectStorage
 from kafscale.service.health import HealthSettings
+from kafscale.service.listeners import Listener
 from kafscale.service.logging import LogSettings
 from kafscale.service.network import HttpSettings, LeaseSettings
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded, run_process, wall_clock_ms
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
+from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -79,25 +81,29 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         show_storage(storage, parts.figures, operations)
         gateways = Members(metadata, namespace, "gateway")
         ownership = OwnershipMap(metadata, namespace)
-        gateway = Gateway(
-            GatewayParts(
-                settings=settings[GatewaySettings],
-                namespace=namespace,
-                metadata=metadata,
-                catalog=catalog,
-                storages=storage_members,
-                gateways=gateways,
-                ownership=ownership,
-                connect=lambda _: nullcontext(DirectStorage(storage)),
-                lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
-                now_ms=wall_clock_ms,
-            )
+        gateway_parts = GatewayParts(
+            settings=settings[GatewaySettings],
+            namespace=namespace,
+            metadata=metadata,
+            catalog=catalog,
+            storages=storage_members,
+            gateways=gateways,
+            ownership=ownership,
+            connect=lambda _: nullcontext(DirectStorage(storage)),
+            lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
+            now_ms=wall_clock_ms,
         )
+        gateway = Gateway(gateway_parts)
+        show_gateway(gateway, gateway_parts.figures, operations)
         gateway_stopped, storage_stopped = trio.Event(), trio.Event()
 
         async def serve_storage(task_status: trio.TaskStatus[None]) -> None:
             await storage.run(gateway_stopped, task_status=task_status)
             storage_stopped.set()
+
+        async def serve_clients(task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
+            await gateway.run(stopping, task_status=task_status)
+            gateway_stopped.set()
 
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
@@ -105,9 +111,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(gateways.run)
         await nursery.start(ownership.run)
         # Clients leave first, then what they sent is stored, then the stores close.
+        await nursery.start(serve_clients)
         operations.health.start()
-        await gateway.run(stopping)
-        gateway_stopped.set()
         await storage_stopped.wait()
         log.info("object store", **operations.counters.totals())
         nursery.cancel_scope.cancel()

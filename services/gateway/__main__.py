@@ -20,6 +20,7 @@ from kafscale.service.network import LeaseSettings
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings
+from services.gateway.monitoring import show
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 
@@ -53,7 +54,11 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             endpoint.serving(),
             trio.open_nursery() as nursery,
         ):
-            await nursery.start(Gateway(parts).run, stopping)
+            gateway = Gateway(parts)
+            show(gateway, parts.figures, operations)
+            # Without a proven lease it serves on: it knows whom to ask.
+            operations.watch_lease(lambda: gateway.membership, unready_from=None)
+            await nursery.start(gateway.run, stopping)
             endpoint.ready(operations)
 
 

@@ -15,6 +15,7 @@ from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from services.gateway.brokers import Brokers
+from services.gateway.figures import GatewayFigures
 from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
@@ -42,6 +43,7 @@ class Environment:
     request_memory: RequestMemory
     reply_memory: ReplyMemory
     conversions: trio.CapacityLimiter
+    figures: GatewayFigures = field(default_factory=GatewayFigures)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
 

@@ -61,6 +61,11 @@ class CommitView:
     def holding(self) -> bool:
         return bool(self._holding)
 
+    @property
+    def held(self) -> int:
+        """Appends that wait for their commit."""
+        return sum(len(self._partitions[key].held) for key in self._holding)
+
     def apply(self, news: Iterable[Committed]) -> None:
         """Take what the stream announced: let replies go and wake fetches. News of an older epoch is old."""
         for event in news:

@@ -125,6 +125,7 @@ class ClientConnection:
                 if not data:
                     return
                 self.last_activity = trio.current_time()
+                self._environment.figures.received_bytes += len(data)
                 kafka.receive_data(bytes(data))
                 while True:
                     request = None if self._too_much_unsent else kafka.next_request()
@@ -149,6 +150,7 @@ class ClientConnection:
         api = APIS.get(request.api_key)
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
             raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")
+        self._environment.figures.requests[api.name] += 1
         size = len(request.body)
         if api.key != PRODUCE and size > self._environment.settings.max_control_request_bytes:
             raise ProtocolError(f"a request of {size} bytes for {api.name}")
@@ -185,6 +187,7 @@ class ClientConnection:
 
     def _failed(self, api: Api, call: Call, error: Exception) -> None:
         """A bug, not the client's doing: answer the request, or close its connection."""
+        self._environment.figures.broken[api.name] += 1
         _log.error("request failed", api=api.name, version=call.version, peer=self._peer, exc_info=error)
         if call.request.slot.done:
             return
@@ -205,7 +208,9 @@ class ClientConnection:
                     self._sending = True
                     await self._send(pieces)
                     self._sending = False
-                    self._hold(-sum(map(len, pieces)))
+                    size = sum(map(len, pieces))
+                    self._hold(-size)
+                    self._environment.figures.sent_bytes += size
                     self.last_activity = trio.current_time()
                 self._make_room()
                 if self._leaving and kafka.in_flight == 0:

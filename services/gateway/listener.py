@@ -99,11 +99,14 @@ class Acceptor:
             if not self._full:
                 _log.warning("new connections are closed", connections=len(self._connections))
             self._full = True
+            environment.figures.turned_away += 1
             await trio.aclose_forcefully(stream)
             return
         self._full = False
         connection = ClientConnection(stream, environment, listener)
         self._connections.add(connection)
+        environment.figures.accepted += 1
+        environment.figures.connections += 1
         if environment.stopping:
             connection.leave()
         try:
@@ -112,6 +115,7 @@ class Acceptor:
             _log.exception("connection failed")
         finally:
             self._connections.discard(connection)
+            environment.figures.connections -= 1
 
     async def _sweep(self) -> None:
         """Close connections on which nothing has moved."""

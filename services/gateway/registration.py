@@ -54,6 +54,11 @@ class Registration:
         """Valid once `run` has started. It may become another one after a lease was lost."""
         return self._member.node_id
 
+    @property
+    def membership(self) -> Membership | None:
+        """The present one; None: there was none yet."""
+        return self._membership
+
     async def run(self, task_status: trio.TaskStatus[Membership] = trio.TASK_STATUS_IGNORED) -> None:
         """Stay registered until cancelled, then leave. Raises ConfigError when the wanted id is another gateway's."""
         await stay_registered(self._join, task_status)

@@ -1,23 +1,26 @@
 """The gateway as one object: listeners in front, links to storage behind, Kafka's APIs between."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import trio
 
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from services.gateway.api import Environment, wall_clock_ms
 from services.gateway.brokers import Brokers
+from services.gateway.figures import GatewayFigures
 from services.gateway.listener import Acceptor
 from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.registration import Registration
 from services.gateway.routing import Connect, Router
 from services.gateway.settings import GatewaySettings
+from services.gateway.storage_link import StorageLink
 from services.gateway.topics import TopicCache
 
 _CONVERSIONS = 2
@@ -43,6 +46,7 @@ class GatewayParts:
     lease_ttl_seconds: int
     address: str = ""
     now_ms: Callable[[], int] = wall_clock_ms
+    figures: GatewayFigures = field(default_factory=GatewayFigures)
 
 
 class Gateway:
@@ -50,6 +54,17 @@ class Gateway:
 
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
+        self._router: Router | None = None
+        self._registration: Registration | None = None
+
+    @property
+    def membership(self) -> Membership | None:
+        """None: not registered yet."""
+        return self._registration.membership if self._registration else None
+
+    def links(self) -> Iterable[StorageLink]:
+        """One for each storage instance that is registered."""
+        return self._router.links() if self._router else ()
 
     async def run(
         self,
@@ -72,7 +87,7 @@ class Gateway:
         parts, settings = self._parts, self._parts.settings
         cluster = await parts.catalog.cluster()
         bound = await acceptor.bind()
-        registration = Registration(
+        registration = self._registration = Registration(
             parts.metadata,
             parts.namespace,
             listeners=bound,
@@ -81,7 +96,7 @@ class Gateway:
             lease_ttl_seconds=parts.lease_ttl_seconds,
             now_ms=parts.now_ms,
         )
-        router = Router(parts.storages, parts.ownership, parts.connect, settings)
+        router = self._router = Router(parts.storages, parts.ownership, parts.connect, settings)
         environment = Environment(
             settings=settings,
             catalog=parts.catalog,
@@ -94,6 +109,7 @@ class Gateway:
             request_memory=RequestMemory(settings.request_memory_bytes),
             reply_memory=ReplyMemory(settings.reply_memory_bytes),
             conversions=trio.CapacityLimiter(_CONVERSIONS),
+            figures=parts.figures,
             now_ms=parts.now_ms,
         )
 

@@ -7,7 +7,7 @@ waited behind is refused, and a new stream with a new id starts at message 1.
 
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import structlog
@@ -88,6 +88,21 @@ class StorageLink:
     def stream_id(self) -> str:
         """The commit stream that is up, empty when none is. A fetch without one cannot be woken by commits."""
         return self._session.appends.stream_id if self._session else ""
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a commit stream."""
+        return self._session is not None
+
+    @property
+    def held(self) -> int:
+        """Appends that wait for their commit."""
+        return self._session.view.held if self._session else 0
+
+    @property
+    def parked(self) -> Set[Waiter]:
+        """Fetches that wait here for news."""
+        return self._parked
 
     async def wait_for_room(self) -> None:
         await self._queue.wait_for_room()

@@ -262,6 +262,8 @@ class _Fetch:
                 position.result.error_code = ErrorCode.unsupported_compression_type
             else:
                 position.result.records = position.records
+        codes = (result.error_code for topic in self.topics for result in topic.results)
+        self.call.environment.figures.answered("Fetch", codes)
         self.call.reply(*encode_response(self.topics, self.call.version, aborted=self.aborted))
 
 

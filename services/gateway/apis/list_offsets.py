@@ -70,6 +70,8 @@ def _decode(call: Call) -> Any:
 
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
+    codes = (partition.error_code for topic in topics for partition in topic.partitions)
+    call.environment.figures.answered("ListOffsets", codes)
     if call.version == 0:
         call.reply(legacy.encode_list_offsets(topics))
     else:

@@ -46,6 +46,7 @@ class _Produce:
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._slot = call.request.slot
         self._client = call.client
+        self._figures = call.environment.figures
         self._router = call.environment.router
         self._version = call.version
         self._acks = request.acks
@@ -114,6 +115,8 @@ class _Produce:
             self._reply()
 
     def _reply(self) -> None:
+        codes = (result.error_code for topic in self.topics for result in topic.results)
+        self._figures.answered("Produce", codes)
         if self._acks != 0:
             self._slot.reply(encode_response(self.topics, self._version))
             return
