@@ -6,6 +6,8 @@ import trio
 
 from kafscale.v1.storage_pb2 import CommitsEvent, Committed
 
+_REFUSED = 1000  # partitions whose last refusals are remembered before those are dropped that the caller knows of
+
 Key = tuple[bytes, int]
 Send = Callable[[CommitsEvent], Awaitable[None]]
 
@@ -43,20 +45,28 @@ class CommitStream:
         self._wake.set()
 
     def forget(self, key: Key) -> None:
-        """Unsubscribe from a partition that is no more."""
+        """Unsubscribe from a partition that this instance has no more.
+
+        What was refused stays so: it may come back before the caller has seen that.
+        """
         self._subscribed.discard(key)
-        self.refused.pop(key, None)
 
     def end(self) -> None:
-        """Nothing more will be told."""
+        """Nothing more will be told than what waits already."""
         self._ended = True
         self._wake.set()
+        self._turn.set()
 
     async def turn(self, sequence: int) -> bool:
-        """Wait until the append ``sequence`` is next; False: it was applied before."""
-        while sequence > self.applied + 1:
+        """Wait until the append ``sequence`` is next; False: it was applied before, or never will be."""
+        while sequence > self.applied + 1 and not self._ended:
             await self._turn.wait()
         return sequence == self.applied + 1
+
+    def seen(self, sequence: int) -> None:
+        """The caller knows of what was refused up to this append."""
+        if len(self.refused) > _REFUSED:
+            self.refused = {key: refused for key, refused in self.refused.items() if refused > sequence}
 
     def applied_one(self) -> None:
         self.applied += 1
@@ -66,7 +76,7 @@ class CommitStream:
     async def pump(self, send: Send, heartbeat_seconds: float) -> None:
         """Send what comes, and a sign of life when nothing does, until `end` or cancelled."""
         await send(CommitsEvent(ready=True))
-        while not self._ended:
+        while not self._ended or self._pending:
             with trio.move_on_after(heartbeat_seconds):
                 await self._wake.wait()
             self._wake = trio.Event()

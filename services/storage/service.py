@@ -99,6 +99,7 @@ class StorageService:
         if stream is None or not await stream.turn(request.sequence):
             raise Unavailable("no such commit stream, or an append out of its order")
         partitions = await self._acquired(run, [append.partition for append in request.appends])
+        stream.seen(request.seen)
         # From here to the reply nothing waits: the order of appends is the order of offsets.
         results = [
             self._append_one(run, stream, request, append, found)

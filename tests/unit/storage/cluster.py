@@ -30,6 +30,8 @@ class Gate:
         self._open.set()
         # A transaction that writes this key is done, and its answer held back until the gate is opened.
         self.hold_answer_of = ""
+        # Seconds for which the answers of transactions that write nothing are on their way.
+        self.hold_reads = 0.0
 
     def shut(self) -> None:
         self._open = trio.Event()
@@ -50,6 +52,8 @@ class Gate:
         if any(compare.key == self.hold_answer_of for compare in compares):
             self.hold_answer_of = ""
             await trio.sleep_forever()
+        if not compares:
+            await trio.sleep(self.hold_reads)
         return result
 
     @asynccontextmanager
@@ -116,8 +120,9 @@ class Instance:
 class Cluster:
     """``refusals``: how often `append` was sent elsewhere."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, members: Members) -> None:
+    def __init__(self, world: World, nursery: trio.Nursery, members: Members, metadata: MetadataStore) -> None:
         self.world = world
+        self.metadata = metadata
         self.instances: list[Instance] = []
         self.refusals = 0
         self._nursery = nursery
@@ -133,7 +138,7 @@ class Cluster:
         return started
 
     async def _serve(self, address: str, changes: dict[str, Any], task_status: trio.TaskStatus[Instance]) -> None:
-        gate = Gate(self.world.metadata)
+        gate = Gate(self.metadata)
         instance: Instance | None = None
         try:
             with trio.CancelScope() as scope:
@@ -193,12 +198,12 @@ class Cluster:
         return (await self.state(ref)).owner
 
     async def state(self, ref: PartitionRef) -> PartitionState:
-        item = await self.world.metadata.get(state_key(ref))
+        item = await self.metadata.get(state_key(ref))
         return PartitionState.FromString(item.value) if item else PartitionState()
 
     async def owners(self) -> dict[str, str]:
         """The owner of every partition that has a state, by the state's key."""
-        snapshot = await self.world.metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))
+        snapshot = await self.metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))
         return {item.key: PartitionState.FromString(item.value).owner for item in snapshot.items}
 
     def _by_run(self, run_id: str) -> Instance | None:
@@ -211,12 +216,15 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 @asynccontextmanager
-async def cluster(world: World, *addresses: str, **changes: Any) -> AsyncIterator[Cluster]:
-    """Instances at these addresses; all of them are killed in the end."""
-    members = Members(world.metadata, NAMESPACE, "storage")
+async def cluster(
+    world: World, *addresses: str, metadata: MetadataStore | None = None, **changes: Any
+) -> AsyncIterator[Cluster]:
+    """Instances at these addresses; all of them are killed in the end. ``metadata``: none of the world's."""
+    metadata = metadata or world.metadata
+    members = Members(metadata, NAMESPACE, "storage")
     async with trio.open_nursery() as nursery:
         await nursery.start(members.run)
-        made = Cluster(world, nursery, members)
+        made = Cluster(world, nursery, members, metadata)
         for address in addresses:
             await made.start(address, **changes)
         yield made

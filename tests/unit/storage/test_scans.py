@@ -1,0 +1,139 @@
+"""Scans: committed ranges of a partition, served by an instance that does not own it."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.metadata.memory import no_answer
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from tests.unit.storage.cluster import Cluster, Instance, cluster
+from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
+from tests.unit.storage.test_idempotence import numbered, numbers
+
+
+async def _owned_and_other(two: Cluster) -> tuple[PartitionRef, Instance, Instance]:
+    """A partition without records, its owner-to-be and another instance, which both know of the topic."""
+    ref = await two.world.topic(two.instances[0].catalog, partitions=1)
+    await trio.sleep(1)
+    owner = two.given(ref)
+    (other,) = [instance for instance in two.instances if instance is not owner]
+    return ref, owner, other
+
+
+async def test_a_scan_follows_commits_of_another_instance(autojump_clock: MockClock) -> None:
+    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+        ref, owner, other = await _owned_and_other(two)
+        assert (await other.caller.fetch(ref, 0)).status == Status.NOT_OWNER
+        never_used = await other.caller.fetch(ref, 0, scan=True)
+        assert (never_used.status, never_used.committed_end, never_used.records) == (Status.OK, 0, b"")
+        for number in range(30):
+            appended = await two.append_durably(ref, numbered(number))
+            assert await other.caller.read_all(ref, scan=True) == numbers(number + 1)
+        fetched = await other.caller.fetch(ref, 3, scan=True)
+        assert (fetched.epoch, fetched.log_start, fetched.committed_end) == (appended.epoch, 0, 30)
+        assert await owner.caller.read_all(ref, scan=True) == numbers(30)
+        assert await two.owner(ref) == owner.caller.run_id, "a scan takes nothing over"
+
+
+async def test_a_scan_below_the_known_end_asks_the_metadata_nothing(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref, _, other = await _owned_and_other(two)
+        await two.append_durably(ref, batch(b"0", b"1"))
+        assert (await other.caller.fetch(ref, 0, scan=True)).status == Status.OK
+        two.world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
+        assert (await other.caller.fetch(ref, 1, scan=True)).status == Status.OK
+        assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.UNAVAILABLE
+
+
+async def test_pitfall_60_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref, _, other = await _owned_and_other(two)
+        await two.append_durably(ref, numbered(0))
+        assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.OFFSET_OUT_OF_RANGE
+        for number in range(1, 5):
+            await two.append_durably(ref, numbered(number))
+        ahead = await other.caller.fetch(ref, 4, scan=True)
+        assert (ahead.status, ahead.committed_end) == (Status.OK, 5)
+        assert (await other.caller.fetch(ref, 6, scan=True)).status == Status.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref, _, other = await _owned_and_other(two)
+        await two.append_durably(ref, numbered(0))
+        assert (await other.caller.fetch(ref, 1, scan=True)).committed_end == 1
+        answers: dict[str, Status] = {}
+
+        async def ask(name: str, offset: int) -> None:
+            answers[name] = (await other.caller.fetch(ref, offset, scan=True)).status
+
+        other.gate.hold_reads = 2.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "before", 2)
+            await trio.sleep(1)
+            await two.append_durably(ref, numbered(1))
+            await two.append_durably(ref, numbered(2))
+            nursery.start_soon(ask, "after", 3)
+        assert answers == {"before": Status.OFFSET_OUT_OF_RANGE, "after": Status.OK}
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts(
+    autojump_clock: MockClock, cached: bool
+) -> None:
+    async with cluster(World(), "a:1", "b:1", cache_size=1 << 20 if cached else 0) as two:
+        ref, owner, other = await _owned_and_other(two)
+        for number in range(10):
+            await two.append_durably(ref, numbered(number))
+        assert await other.caller.read_all(ref, scan=True) == numbers(10)
+        assert (await owner.caller.delete_records(ref, 6)).log_start == 6
+        await trio.sleep(1)
+        told = await other.caller.fetch(ref, 2, scan=True)
+        if cached:
+            assert told.status in (Status.OK, Status.OFFSET_OUT_OF_RANGE)
+        else:
+            assert (told.status, told.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
+        assert await other.caller.read_all(ref, 6, scan=True) == numbers(10)[6:]
+
+
+async def test_a_hole_is_reported_to_a_scan(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1", cache_size=0) as two:
+        ref, _, other = await _owned_and_other(two)
+        for number in range(3):
+            await two.append_durably(ref, numbered(number))
+        await two.world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 1)])
+        assert (await other.caller.fetch(ref, 1, scan=True)).status == Status.DAMAGED
+        assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.OK
+
+
+async def test_a_scan_of_a_deleted_topic_is_told_so(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref, _, other = await _owned_and_other(two)
+        await two.append_durably(ref, numbered(0))
+        await other.caller.fetch(ref, 0, scan=True)
+        await other.catalog.mark_deleting(ref.topic)
+        assert (await other.caller.fetch(ref, 1, scan=True)).status == Status.UNKNOWN_TOPIC
+        await other.catalog.wait_free(ref.topic)
+        made = await two.world.topic(other.catalog, partitions=1)
+        await trio.sleep(1)
+        await two.append_durably(made, batch(b"new"))
+        assert (await other.caller.fetch(ref, 1, scan=True)).status == Status.TOPIC_ID_MISMATCH
+        assert await other.caller.read_all(made, scan=True) == [b"new"]
+
+
+async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1", scanned_partitions=2) as two:
+        first = await two.world.topic(two.instances[0].catalog, partitions=12)
+        await trio.sleep(1)
+        refs = [PartitionRef(topic=first.topic, topic_id=first.topic_id, partition=index) for index in range(12)]
+        refs = [ref for ref in refs if two.given(ref) is two.instances[0]][:3]
+        for ref in refs:
+            await two.append_durably(ref, numbered(0))
+        other = two.instances[1].caller
+        for ref in refs:
+            assert await other.read_all(ref, scan=True) == numbers(1)
+        two.world.metadata.faults.append(no_answer("txn", key=state_key(refs[0]), times=1_000))
+        assert (await other.fetch(refs[0], 0, scan=True)).status == Status.UNAVAILABLE
+        two.world.metadata.faults[:] = [no_answer("txn", key=state_key(refs[2]), times=1_000)]
+        assert (await other.fetch(refs[2], 0, scan=True)).status == Status.OK
