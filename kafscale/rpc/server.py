@@ -1,5 +1,6 @@
 """The serving side of gRPC: a grpc.aio server in the asyncio thread, whose calls run as Trio tasks."""
 
+import socket
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -93,7 +94,7 @@ class RpcServer:
                 return server, server.add_insecure_port(address)
             return server, server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
-            raise ConfigError(f"cannot serve gRPC at {address}: {error}") from error
+            raise ConfigError(f"cannot serve gRPC at {address}: {_why_not(address) or error}") from error
 
     async def _start(self, server: "grpc.aio.Server", handler: CallHandler) -> None:
         server.add_generic_rpc_handlers((handler,))
@@ -105,3 +106,15 @@ class RpcServer:
     async def _drain(self, server: "grpc.aio.Server") -> None:
         self._health.leave()
         await server.stop(self._limits.drain_seconds)
+
+
+def _why_not(address: str) -> str:
+    """Why nobody can listen at ``address``, which gRPC keeps to itself; empty: it seems that one can."""
+    host, _, port = address.rpartition(":")
+    try:
+        for family, *_, where in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
+            with socket.socket(family) as probe:
+                probe.bind(where)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

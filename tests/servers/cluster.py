@@ -57,7 +57,7 @@ class ServiceProcess:
         self._process = ServerProcess([sys.executable, "-m", f"services.{self.service}"], log=self.log, env=self.env)
 
     def await_ready(self, *, timeout: float = START_SECONDS) -> None:
-        self.process.wait_for(lambda line: True if _event(line) == "ready" else None, timeout=timeout)
+        self.process.wait_for(lambda line: True if f'"service": "{self.service}"' in line else None, timeout=timeout)
 
     def stop(self) -> int:
         """SIGTERM, and its exit status."""

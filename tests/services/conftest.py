@@ -1,0 +1,30 @@
+"""One etcd and one MinIO for all tests of the four processes; every cluster has a bucket and a namespace of its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.cluster import Cluster, running_cluster
+from tests.servers.etcd import Etcd, running_etcd
+from tests.servers.minio import Minio
+
+MakeCluster = Callable[..., AbstractContextManager[Cluster]]
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def make_cluster(etcd: Etcd, minio: Minio, tmp_path: Path) -> MakeCluster:
+    """`running_cluster` on the shared etcd and MinIO."""
+
+    def make(**how: Any) -> AbstractContextManager[Cluster]:
+        return running_cluster(tmp_path, etcd=etcd, minio=minio, **how)
+
+    return make

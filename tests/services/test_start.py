@@ -1,0 +1,131 @@
+"""A process that cannot do its work does not start, and says in one line why."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import Message
+from tests.servers.cluster import free_ports
+from tests.servers.etcd import Etcd
+from tests.servers.minio import Minio
+from tests.services.conftest import MakeCluster
+
+SERVICES = ("gateway", "storage", "indexer", "coordinator")
+NOBODY = "127.0.0.1:1"
+TLS_CA, TLS_CERT, TLS_KEY = (f"KAFSCALE_RPC_TLS_{name}_FILE" for name in ("CA", "CERT", "KEY"))
+
+
+def _start(service: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """One that should end by itself, with ports of its own."""
+    rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KAFSCALE_", "AWS_"))}
+    own = {"KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http, "KAFSCALE_BROKER_ADDR": kafka}
+    command = [sys.executable, "-m", f"services.{service}"]
+    return subprocess.run(
+        command, env={**inherited, **own, **env}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line for a person; the rest are log entries."""
+    [line] = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert done.stdout == ""
+    return line
+
+
+@pytest.fixture
+def settings(etcd: Etcd, minio: Minio) -> dict[str, str]:
+    """With which all services start."""
+    return {**minio.broker_settings(f"start-{free_ports(1)[0]}"), "KAFSCALE_ETCD_ENDPOINTS": etcd.endpoints[0]}
+
+
+@pytest.mark.parametrize(
+    ("service", "wrong", "named"),
+    [
+        *((service, {"KAFSCALE_ETCD_ENDPOINTS": ""}, "KAFSCALE_ETCD_ENDPOINTS") for service in SERVICES),
+        *((service, {"KAFSCALE_S3_BUCKET": ""}, "KAFSCALE_S3_BUCKET") for service in ("storage", "indexer")),
+        ("storage", {"KAFSCALE_RPC_ADDR": "0.0.0.0:0"}, "KAFSCALE_RPC_ADVERTISED_ADDR"),
+        ("indexer", {"KAFSCALE_RPC_ADDR": "192.0.2.1:0"}, "KAFSCALE_RPC_ADDR: .*annot assign requested address"),
+        ("coordinator", {"KAFSCALE_HTTP_ADDR": "192.0.2.1:0"}, "KAFSCALE_HTTP_ADDR"),
+        ("gateway", {TLS_CA: "no-such-file.pem"}, TLS_CERT),
+        ("storage", {"KAFSCALE_S3_SECRET_KEY": "wrong"}, "KAFSCALE_S3_SECRET_KEY"),
+        ("storage", {"KAFSCALE_S3_CREDENTIALS": "aws"}, "KAFSCALE_S3_CREDENTIALS"),
+        ("indexer", {"KAFSCALE_S3_BUCKET": "no-such-bucket"}, "KAFSCALE_S3_BUCKET"),
+        ("gateway", {"KAFSCALE_BROKER_ADDR": "192.0.2.1:9092"}, "192.0.2.1:9092"),
+        ("coordinator", {"KAFSCALE_LEASE_TTL_SECONDS": "1"}, "KAFSCALE_LEASE_TTL_SECONDS"),
+        (
+            "coordinator",
+            {"KAFSCALE_RPC_ADDR": "x", "KAFSCALE_ETCD_TIMEOUT_MS": "-1"},
+            "KAFSCALE_RPC_ADDR = 'x' is not .*; KAFSCALE_ETCD_TIMEOUT_MS = '-1' is not ",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_pitfall_10_a_wrong_setting_is_one_line_that_names_it_and_status_2(
+    settings: dict[str, str], service: str, wrong: dict[str, str], named: str
+) -> None:
+    done = _start(service, {**settings, **wrong})
+    assert done.returncode == 2, done.stderr
+    assert re.search(named, _told(done)), done.stderr
+
+
+def test_a_port_that_is_taken_is_named(settings: dict[str, str], make_cluster: MakeCluster) -> None:
+    with make_cluster(gateways=0, storages=0, indexers=0) as cluster:
+        [coordinator] = cluster.coordinators
+        done = _start("coordinator", {**settings, "KAFSCALE_RPC_ADDR": coordinator.address})
+        assert done.returncode == 2, done.stderr
+        assert re.search("KAFSCALE_RPC_ADDR: .*Address already in use", _told(done))
+
+
+def test_without_etcd_or_s3_a_process_waits_and_then_ends_with_status_1(settings: dict[str, str]) -> None:
+    no_etcd = {"KAFSCALE_ETCD_ENDPOINTS": NOBODY, "KAFSCALE_ETCD_TIMEOUT_MS": "500"}
+    no_s3 = {"KAFSCALE_S3_ENDPOINT": f"http://{NOBODY}"}
+    cases = [("gateway", no_etcd, "etcd"), ("storage", no_s3, "KAFSCALE_S3_ENDPOINT")]
+
+    def run(case: tuple[str, dict[str, str], str]) -> tuple[float, subprocess.CompletedProcess[str]]:
+        began = time.monotonic()
+        done = _start(case[0], {**settings, **case[1], "KAFSCALE_START_PATIENCE_MS": "4000"})
+        return time.monotonic() - began, done
+
+    with ThreadPoolExecutor(2) as threads:
+        for (service, _, named), (seconds, done) in zip(cases, threads.map(run, cases), strict=True):
+            assert done.returncode == 1, (service, done.stderr)
+            assert named in _told(done), service
+            assert seconds > 3, service
+
+
+def test_a_variable_of_another_service_is_not_warned_of_and_one_of_none_is(make_cluster: MakeCluster) -> None:
+    env = {"KAFSCALE_SEGMENT_BYTES": "4MB", "KAFSCALE_SEGMENT_BYTE": "4MB"}
+    with make_cluster(gateways=0, storages=0, indexers=0, env=env) as cluster:
+        log = cluster.coordinators[0].log.read_text().splitlines()
+        events = [entry["event"] for entry in map(json.loads, log)]
+        assert [event for event in events if "nothing reads it" in event] == [
+            "KAFSCALE_SEGMENT_BYTE is set, but nothing reads it; did you mean KAFSCALE_SEGMENT_BYTES?"
+        ]
+
+
+def test_the_four_talk_by_mutual_tls(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    ca = trustme.CA()
+    issued = ca.issue_cert("127.0.0.1")
+    files = {TLS_CA: tmp_path / "ca.pem", TLS_CERT: tmp_path / "cert.pem", TLS_KEY: tmp_path / "key.pem"}
+    ca.cert_pem.write_to_path(files[TLS_CA])
+    issued.cert_chain_pems[0].write_to_path(files[TLS_CERT])
+    issued.private_key_pem.write_to_path(files[TLS_KEY])
+    tls = {name: str(path) for name, path in files.items()} | {"KAFSCALE_RPC_TLS_CLIENT_AUTH": "required"}
+    with make_cluster(env=tls) as cluster:
+        client = ConfluentClient(cluster.bootstrap)
+        client.create_topic("encrypted")
+        assert client.produce("encrypted", [Message(b"a"), Message(b"b")]) == [0, 1]
+        assert [record.value for record in client.consume("encrypted", count=2)] == [b"a", b"b"]
+        [storage] = cluster.storages
+        assert storage.events("no indexer answered, indexes are built here") == []

@@ -1,0 +1,158 @@
+"""The four services as processes: clients produce and consume; what stops, dies or is missing is not seen for long."""
+
+import itertools
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import Message
+from tests.servers.cluster import Cluster, running_cluster
+from tests.servers.etcd import Etcd
+from tests.servers.minio import Minio
+
+PARTITIONS = 4
+LONG_LEASE = {"KAFSCALE_LEASE_TTL_SECONDS": "60"}
+"""What a dead process had would be missed for a minute: what goes on earlier was given back."""
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def patient(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("patient")
+    wanted = {"gateways": 2, "storages": 2, "indexers": 2, "coordinators": 2}
+    with running_cluster(directory, etcd=etcd, minio=minio, env=LONG_LEASE, **wanted) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def hasty(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Its leases end soon."""
+    directory = tmp_path_factory.mktemp("hasty")
+    with running_cluster(directory, etcd=etcd, minio=minio, gateways=2, storages=2) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _producing(cluster: Cluster) -> Iterator[list[AckedProducer]]:
+    """An idempotent producer for each partition of a fresh topic, all of them acked; then everything is checked.
+
+    Every record is in the log once, in order, and where its ack said.
+    """
+    topic = f"topic-{next(_NUMBERS)}"
+    client = ConfluentClient(cluster.bootstrap)
+    try:
+        client.create_topic(topic, partitions=PARTITIONS)
+        with ExitStack() as stopping:
+            producers: list[AckedProducer] = []
+            for partition in range(PARTITIONS):
+                producers.append(ConfluentAcked(cluster.bootstrap, topic, partition, idempotent=True))
+                stopping.callback(producers[-1].stop)
+            await_acks(producers, 100, timeout=60)
+            yield producers
+            await_acks(producers, 100, timeout=60)
+        for partition, producer in enumerate(producers):
+            first, end = client.offsets(topic, partition=partition)
+            records = client.consume(topic, count=end - first, partition=partition)
+            assert [record.value for record in records] == [b"%d" % number for number in range(end)]
+            assert producer.acked == {number: number for number in range(end)}
+        assert client.offset_for_time(topic, 0) == 0
+    finally:
+        cluster.show_logs()
+
+
+def _longest_pause(producers: list[AckedProducer], seconds: float) -> float:
+    """The longest time without an ack of one of the producers within the next ``seconds``."""
+    began = now = time.monotonic()
+    counts = [len(producer.acked) for producer in producers]
+    last, longest = [now] * len(producers), 0.0
+    while (now := time.monotonic()) < began + seconds:
+        for index, producer in enumerate(producers):
+            if len(producer.acked) > counts[index]:
+                counts[index], last[index] = len(producer.acked), now
+            longest = max(longest, now - last[index])
+        time.sleep(0.01)
+    return longest
+
+
+def test_kcat_and_librdkafka_through_two_gateways(patient: Cluster) -> None:
+    for one, other in itertools.permutations(patient.gateways, 2):
+        topic = f"by-{one.name}"
+        ConfluentClient(one.bootstrap).create_topic(topic)
+        write = ["kcat", "-P", "-b", one.bootstrap, "-t", topic]
+        subprocess.run(write, input="a\nb\n", text=True, check=True, timeout=60)
+        assert ConfluentClient(other.bootstrap).produce(topic, [Message(b"c"), Message(b"d")]) == [2, 3]
+        read = ["kcat", "-C", "-b", other.bootstrap, "-t", topic, "-e", "-q"]
+        done = subprocess.run(read, capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout == "a\nb\nc\nd\n"
+        records = ConfluentClient(one.bootstrap).consume(topic, count=4)
+        assert [record.value for record in records] == [b"a", b"b", b"c", b"d"]
+
+
+def test_every_service_has_grpcs_health_and_reflection(patient: Cluster) -> None:
+    own = {"storage": {"kafscale.v1.SegmentStorage"}, "indexer": {"kafscale.v1.Indexer"}}
+    for process in patient.processes:
+        with grpc.insecure_channel(process.address) as channel:
+            reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING, process.name
+            asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+            listed = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked, timeout=10)
+            names = {service.name for service in next(iter(listed)).list_services_response.service}
+        assert own.get(process.service, set()) <= names
+
+
+@pytest.mark.parametrize("service", ["storage", "gateway", "indexer", "coordinator"])
+def test_sigterm_ends_a_process_with_0_and_gives_what_it_had_to_the_others(patient: Cluster, service: str) -> None:
+    stopped = next(process for process in patient.processes if process.service == service)
+    with _producing(patient) as producers:
+        began = time.monotonic()
+        assert stopped.stop() == 0
+        assert time.monotonic() - began < 20
+        assert _longest_pause(producers, 5.0) < 4.0
+        stopped.restart()
+    for storage in patient.storages:
+        assert all(not event["unclean"] for event in storage.events("partition released"))
+
+
+def test_the_loss_of_every_indexer_is_not_seen_by_clients(patient: Cluster) -> None:
+    dead, hanging = patient.indexers
+    with _producing(patient) as producers:
+        dead.kill()
+        hanging.pause()
+        assert _longest_pause(producers, 6.0) < 4.0
+    for indexer in patient.indexers:
+        indexer.restart()
+
+
+def test_kill_9_of_a_storage_is_over_when_its_lease_is(hasty: Cluster) -> None:
+    with _producing(hasty) as producers:
+        for storage in hasty.storages:
+            storage.kill()
+            await_acks(producers, 100, timeout=30)
+            storage.restart()
+            await_acks(producers, 100, timeout=30)
+
+
+def test_kill_9_of_a_gateway_sends_its_clients_to_another(hasty: Cluster) -> None:
+    with _producing(hasty) as producers:
+        for gateway in hasty.gateways:
+            gateway.kill()
+            await_acks(producers, 100, timeout=30)
+            gateway.restart()
+            await_acks(producers, 100, timeout=30)
+
+
+def test_a_storage_that_was_paused_for_longer_than_its_lease_does_no_harm(hasty: Cluster) -> None:
+    paused = hasty.storages[0]
+    with _producing(hasty) as producers:
+        paused.pause()
+        await_acks(producers, 100, timeout=60)
+        paused.resume()
+        await_acks(producers, 100, timeout=60)
