@@ -294,8 +294,8 @@ async def test_a_page_that_goes_beyond_the_committed_end_misleads_nobody(autojum
         await produce(caller, ref, [START, START + 1, START + 2])
     size = (await world.objects.head(paths.segment_key(NAMESPACE, "orders", 0, 0))).size
     segments = [
-        CatalogSegment(base_offset=i, next_offset=i + 1, size=size, records=1, max_timestamp=5, epoch=1)
-        for i in range(4)
+        CatalogSegment(base_offset=i, next_offset=i + 1, size=size, records=1, max_timestamp=5, epoch=epoch)
+        for i, epoch in enumerate((1, 1, 1, 2))
     ]
     beyond = CatalogContent(topic="orders", topic_id=ref.topic_id, partition=0, segments=segments)
     await _replace(world, 0, beyond, epoch=1)
