@@ -8,6 +8,10 @@ _LISTENER = "tests/unit/gateway/test_listener.py::"
 _PRODUCE = "tests/unit/gateway/test_produce.py::"
 _PROTOCOL = "tests/unit/gateway/test_protocol.py::"
 _TOPICS = "tests/unit/gateway/test_topics.py::"
+_ROUTING = "tests/unit/gateway/test_routing.py::"
+_BROKERS = "tests/unit/gateway/test_brokers.py::"
+_MEMBERS = "tests/unit/metadata/test_members.py::"
+_NODE_IDS = "tests/unit/metadata/test_node_ids.py::"
 _CODEC = "tests/unit/kafka/test_codec.py::"
 _CONNECTION = "tests/unit/kafka/test_connection.py::"
 
@@ -278,5 +282,93 @@ MUTATIONS = (
         "            return ErrorCode.none\n"
         "        if append.epoch > self.epoch:\n",
         _LINK + "test_pitfall_51_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch",
+    ),
+    # A member that comes is given nothing by its weight: all partitions are dealt out anew, by their number.
+    Mutation(
+        (44,),
+        "kafscale/metadata/members.py",
+        "    return max(members, key=lambda live: weight(live.address, place), default=None)",
+        "    there = list(members)\n"
+        '    return there[int.from_bytes(weight("", place), "big") % len(there)] if there else None',
+        _MEMBERS + "test_pitfall_44_a_member_that_comes_is_given_its_share_and_nothing_else_moves",
+    ),
+    # Clients are told of the gateway that they asked, and of no other; of others until their lease is over.
+    Mutation(
+        (44,),
+        "services/gateway/brokers.py",
+        "for live in sorted(view, key=lambda live: live.since):",
+        "for live in ():",
+        _BROKERS + "test_pitfall_44_gateways_that_come_and_go_become_known_to_clients",
+    ),
+    Mutation(
+        (44,),
+        "services/gateway/registration.py",
+        "await self._membership.tell_leaving()",
+        "await trio.lowlevel.checkpoint()",
+        _BROKERS + "test_pitfall_44_gateways_that_come_and_go_become_known_to_clients",
+    ),
+    # Batches go to the new owner while others before them are still to be refused by the former one.
+    Mutation(
+        (59,),
+        "services/gateway/routing.py",
+        "if other is not link and other.carries(key):",
+        "if False:",
+        _ROUTING + "test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one",
+    ),
+    # What clients say of leader epochs is not passed on.
+    Mutation(
+        (60,),
+        "services/gateway/apis/fetch.py",
+        "checked_epoch(partition.current_leader_epoch)",
+        "-1",
+        _ROUTING + "test_pitfall_60_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range",
+    ),
+    # A process that has gone is asked for as long as its lease lasts.
+    Mutation(
+        (62,),
+        "services/gateway/routing.py",
+        "present = {member.run_id for member in view.present}",
+        "present = {member.run_id for member in view}",
+        _ROUTING + "test_pitfall_62_the_older_run_of_an_address_is_not_asked",
+    ),
+    # A parked fetch waits for news of the owner that it had.
+    Mutation(
+        (65,),
+        "services/gateway/apis/fetch.py",
+        "return router.link(self.key) is not self.link",
+        "return False",
+        _ROUTING + "test_pitfall_65_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed",
+    ),
+    Mutation(
+        (),
+        "services/gateway/owners.py",
+        "    await _ask_all(router, moved, ask)\n",
+        "",
+        _ROUTING + "test_who_a_refusal_names_is_asked_before_a_reader_is_answered",
+        rule="readers are answered with a refusal that names the owner",
+    ),
+    Mutation(
+        (),
+        "services/gateway/routing.py",
+        "        self._hints.pop(key, None)\n",
+        "",
+        _ROUTING + "test_news_of_the_ownership_map_outdates_what_a_refusal_named",
+        rule="what a refusal named is believed for good",
+    ),
+    Mutation(
+        (),
+        "services/gateway/routing.py",
+        "self._links.pop(run_id).end()",
+        "self._links.pop(run_id)",
+        _ROUTING + "test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued",
+        rule="what waits for a member that has gone waits for its timeout",
+    ),
+    Mutation(
+        (),
+        "kafscale/metadata/node_ids.py",
+        "        return bool(await self._write(claim.node_id, claim.revision))",
+        "        return True",
+        _NODE_IDS + "test_two_that_come_up_at_the_same_time_never_both_keep_an_id",
+        rule="a node id counts before its gateway is seen to be live",
     ),
 )

@@ -88,11 +88,9 @@ MUTATIONS = (
     # Topics are read every 10 ms.
     Mutation(
         (23,),
-        "kafscale/metadata/topics.py",
-        "                async with self._store.watch(",
-        "                await trio.sleep(0.01)\n"
-        "                continue\n"
-        "                async with self._store.watch(",
+        "kafscale/metadata/follow.py",
+        "            async with store.watch(",
+        "            await trio.sleep(0.01)\n            continue\n            async with store.watch(",
         _TOPICS + "test_pitfall_23_nothing_is_asked_of_the_store_while_nothing_changes",
     ),
     # Epochs begin anew with every topic of a name.

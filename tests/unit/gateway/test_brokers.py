@@ -16,7 +16,7 @@ from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import Member
 from services.gateway.brokers import Brokers
 from services.gateway.service import Gateway
-from tests.unit.gateway.asking import fetch, parts, produce
+from tests.unit.gateway.asking import fetch, parts, produce, produce_body
 from tests.unit.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.harness import NAMESPACE, Client, Cluster, Harness, batch, parts_of, running_gateway
 from tests.unit.gateway.test_topics import metadata
@@ -58,10 +58,13 @@ async def test_pitfall_44_gateways_that_come_and_go_become_known_to_clients() ->
             assert await shown(await second.connect()) == {0: ("a-in", 1), 1: ("b-in", 1)}
             assert await shown(await second.connect(1)) == {0: ("a-out", 2), 1: ("b-out", 2)}
             assert (await metadata(await second.connect(), [])).controller_id == 0
-            busy = await second.connect()
-            await busy.stream.send_all(b"\0")
+            await second.topic("t")
+            second.storage.auto_commit = False
+            await (await second.connect()).send(0, 9, produce_body({("t", 0): batch(b"v")}))
+            await second.storage.wait_until(lambda: bool(second.storage.appends))
             second.stop.set()
             assert await until_it_is_told(first, 1) == {0: ("a-in", 1)}
+            assert not second.stopped.is_set(), "clients go elsewhere while it still answers what it has"
         await wait_all_tasks_blocked(0.02)
         assert len(list(first.gateways.view)) == 1, "its lease is given back"
 

@@ -217,12 +217,27 @@ async def test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued()
             await settled()
         assert len(two.a.appends) == 3
         await two.harness.cluster.remove("a")
-        errors = [(await produced(client)).error_code for _ in range(4)]
+        with trio.fail_after(2):
+            errors = [(await produced(client)).error_code for _ in range(4)]
         assert errors == [AFTER_APPEND, AFTER_APPEND, AFTER_APPEND, NOT_LEADER]
         await settled()
         assert two.b.appends == [], "what may be in the log is the producer's to send again"
         assert (await produce(client, batch(b"again"))).error_code == 0
         assert len(two.b.appends) == 1
+
+
+async def test_what_waits_for_the_stream_of_a_member_that_vanishes_is_refused_at_once() -> None:
+    async with two_owners() as two:
+        two.a.auto_ready = False
+        two.a.break_streams()
+        await settled()
+        client = await two.harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"v")}))
+        await settled()
+        await two.harness.cluster.remove("a")
+        with trio.fail_after(2):
+            assert (await produced(client)).error_code == NOT_LEADER
+        assert two.a.appends == []
 
 
 async def test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
