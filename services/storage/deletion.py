@@ -18,7 +18,7 @@ from kafscale.metadata.membership import Membership
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
-from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.metadata_pb2 import PartitionState, Topic
 from services.storage.owned import Key
 from services.storage.topic_objects import TopicObjects
 
@@ -27,6 +27,10 @@ log = structlog.get_logger()
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _PAGE = 1000
+
+
+class _Done(Exception):
+    """Another instance has deleted the topic; the name may be a new topic's by now."""
 
 
 class TopicDeleter:
@@ -101,6 +105,8 @@ class TopicDeleter:
                 await self._catalog.finish_delete(topic.name, topic.id, highest)
                 log.info("topic deleted", topic=topic.name)
                 break
+            except _Done:
+                break
             except KafscaleError as error:
                 log.warning("topic deletion goes on later", topic=topic.name, error=str(error))
                 await trio.sleep(pause)
@@ -133,7 +139,7 @@ class _Deletion:
         self._used: set[int] = set()
 
     async def run(self) -> int:
-        """Take the partitions and empty them; gives their highest epoch. Raises KafscaleError: it is to be repeated."""
+        """Take the partitions and empty them; gives their highest epoch. Raises KafscaleError (repeat it), _Done."""
         highest = self._topic.epoch_floor
         for index in range(self._topic.partitions):
             highest = max(highest, await self._take(index))
@@ -144,14 +150,17 @@ class _Deletion:
         return highest
 
     async def _take(self, index: int) -> int:
-        """Own the partition in an epoch of its own, as soon as no live run does; gives that epoch."""
+        """Own the partition in an epoch of its own, as soon as no live run does; gives that epoch. Raises _Done."""
+        topic_key = paths.topic_key(self._namespace, self._topic.name)
         key = paths.partition_state_key(self._namespace, self._topic.name, index)
         while True:
-            kv = (await self._metadata.txn((), [Get(key)])).reads[0]
+            topic, kv = (await self._metadata.txn((), [Get(topic_key), Get(key)])).reads
+            if topic is None or Topic.FromString(topic.value).id != self._topic.id:
+                raise _Done
             if kv is None:
                 return 0
             state, me = PartitionState.FromString(kv.value), self._membership.run_id
-            compares = [Unchanged(key, kv.mod_revision)]
+            compares = [Unchanged(topic_key, topic.mod_revision), Unchanged(key, kv.mod_revision)]
             if state.owner == me:
                 if index in self._used:
                     return state.epoch

@@ -289,6 +289,14 @@ MUTATIONS = (
         "if state.unclean:",
         _OWN + "test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent",
     ),
+    # A topic is its name, for who waited to delete it.
+    Mutation(
+        (51,),
+        "services/storage/deletion.py",
+        "if topic is None or Topic.FromString(topic.value).id != self._topic.id:",
+        "if topic is None:",
+        _OWN + "test_pitfall_51_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone",
+    ),
     Mutation(
         (51,),
         "services/storage/deletion.py",

@@ -6,10 +6,10 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put, Unchanged
+from kafscale.metadata.interface import Delete, Put, Unchanged
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.partition import settled
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
 
@@ -94,6 +94,28 @@ async def test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds(au
         world.objects.land_stray()
         await catalog.wait_free("orders")
         assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
+
+
+async def test_pitfall_51_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        old = await world.topic(catalog)
+        assert await caller.durable(await caller.append(old, batch(b"old")))
+        other = paths.member_key(NAMESPACE, "storage", "another")
+        await world.metadata.txn((), [Put(other, Member(run_id="another", address="there").SerializeToString())])
+        await world.seize(old)
+        await catalog.mark_deleting("orders")
+        await trio.sleep(5)
+        # The other one deletes it all, and a new topic is made, between two tries of ours.
+        await world.objects.delete_many(info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/"))
+        await catalog.finish_delete("orders", old.topic_id, 10)
+        await world.metadata.txn((), [Delete(other)])
+        new = await world.topic(catalog)
+        assert await caller.durable(await caller.append(new, batch(b"new")))
+        await trio.sleep(10)
+        assert await caller.read_all(new) == [b"new"]
+        assert await caller.durable(await caller.append(new, batch(b"more")))
 
 
 async def _dies_with_a_stray_put(world: World) -> PartitionRef:
