@@ -1,0 +1,88 @@
+"""README's commands for four services, as they stand there but for ports and the directory."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from kafscale.service.listeners import DEFAULT_ADDRESS
+from kafscale.service.network import DEFAULTS
+from tests.servers.cluster import free_ports
+
+ROOT = Path(__file__).parents[2]
+HEADING = "## Start four services"
+DIRECTORY = "/tmp/kafscale"
+LONG = 90.0
+
+
+def _blocks() -> list[list[str]]:
+    """The commands of the section, by block."""
+    section = (ROOT / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
+    blocks = re.findall(r"(?:^    .+\n)+", section, re.MULTILINE)
+    return [[line.strip() for line in block.splitlines()] for block in blocks]
+
+
+def _here(directory: Path) -> Callable[[str], str]:
+    """Turns a command into one that has free ports, also where it means the default ones."""
+    text = (ROOT / "README.md").read_text()
+    defaults = [DEFAULT_ADDRESS, *(str(address) for each in DEFAULTS.values() for address in (each.rpc, each.http))]
+    ports = {*re.findall(r"127\.0\.0\.1:([0-9]+)", text), *(address.rpartition(":")[2] for address in defaults)}
+    moved = dict(zip(sorted(ports), map(str, free_ports(len(ports))), strict=True))
+
+    def here(command: str) -> str:
+        service = command.rpartition("services.")[2]
+        if service in DEFAULTS and "KAFSCALE_RPC_ADDR" not in command:
+            addresses = DEFAULTS[service]
+            command = f"KAFSCALE_RPC_ADDR={addresses.rpc} KAFSCALE_HTTP_ADDR={addresses.http} {command}"
+            if service == "gateway":
+                command = f"KAFSCALE_BROKER_ADDR={DEFAULT_ADDRESS} {command}"
+        command = re.sub(r"(?<=127\.0\.0\.1:)[0-9]+", lambda found: moved[found[0]], command)
+        return command.replace(DIRECTORY, str(directory)).replace(".venv/bin/python", sys.executable)
+
+    return here
+
+
+@contextmanager
+def _running(command: str, log: Path, settings: Path | None = None) -> Iterator[None]:
+    """As in a terminal of its own; SIGTERM ends it with status 0."""
+    before = "" if settings is None else f"source {settings} && "
+    # The command may begin with settings, which `exec` would take for its name.
+    shell = ["bash", "-c", f"{before}exec env {command}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(shell, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await(there: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LONG
+    while not there():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
+    [[stores], services, [write, read]] = _blocks()
+    here = _here(tmp_path / "stores")
+    with ExitStack() as running:
+        running.enter_context(_running(here(stores), tmp_path / "stores.log"))
+        settings = tmp_path / "stores" / "settings.env"
+        _await(settings.exists, f"etcd and MinIO: {tmp_path / 'stores.log'}")
+        logs = [tmp_path / f"{number}.log" for number in range(len(services))]
+        for command, log in zip(services, logs, strict=True):
+            running.enter_context(_running(here(command), log, settings))
+        for log in logs:
+            _await(lambda log=log: '"service": ' in log.read_text(), f"{log}: {log.read_text()}")  # type: ignore[misc]
+        subprocess.run(["bash", "-c", here(write)], check=True, timeout=LONG)
+        done = subprocess.run(["bash", "-c", here(read)], check=True, timeout=LONG, capture_output=True, text=True)
+        assert done.stdout == "hello\n"
+    assert {command.rpartition(".")[2] for command in services} == set(DEFAULTS)
