@@ -87,6 +87,11 @@ def parse_page(data: bytes) -> CatalogContent:
     return content
 
 
+def is_page(data: bytes) -> bool:
+    """Whether these bytes begin as a page does: format, checksum, content."""
+    return len(data) > 8 and (data[:3], data[7]) == (bytes((0x08, FORMAT, 0x15)), 0x1A)
+
+
 def misfit(
     content: CatalogContent,
     partition: PartitionRef,

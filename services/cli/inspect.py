@@ -1,9 +1,10 @@
-"""`kafscale inspect`: what is in a segment or an index, and whether it is whole."""
+"""`kafscale inspect`: what is in a segment or what is derived of segments, and whether it is whole."""
 
 from collections.abc import Iterable, Iterator
 
 import click
 
+from kafscale.catalog.page import is_page
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.objects.interface import ObjectNotFound
 from kafscale.records.batch import BatchHeader
@@ -23,13 +24,15 @@ from kafscale.segment.format import (
 from kafscale.segment.index import INDEX_VERSION, Index, is_index, parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index, verify_segment
+from services.cli.derived import page_lines, topic_lines
 from services.cli.present import facts, quoted, table, time_text
 from services.cli.source import Source, is_missing, parse_source
 
 _MAX_DECODED_BYTES = 256 << 20
+_KINDS = {"segment": "a segment", "index": "an index", "page": "a catalog page", "topic": "a topic object"}
 
 
-@click.command(short_help="Show what is in a segment or an index.")
+@click.command(short_help="Show what is in a segment, an index, a catalog page or a topic object.")
 @click.argument("source", metavar="PATH-or-s3-url")
 @click.option("--records", is_flag=True, help="Decode and print every record.")
 @click.option(
@@ -45,10 +48,11 @@ _MAX_DECODED_BYTES = 256 << 20
     help="Check every checksum and rule of the format (with --records, decode too); exit 1 on damage.",
 )
 def inspect(source: str, records: bool, width: int, verify: bool) -> None:
-    """Show what is in a segment (.kfs) or an index (.index) of the log.
+    """Show what is in a segment (.kfs) or an index (.index) of the log, in a page of a partition's catalog (~catalog/)
+    or in a topic object (~topics/).
 
-    Prints a segment's header, batches and footer, or an index's entries. With --verify an index is also compared with
-    the segment of the same name beside it.
+    Prints a segment's header, batches and footer, an index's entries, what a page says of segments, or what a topic
+    object says of its topic. With --verify an index is also compared with the segment of the same name beside it.
 
     s3://BUCKET/KEY is read with the settings of the service: KAFSCALE_S3_ENDPOINT, KAFSCALE_S3_REGION,
     KAFSCALE_S3_ACCESS_KEY, KAFSCALE_S3_SECRET_KEY and the others.
@@ -60,12 +64,15 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
       kafscale inspect --verify s3://my-bucket/default/orders/0/segment-00000000000000000000.index
     """
     place, data = _read(source)
-    if _kind(place, data) == "index":
-        if records:
-            raise click.UsageError("--records needs a segment; this is an index, which holds none")
+    kind = _kind(place, data)
+    if records and kind != "segment":
+        raise click.UsageError(f"--records needs a segment; this is {_KINDS[kind]}, which holds none")
+    if kind == "segment":
+        findings = _show_segment(place, data, records, width, verify)
+    elif kind == "index":
         findings = _show_index(place, data, verify)
     else:
-        findings = _show_segment(place, data, records, width, verify)
+        findings = _show_derived(place, data, kind)
     _conclude(findings, verify)
 
 
@@ -86,10 +93,14 @@ def _kind(place: Source, data: bytes) -> str:
     if is_index(data):
         return "index"
     # A damaged beginning must not keep anyone from looking at the rest.
-    by_name = {".kfs": "segment", ".index": "index"}.get(place.suffix)
-    if by_name is None:
-        raise click.ClickException(f"{place} is neither a segment nor an index: it begins with {quoted(data[:4], 16)}")
-    return by_name
+    by_name = {".kfs": "segment", ".index": "index", ".json": "topic"}.get(place.suffix)
+    if by_name is not None:
+        return by_name
+    if is_page(data) or "/~catalog/" in f"/{place}":
+        return "page"
+    raise click.ClickException(
+        f"{place} is neither a segment nor an index, nor derived of them: it begins with {quoted(data[:4], 16)}"
+    )
 
 
 def _show_segment(place: Source, data: bytes, records: bool, width: int, verify: bool) -> list[str]:
@@ -233,6 +244,15 @@ def _show_index(place: Source, data: bytes, verify: bool) -> list[str]:
     rows = [(str(offset), str(position)) for offset, position in zip(index.offsets, index.positions, strict=True)]
     _lines(table(("offset", "position"), rows))
     return _compare(index, place.beside(".kfs")) if verify else []
+
+
+def _show_derived(place: Source, data: bytes, kind: str) -> list[str]:
+    click.echo(f"{_KINDS[kind].split(' ', 1)[1].capitalize()} {place}, {len(data):,} bytes")
+    try:
+        _lines(page_lines(data) if kind == "page" else topic_lines(data))
+    except CorruptData as error:
+        return [str(error)]
+    return []
 
 
 def _compare(index: Index, segment: Source) -> list[str]:

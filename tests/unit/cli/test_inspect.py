@@ -13,6 +13,7 @@ from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
 from services.cli.main import main
 from tests.servers.minio import Minio
+from tests.unit.catalog.samples import PAGE, TOPIC_OBJECT
 from tests.unit.segment.samples import (
     KAFSCALE_1_INDEX,
     KAFSCALE_1_SEGMENT,
@@ -261,3 +262,53 @@ def test_a_segment_and_an_index_are_read_from_s3(minio: Minio) -> None:
     assert (absent.exit_code, "no such object" in absent.output) == (1, True)
     unset = _inspect(f"s3://{config.bucket}/{key}.kfs", env={**env, "KAFSCALE_S3_SECRET_KEY": ""})
     assert (unset.exit_code, "KAFSCALE_S3_SECRET_KEY" in unset.output) == (1, True)
+
+
+def test_a_catalog_page_shows_its_segments() -> None:
+    result = _inspect("--verify", PAGE)
+
+    assert result.exit_code == 0
+    assert "partition  orders-2\n" in result.output
+    assert "topic id   00010203-0405-0607-0809-0a0b0c0d0e0f\n" in result.output
+    assert "offsets    0-2147483647\n" in result.output
+    rows = _rows(result.output, "Segments (3)")
+    assert rows[0][:5] == ["0-751", "17013", "752", "0", "2023-11-14"]
+    assert rows[1][:6] == ["752-799", "500", "48", "3", "-", "-"]
+    assert result.output.endswith("Verified: no damage.\n")
+
+
+def test_a_topic_object_shows_configs_and_log_starts() -> None:
+    result = _inspect(TOPIC_OBJECT)
+
+    assert result.exit_code == 0
+    assert "id                 00010203-0405-0607-0809-0a0b0c0d0e0f\n" in result.output
+    assert _rows(result.output, "Configs (2)")[0] == ['"compression.type"', '"zstd"']
+    assert _rows(result.output, "Partitions (3)") == [["0", "0"], ["1", "1200"], ["2", "0"]]
+
+
+def test_damaged_pages_and_topic_objects_are_told(tmp_path: Path) -> None:
+    page = bytearray(PAGE.read_bytes())
+    page[40] ^= 1
+    (tmp_path / "page").write_bytes(page)
+    result = _inspect(tmp_path / "page")
+    assert result.exit_code == 1
+    assert "checksum of the content" in result.output
+
+    (tmp_path / "~catalog").mkdir()
+    (tmp_path / "~catalog" / "00000000000000000000-1").write_bytes(b"nothing")
+    result = _inspect(tmp_path / "~catalog" / "00000000000000000000-1")
+    assert result.exit_code == 1
+    assert "not a catalog page" in result.output
+
+    (tmp_path / "orders.json").write_text("{}")
+    result = _inspect(tmp_path / "orders.json")
+    assert result.exit_code == 1
+    assert "not a topic object" in result.output
+
+
+@pytest.mark.parametrize(("path", "kind"), [(PAGE, "catalog page"), (TOPIC_OBJECT, "topic object")])
+def test_derived_objects_hold_no_records(path: Path, kind: str) -> None:
+    result = _inspect("--records", path)
+
+    assert result.exit_code == 2
+    assert f"this is a {kind}" in result.output
