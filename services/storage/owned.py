@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 import trio
@@ -20,7 +21,7 @@ from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable
 from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 from services.storage.settings import StorageSettings
-from services.storage.takeover import NotAvailable, StillOwned, TakenOver, take_over, wait_for_release
+from services.storage.takeover import NotAvailable, StillOwned, TakenOver, give_back, take_over, wait_for_release
 
 log = structlog.get_logger()
 
@@ -70,6 +71,8 @@ class OwnedPartitions:
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
         self._failed: dict[Key, tuple[float, NotAvailable]] = {}
+        # Partitions whose state may name this run although their take-over failed; whether one is at work on that.
+        self._unfinished: dict[Key, bool] = {}
         self.stopping = False
 
     def __iter__(self) -> Iterator[Partition]:
@@ -82,7 +85,7 @@ class OwnedPartitions:
 
     def busy(self, key: Key) -> bool:
         """Whether this run has the partition or is taking it over."""
-        return key in self._partitions or key in self._loading
+        return key in self._partitions or key in self._loading or key in self._unfinished
 
     def get(self, key: Key) -> Partition | None:
         return self._partitions.get(key)
@@ -150,7 +153,7 @@ class OwnedPartitions:
     def _check_given(self, key: Key) -> None:
         if self.stopping:
             raise NotAvailable(Status.NOT_OWNER, "this instance is stopping", self.elsewhere(key))
-        if not self.given(key):
+        if not self.given(key) and key not in self._unfinished:
             raise NotAvailable(Status.NOT_OWNER, "another instance is to have the partition", self.elsewhere(key))
 
     async def _load(self, key: Key, ref: PartitionRef, load: _Load) -> None:
@@ -171,6 +174,7 @@ class OwnedPartitions:
         finally:
             if load.error is not None and load.error.status != Status.NOT_OWNER:
                 self._fail(key, load.error)
+            self._follow_up(key, ref, load.error)
             del self._loading[key]
             load.done.set()
             self._taken(self._partitions.get(key))
@@ -183,13 +187,41 @@ class OwnedPartitions:
             self._check_given(key)
             try:
                 return await take_over(
-                    self._metadata, self._objects, namespace=self._namespace, run_id=self._run_id, ref=ref
+                    self._metadata,
+                    self._objects,
+                    namespace=self._namespace,
+                    run_id=self._run_id,
+                    ref=ref,
+                    fencing=partial(self._fencing, key),
                 )
             except StillOwned as held:
                 with trio.move_on_at(deadline) as waiting:
                     await wait_for_release(self._metadata, self._members, held, state_key=state_key)
                 if waiting.cancelled_caught:
                     raise
+
+    def _fencing(self, key: Key) -> None:
+        self._unfinished.setdefault(key, False)
+
+    def _follow_up(self, key: Key, ref: PartitionRef, error: NotAvailable | None) -> None:
+        """See to it that a take-over that failed half-way is finished."""
+        if error is None or error.status == Status.NOT_OWNER:
+            # It is here, or somebody else has it.
+            self._unfinished.pop(key, None)
+        elif self._unfinished.get(key) is False:
+            self._unfinished[key] = True
+            self._nursery.start_soon(self._finish, key, ref)
+
+    async def _finish(self, key: Key, ref: PartitionRef) -> None:
+        """Go on until the partition is had, and can be handed over: while its state names this run, nobody else can."""
+        while key in self._unfinished and not self.stopping:
+            await trio.sleep(_REMEMBER_FAILURE)
+            try:
+                await self.acquire(ref)
+            except NotAvailable as error:
+                if error.status in (Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH):
+                    await give_back(self._metadata, namespace=self._namespace, run_id=self._run_id, ref=ref)
+                    self._unfinished.pop(key, None)
 
     def _fail(self, key: Key, error: NotAvailable) -> None:
         # Bounded: what is not asked for again soon is of no use.

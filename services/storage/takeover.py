@@ -5,6 +5,7 @@ settle the epoch in the history. Nothing is uploaded before the last step is kno
 the committed end is adopted: what is not committed is not the log.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
@@ -22,6 +23,7 @@ from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
+_GIVE_BACK_PAUSE = 0.5
 
 
 class NotAvailable(KafscaleError):
@@ -60,10 +62,21 @@ class TakenOver:
 
 
 async def take_over(
-    metadata: MetadataStore, objects: ObjectStore, *, namespace: str, run_id: str, ref: PartitionRef
+    metadata: MetadataStore,
+    objects: ObjectStore,
+    *,
+    namespace: str,
+    run_id: str,
+    ref: PartitionRef,
+    fencing: Callable[[], None],
 ) -> TakenOver:
-    """Become the owner of a live topic's partition. Raises NotAvailable, Unavailable."""
-    topic, state, revision, unclean = await _fence(metadata, namespace=namespace, run_id=run_id, ref=ref)
+    """Become the owner of a live topic's partition. Raises NotAvailable, Unavailable.
+
+    ``fencing`` is called before the state is written: from then on this run may be the owner, whatever is raised.
+    """
+    topic, state, revision, unclean = await _fence(
+        metadata, namespace=namespace, run_id=run_id, ref=ref, fencing=fencing
+    )
     found = await _above_the_end(objects, namespace=namespace, ref=ref, state=state)
     leftovers = [key for key, _ in found]
     offline = await _rolled_back(objects, found, state)
@@ -74,7 +87,7 @@ async def take_over(
 
 
 async def _fence(
-    metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef
+    metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef, fencing: Callable[[], None]
 ) -> tuple[Topic, PartitionState, int, bool]:
     topic_key = paths.topic_key(namespace, ref.topic)
     state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
@@ -97,6 +110,7 @@ async def _fence(
         after = PartitionState()
         after.CopyFrom(before)
         after.owner, after.epoch, after.unclean = run_id, before.epoch + 1, False
+        fencing()
         try:
             result = await metadata.txn(compares, [Put(state_key, after.SerializeToString())])
         except Unavailable:
@@ -205,6 +219,24 @@ async def wait_for_release(metadata: MetadataStore, members: Members, held: Stil
     except* (Unavailable, Compacted):
         # The caller reads the state anew.
         await trio.sleep(_WATCH_PAUSE)
+
+
+async def give_back(metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef) -> None:
+    """Release a partition of a topic that is not there any more, if this run's take-over got as far as its fence."""
+    key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    while True:
+        try:
+            kv = await metadata.get(key)
+            state = PartitionState.FromString(kv.value) if kv else PartitionState()
+            if kv is None or state.topic_id != ref.topic_id or state.owner != run_id:
+                return
+            # What the owner before this run sent may still be under way.
+            state.owner, state.unclean = "", True
+            done = await metadata.txn([Unchanged(key, kv.mod_revision)], [Put(key, state.SerializeToString())])
+            if done.succeeded:
+                return
+        except Unavailable:
+            await trio.sleep(_GIVE_BACK_PAUSE)
 
 
 async def _gone(members: Members, held: StillOwned, scope: trio.CancelScope) -> None:

@@ -1,0 +1,63 @@
+"""A take-over that fails after its fence has made its run the owner: nobody else can have the partition meanwhile."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.objects.memory import Call, Fault
+from kafscale.v1.common_pb2 import PartitionRef
+from tests.unit.storage.cluster import Cluster, cluster, until
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+
+
+async def _used_topic(one: Cluster, partitions: int) -> list[PartitionRef]:
+    refs = siblings(await one.world.topic(one.instances[0].catalog, partitions=partitions), partitions)
+    for ref in refs:
+        await one.append_durably(ref, batch(b"%d" % ref.partition))
+    return refs
+
+
+async def _restarted_without_listings(one: Cluster, address: str) -> None:
+    """The only instance dies, and comes back while the object store lists no partition."""
+
+    def plan(call: Call) -> Fault | None:
+        return Fault(error=Unavailable("503")) if call.kind == "list_from" and "~" not in call.key else None
+
+    await one.instances[0].kill()
+    await trio.sleep(60)
+    one.world.objects.plan = plan
+    await one.start(address)
+    await trio.sleep(2)
+
+
+async def test_what_is_given_to_another_meanwhile_is_taken_over_and_handed_on(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as one:
+        refs = await _used_topic(one, 8)
+        await _restarted_without_listings(one, "a:1")
+        newcomer = await one.start("b:1")
+        await trio.sleep(5)
+        one.world.objects.plan = None
+
+        async def settled() -> bool:
+            owners = await one.owners()
+            given = {state_key(ref): one.view.owner(ref.topic_id, ref.partition) for ref in refs}
+            return all(live is not None and owners[key] == live.run_id for key, live in given.items())
+
+        await until(settled)
+        assert newcomer.caller.run_id in (await one.owners()).values()
+        for ref in refs:
+            assert await one.read_all(ref) == [b"%d" % ref.partition]
+
+
+async def test_what_is_deleted_meanwhile_is_let_go_of(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as one:
+        refs = await _used_topic(one, 8)
+        await _restarted_without_listings(one, "a:1")
+        newcomer = await one.start("b:1")
+        await newcomer.catalog.mark_deleting(refs[0].topic_id)
+        await trio.sleep(5)
+        one.world.objects.plan = None
+        with trio.fail_after(60):
+            await newcomer.catalog.wait_free(refs[0].topic)
+        assert await one.world.objects.list_from(paths.partition_prefix(NAMESPACE, refs[0].topic, 0)) == []
