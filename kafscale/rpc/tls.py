@@ -2,6 +2,7 @@
 
 import ssl
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import grpc
@@ -34,8 +35,9 @@ def server_credentials(tls: RpcTls) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([pair], _authorities(tls), tls.require_client_cert)
 
 
+@cache
 def channel_credentials(tls: RpcTls) -> grpc.ChannelCredentials:
-    """Raises ConfigError that names the file that cannot be used."""
+    """The files are read once in a process's life. Raises ConfigError that names the file that cannot be used."""
     key, certificate = _own_pair(tls) or (None, None)
     return grpc.ssl_channel_credentials(_authorities(tls), key, certificate)
 

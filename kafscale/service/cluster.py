@@ -20,6 +20,7 @@ from kafscale.rpc.interface import SegmentStorageClient
 from kafscale.rpc.methods import BoundService
 from kafscale.rpc.pool import IndexerPool
 from kafscale.rpc.server import RpcServer
+from kafscale.rpc.tls import channel_credentials
 from kafscale.rpc.typed import GrpcStorage
 from kafscale.service.etcd import EtcdSettings, open_etcd_store
 from kafscale.service.health import HealthSettings
@@ -59,9 +60,25 @@ def check_shared(settings: Loaded) -> None:
         settings[S3Settings].shared()
 
 
-def open_operations(settings: Loaded, service: str, stopping: trio.Event) -> AbstractAsyncContextManager[Operations]:
-    """/healthz, /readyz and /metrics, from the start to the end of the process."""
-    return Operations.open(settings[HealthSettings], settings[HttpSettings], service, stopping)
+@asynccontextmanager
+async def open_operations(settings: Loaded, service: str, stopping: trio.Event) -> AsyncIterator[Operations]:
+    """/healthz, /readyz and /metrics, from the start to the end of the process.
+
+    A process that is stopped before it is `Endpoint.ready` ends what is done here at once: it has nothing yet.
+    """
+    async with (
+        Operations.open(settings[HealthSettings], settings[HttpSettings], service, stopping) as operations,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def end_early() -> None:
+            await stopping.wait()
+            if operations.health.starting:
+                nursery.cancel_scope.cancel()
+
+        nursery.start_soon(end_early)
+        yield operations
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -184,10 +201,9 @@ async def registered(
 @asynccontextmanager
 async def indexer_pool(indexers: Members, settings: Loaded) -> AsyncIterator[IndexerPool]:
     """Calls to whatever indexers are alive; ``indexers`` is running."""
-    rpc = settings[RpcSettings]
-    limits, tls = rpc.limits(), rpc.tls()
+    open_channel = _channels(settings)
     async with trio.open_nursery() as nursery:
-        pool = IndexerPool(nursery, lambda address: Channel(address, limits, tls=tls))
+        pool = IndexerPool(nursery, open_channel)
 
         async def follow() -> None:
             view = indexers.view
@@ -205,15 +221,23 @@ async def indexer_pool(indexers: Members, settings: Loaded) -> AsyncIterator[Ind
 
 def storage_connector(settings: Loaded) -> Callable[[LiveMember], AbstractAsyncContextManager[SegmentStorageClient]]:
     """How a caller of storage instances connects to one; the connection lives as long as what this gives is entered."""
-    rpc = settings[RpcSettings]
-    limits, tls = rpc.limits(), rpc.tls()
+    open_channel = _channels(settings)
 
     @asynccontextmanager
     async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
-        async with Channel(member.address, limits, tls=tls) as channel:
+        async with open_channel(member.address) as channel:
             yield GrpcStorage(channel)
 
     return connect
+
+
+def _channels(settings: Loaded) -> Callable[[str], Channel]:
+    """Opens channels to other services. Raises ConfigError for TLS files that cannot be used, now and not later."""
+    rpc = settings[RpcSettings]
+    limits, tls = rpc.limits(), rpc.tls()
+    if tls is not None:
+        channel_credentials(tls)
+    return lambda address: Channel(address, limits, tls=tls)
 
 
 def _patience(settings: Loaded) -> float:

@@ -137,6 +137,11 @@ class Health:
         self._tell()
 
     @property
+    def starting(self) -> bool:
+        """Not started yet."""
+        return self._starting
+
+    @property
     def ready(self) -> bool:
         return not (self._starting or self._stopping) and all(check.ready for check in self._checks.values())
 

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar, cast
 
@@ -52,11 +52,13 @@ def run_process(
     *,
     grace_ms: Callable[[Loaded], int],
     check: Callable[[Loaded], object] = lambda _: None,
+    known: Collection[str] = VARIABLES,
 ) -> int:
     """Read ``classes`` from the environment, run ``serve`` until a signal, and give the exit status.
 
     ``check`` raises ConfigError for settings that make no sense together, before anything is opened. ``grace_ms``: how
-    long ``serve`` may take to end; LAST_SECONDS more are for closing what it used.
+    long ``serve`` may take to end; LAST_SECONDS more are for closing what it used. Variables that are not ``known`` are
+    warned of; those of other services are known, since all may be started in one environment.
     """
     try:
         configure_logging(load(LogSettings, os.environ).log_level)
@@ -65,7 +67,7 @@ def run_process(
     except ConfigError as error:
         print(f"kafscale: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    for message in warn_unknown(VARIABLES, os.environ):
+    for message in warn_unknown(known, os.environ):
         _log.warning(message)
     return run_service(partial(serve, settings), grace_seconds=grace_ms(settings) / 1000 + LAST_SECONDS)
 

@@ -17,6 +17,7 @@ from kafscale.service.logging import LogSettings
 from kafscale.service.network import HttpSettings, LeaseSettings
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded, run_process, wall_clock_ms
+from kafscale.service.settings import documented
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
 from services.gateway.monitoring import show as show_gateway
@@ -45,7 +46,9 @@ log = structlog.get_logger()
 
 def run_dev() -> int:
     """Read the environment, run until a signal, and give the exit status."""
-    return run_process(SETTINGS, _serve, grace_ms=_grace_ms)
+    # Alone in its environment: what only services of their own read, such as etcd's address, has no effect here.
+    known = [declared.env for _, settings in documented(SETTINGS) for declared in settings]
+    return run_process(SETTINGS, _serve, grace_ms=_grace_ms, known=known)
 
 
 def _grace_ms(settings: Loaded) -> int:

@@ -15,7 +15,8 @@ import trustme
 
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
-from tests.servers.cluster import free_ports
+from tests.clients.process import ServerProcess
+from tests.servers.cluster import ServiceProcess, free_ports
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
@@ -25,14 +26,17 @@ NOBODY = "127.0.0.1:1"
 TLS_CA, TLS_CERT, TLS_KEY = (f"KAFSCALE_RPC_TLS_{name}_FILE" for name in ("CA", "CERT", "KEY"))
 
 
-def _start(service: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """One that should end by itself, with ports of its own."""
+def _own_ports() -> dict[str, str]:
     rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
+    return {"KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http, "KAFSCALE_BROKER_ADDR": kafka}
+
+
+def _start(service: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """One that should end by itself."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KAFSCALE_", "AWS_"))}
-    own = {"KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http, "KAFSCALE_BROKER_ADDR": kafka}
     command = [sys.executable, "-m", f"services.{service}"]
     return subprocess.run(
-        command, env={**inherited, **own, **env}, capture_output=True, text=True, timeout=60, check=False
+        command, env={**inherited, **_own_ports(), **env}, capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -102,6 +106,27 @@ def test_without_etcd_or_s3_a_process_waits_and_then_ends_with_status_1(settings
             assert done.returncode == 1, (service, done.stderr)
             assert named in _told(done), service
             assert seconds > 3, service
+
+
+@pytest.mark.parametrize("service", ["coordinator", "storage"])
+def test_sigterm_while_it_waits_for_etcd_ends_a_process_at_once(
+    settings: dict[str, str], tmp_path: Path, service: str
+) -> None:
+    process = ServiceProcess(service, 0, tmp_path, {**settings, **_own_ports(), "KAFSCALE_ETCD_ENDPOINTS": NOBODY})
+    process.start()
+    process.process.wait_for(lambda line: True if "waiting for etcd" in line else None, timeout=60)
+    began = time.monotonic()
+    assert process.stop() == 0
+    assert time.monotonic() - began < 8
+
+
+def test_the_one_process_mode_warns_of_what_only_services_of_their_own_read(tmp_path: Path) -> None:
+    env = {"KAFSCALE_DATA_DIR": str(tmp_path / "data"), "KAFSCALE_ETCD_ENDPOINTS": NOBODY, **_own_ports()}
+    command = [sys.executable, "-c", "from services.cli.main import main; main()", "run"]
+    with ServerProcess(command, log=tmp_path / "log", env=env) as process:
+        process.wait_for(
+            lambda line: True if "KAFSCALE_ETCD_ENDPOINTS is set, but nothing" in line else None, timeout=60
+        )
 
 
 def test_a_variable_of_another_service_is_not_warned_of_and_one_of_none_is(make_cluster: MakeCluster) -> None:
