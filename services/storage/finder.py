@@ -40,19 +40,21 @@ class SegmentFinder:
             if start == 0:
                 raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
             step *= 8
-        while (known := log.segments.holding(offset)) is None:
-            if start > offset:
-                raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
-            start = await self._learn(log, start)
-        return known
+        below = first
+        while (known := log.segments.holding(offset)) is None and start <= offset:
+            found, start = await self._learn(log, start)
+            below = next((segment for segment in reversed(found) if segment.base_offset <= offset), below)
+        # Of a long log not all that was listed is remembered.
+        return known or below
 
     async def after(self, log: CommittedLog, segment: KnownSegment) -> KnownSegment | None:
         """The segment that follows in the log; None: it was the last one. Raises Damaged."""
         known = log.segments.after(segment.base_offset)
         start = segment.base_offset + 1
         while known is None and start < log.committed_end:
-            start = await self._learn(log, start)
-            known = log.segments.after(segment.base_offset)
+            found, start = await self._learn(log, start)
+            # Of a long log ``segment`` itself may be forgotten by now.
+            known = log.segments.after(segment.base_offset) or next(iter(found), None)
         return known
 
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
@@ -69,12 +71,13 @@ class SegmentFinder:
             limit = _PAGE
         return None
 
-    async def _learn(self, log: CommittedLog, start: int) -> int:
-        """List a page from base ``start``, keep it, and give where the next page starts."""
-        found, covered = await self._list(log, start, _PAGE)
+    async def _learn(self, log: CommittedLog, start: int) -> tuple[list[KnownSegment], int]:
+        """List a page from base ``start``, keep it, and give it and where the next page starts."""
+        listed, covered = await self._list(log, start, _PAGE)
         covered = min(covered, log.committed_end)
-        log.segments.listed(start, [segment for segment in found if segment.base_offset < covered], covered)
-        return covered
+        found = [segment for segment in listed if segment.base_offset < covered]
+        log.segments.listed(start, found, covered)
+        return found, covered
 
     async def _list(self, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
         """The segments among the next ``limit`` keys, and the base up to which there is no other.

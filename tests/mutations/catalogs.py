@@ -101,6 +101,21 @@ MUTATIONS = (
         _CATALOGS + "test_what_waits_for_its_page_is_bounded",
     ),
     _breaking(
+        "a segment that is not remembered any more is not the last one",
+        "services/storage/finder.py",
+        "known = log.segments.after(segment.base_offset) or next(iter(found), None)",
+        "known = log.segments.after(segment.base_offset)",
+        "tests/unit/storage/test_retention.py::"
+        "test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_remembered",
+    ),
+    _breaking(
+        "of pages that were read those that are too old are not read again",
+        "services/storage/catalogs.py",
+        "if page is not None and page.read and page.newest < at_least:",
+        "if False:",
+        _CATALOGS + "test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages",
+    ),
+    _breaking(
         "a page is deleted when all of it is below the log start",
         "services/storage/catalogs.py",
         "doomed = [name for name in names if whole or name.base_offset < names[-1].base_offset]",

@@ -15,6 +15,7 @@ from kafscale.v1.catalog_pb2 import CatalogContent, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from services.storage.offsets import MAX_TIMESTAMP
 from services.storage.pages import MOST_WAITING, UnfinishedPage
+from services.storage.segments import SegmentMap
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
 from tests.unit.storage.test_retention import CHECK, HOUR, truncate
 
@@ -353,3 +354,19 @@ async def test_pages_of_a_deleted_topic_go_with_it(autojump_clock: MockClock) ->
         with trio.fail_after(60):
             await catalog.wait_free("orders")
         assert await bases(world) == []
+
+
+async def test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SegmentMap.__init__.__kwdefaults__, "limit", 20)
+    world = World(indexing=True)
+    ref = await _log_of_200(world)
+    async with world.service() as (caller, _):
+        assert (await caller.offset_at(ref, START + 150_000)).offset == 150
+        world.objects.calls.clear()
+        assert (await caller.offset_at(ref, START + 150_000)).offset == 150
+        # Of pages that were read once it is known which ones hold nothing so new.
+        assert len(read_pages(world)) == 1
+        assert len(read_segments(world)) == 1
+        assert await caller.read_all(ref, 180) == [b"x"] * 20
