@@ -92,9 +92,17 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
     report.verdict = judge(
         events(directory), {client.name: promise for client, promise in senders.items()}, last_reader="librdkafka-last"
     )
-    if stuck is not None:
-        report.complaints.insert(0, stuck)
+    report.complaints[:0] = [*([] if stuck is None else [stuck]), *_crashes(world)]
     return report
+
+
+def _crashes(world: World) -> list[str]:
+    """No fault is a reason for an exception that nobody expected."""
+    return [
+        f"{node.name} wrote a traceback: {node.log}"
+        for node in world.nodes
+        if node.log.exists() and "Traceback (most recent call last)" in node.log.read_text(errors="replace")
+    ]
 
 
 def _make_topic(bootstrap: str) -> None:
