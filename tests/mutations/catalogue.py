@@ -1,6 +1,6 @@
 """Naive code for every pitfall that this release has to avoid, code that breaks other rules, and the tests of them."""
 
-from tests.mutations import catalogs, etcd, gateway, producers, retention, rules, storage, stores
+from tests.mutations import catalogs, etcd, gateway, processes, producers, retention, rules, storage, stores
 from tests.mutations.mutation import Mutation
 
 _ALONE = (1, 2, 3, 4, 6, 7, 10, 11, 12, 13, 15, 16, 18, 19, 44, 48, 51, 52, 53, 54, 57, 58, 59, 60, 62, 63, 64, 65, 66)
@@ -13,6 +13,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *catalogs.MUTATIONS,
     *etcd.MUTATIONS,
     *gateway.MUTATIONS,
+    *processes.MUTATIONS,
     *producers.MUTATIONS,
     *retention.MUTATIONS,
     *rules.MUTATIONS,
