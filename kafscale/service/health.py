@@ -110,6 +110,7 @@ class Health:
         self._checks: dict[str, _Check] = {}
         self._starting = True
         self._stopping = False
+        self._was_ready = False
         self._told: bool | None = None
         self._on_ready: list[Callable[[bool], None]] = []
 
@@ -198,11 +199,14 @@ class Health:
         return max((check.finding.state for check in self._checks.values()), default=State.HEALTHY)
 
     def _tell(self) -> None:
-        if self._told is not self.ready:
-            self._told = self.ready
-            _log.info("ready" if self.ready else "not ready")
+        ready = self.ready
+        if ready is not self._was_ready:
+            self._was_ready = ready
+            _log.info("ready" if ready else "not ready")
+        if ready is not self._told:
+            self._told = ready
             for tell in self._on_ready:
-                tell(self.ready)
+                tell(ready)
 
     def _log(self, check: _Check) -> None:
         """What is not there yet while the process starts is no news."""
