@@ -19,7 +19,15 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.typed import GrpcIndexer, bind_indexer, bind_storage
-from kafscale.v1.indexer_pb2 import BuildRequest, LocateOffsetRequest, LocateTimestampRequest, SegmentRef
+from kafscale.v1.catalog_pb2 import CatalogSegment
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.indexer_pb2 import (
+    BuildRequest,
+    LocateOffsetRequest,
+    LocateTimestampRequest,
+    SegmentRef,
+    WriteCatalogPageRequest,
+)
 from kafscale.v1.storage_pb2 import AppendRequest, FetchReply, FetchRequest, PartitionAppend
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -150,6 +158,11 @@ async def test_a_server_has_a_service_object_for_every_method() -> None:
 async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
     service = IndexerService(MemoryObjectStore(), "ns", IndexerSettings())
     segment = SegmentRef(topic="t", partition=1, base_offset=2)
+    page = WriteCatalogPageRequest(
+        partition=PartitionRef(topic="t", topic_id=bytes(16), partition=1),
+        epoch=3,
+        segments=[CatalogSegment(base_offset=2, next_offset=4, size=99, records=2, epoch=3)],
+    )
 
     async def answers(indexer: IndexerClient) -> list[object]:
         return [
@@ -158,6 +171,7 @@ async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
             await indexer.rebuild(segment, timeout=TIMEOUT),
             await indexer.locate_offset(LocateOffsetRequest(segment=segment, offset=5), timeout=TIMEOUT),
             await indexer.locate_timestamp(LocateTimestampRequest(topic="t", base_offsets=[2]), timeout=TIMEOUT),
+            await indexer.write_catalog_page(page, timeout=TIMEOUT),
         ]
 
     async with trio.open_nursery() as nursery:

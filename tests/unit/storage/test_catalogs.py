@@ -1,6 +1,7 @@
 """Catalog pages: written as the log grows, read instead of segments, believed only as far as they fit the log."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
+from services.storage import owned
 from services.storage.offsets import MAX_TIMESTAMP
 from services.storage.pages import MOST_WAITING, UnfinishedPage
 from services.storage.segments import SegmentMap
@@ -359,7 +361,7 @@ async def test_pages_of_a_deleted_topic_go_with_it(autojump_clock: MockClock) ->
 async def test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SegmentMap.__init__.__kwdefaults__, "limit", 20)
+    monkeypatch.setattr(owned, "SegmentMap", partial(SegmentMap, limit=20))
     world = World(indexing=True)
     ref = await _log_of_200(world)
     async with world.service() as (caller, _):

@@ -1,5 +1,7 @@
 """The old end of the log: what lets go of it, in which order, and what is never let go."""
 
+from functools import partial
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -11,7 +13,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionTruncation
-from services.storage import finder
+from services.storage import finder, owned
 from services.storage.segments import SegmentMap
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
@@ -281,17 +283,17 @@ async def test_frequent_requests_do_not_put_off_the_check(autojump_clock: MockCl
 async def test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_remembered(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SegmentMap.__init__.__kwdefaults__, "limit", 20)
+    monkeypatch.setattr(owned, "SegmentMap", partial(SegmentMap, limit=20))
     monkeypatch.setattr(finder, "_PAGE", 20)
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
-        await fill(world, caller, ref, [48] * 3 + [1] * 57)
+        await fill(world, caller, ref, [48.0] * 3 + [1.0] * 57)
         await trio.sleep(CHECK + 10)
         assert await log_start(caller, ref) == 6
     async with world.service() as (caller, _):
         world.now_ms += 22 * HOUR
-        await fill(world, caller, ref, [0] * 30)
+        await fill(world, caller, ref, [0.0] * 30)
         await trio.sleep(CHECK + 10)
         assert await log_start(caller, ref) == 6
         world.now_ms += 2 * HOUR
