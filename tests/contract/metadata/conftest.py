@@ -12,6 +12,7 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
 from kafscale.metadata.sqlite import open_sqlite
 from tests.servers.etcd import running_etcd
 
@@ -19,7 +20,7 @@ Clock = MockClock | None
 """The test's clock: virtual for the stores in this process, None for a server, whose time is everybody's."""
 
 
-@pytest.fixture(params=["memory", "sqlite", "etcd"])
+@pytest.fixture(params=["memory", "observed", "sqlite", "etcd"])
 def implementation(request: pytest.FixtureRequest) -> str:
     return cast(str, request.param)
 
@@ -34,6 +35,8 @@ def clock(implementation: str) -> Clock:
 async def store(implementation: str, tmp_path: Path) -> AsyncIterator[MetadataStore]:
     if implementation == "memory":
         yield MemoryMetadataStore()
+    elif implementation == "observed":
+        yield ObservedMetadataStore(MemoryMetadataStore(), MetadataHealth())
     elif implementation == "sqlite":
         async with open_sqlite(tmp_path / "metadata.db") as store:
             yield store
