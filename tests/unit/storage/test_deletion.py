@@ -177,3 +177,25 @@ async def test_pitfall_51_a_paused_deleter_deletes_nothing_of_the_next_topic(aut
         responsible.resume()
         await trio.sleep(5)
         assert await two.read_all(made[0]) == [b"new"]
+
+
+async def test_pitfall_51_a_delete_without_an_answer_is_waited_for(autojump_clock: MockClock) -> None:
+    world = World(settle_seconds=15)
+    async with cluster(world, "a:1", "b:1") as two:
+        refs = await _used(two)
+        failed: list[Call] = []
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind != "delete_many" or not call.key.startswith(f"{NAMESPACE}/orders/") or failed:
+                return None
+            failed.append(call)
+            return Fault(error=Unavailable("timeout"), applied="later")
+
+        world.objects.plan = plan
+        began = trio.current_time()
+        catalog = two.instances[0].catalog
+        await catalog.mark_deleting("orders")
+        await catalog.wait_free("orders")
+        assert failed
+        assert 15 <= trio.current_time() - began < 20
+        await _comes_back_empty(two, refs)

@@ -7,6 +7,7 @@ from trio.testing import MockClock
 from kafscale.errors import Unavailable
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import PartitionAppend
 from tests.unit.storage.cluster import Cluster, cluster, until
 from tests.unit.storage.harness import World, batch, siblings, state_key
 from tests.unit.storage.test_idempotence import numbered, numbers
@@ -39,7 +40,7 @@ async def _produce(cluster: Cluster, ref: PartitionRef, count: int, pause: float
         await trio.sleep(pause)
 
 
-async def test_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
+async def test_pitfall_44_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", "c:1") as three:
         refs = await _used_topic(three, 120)
         before = await three.owners()
@@ -146,6 +147,50 @@ async def test_a_stop_hands_all_over_within_one_refusal(autojump_clock: MockCloc
         assert first.caller.run_id not in (await two.owners()).values()
 
 
+async def test_an_instance_takes_nothing_that_another_is_to_have(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        first = await two.world.topic(two.instances[0].catalog, partitions=8)
+        await trio.sleep(1)
+        for ref in siblings(first, 8):
+            given = two.given(ref)
+            (other,) = [instance for instance in two.instances if instance is not given]
+            refused = [
+                await other.caller.append(ref, batch(b"x")),
+                await other.caller.fetch(ref, 0),
+                await other.caller.offset_at(ref, -1),
+                await other.caller.delete_records(ref, 0),
+                await other.caller.epoch_end(ref, 0),
+            ]
+            assert {(answer.status, answer.owner) for answer in refused} == {(Status.NOT_OWNER, given.caller.run_id)}
+            assert await two.owner(ref) == ""
+
+
+async def test_pitfall_54_what_was_refused_stays_so_when_the_partition_comes_back(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
+        refs = await _used_topic(one, 6)
+        old = one.instances[0].caller
+        for ref in refs:
+            await old.append(ref, batch(b"1"))
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
+        newcomer = await one.start("b:1")
+        await trio.sleep(1)
+        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        assert (await old.append(ref, batch(b"2"))).status == Status.NOT_OWNER
+        unseen = old.sequence - 1
+        held.set()
+        await until(lambda: _all_where_given(one, refs))
+        await newcomer.stop()
+        await until(lambda: _all_where_given(one, refs))
+        sent_behind = await old.send(PartitionAppend(partition=ref, records=batch(b"3")), seen=unseen)
+        assert sent_behind.results[0].status == Status.REFUSED_BEHIND
+        for value in (b"2", b"3"):
+            assert (await old.append(ref, batch(value))).status == Status.OK
+        await old.flush(ref)
+        assert await old.read_all(ref) == [b"0", b"1", b"2", b"3"]
+
+
 async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_has_ended(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used_topic(two, 10)
@@ -162,7 +207,7 @@ async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_has_end
             assert await two.read_all(ref) == numbers(2)
 
 
-async def test_pitfall_05_ownership_that_goes_to_and_fro_overwrites_nothing(autojump_clock: MockClock) -> None:
+async def test_ownership_that_goes_to_and_fro_loses_and_doubles_nothing(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as moving:
         refs = await _used_topic(moving, 4)
         number = 1
@@ -182,17 +227,17 @@ async def test_pitfall_05_ownership_that_goes_to_and_fro_overwrites_nothing(auto
 
 
 @pytest.mark.parametrize("lands_first", [True, False])
-async def test_past_its_deadline_a_partition_is_given_back_without_what_was_buffered(
+async def test_pitfall_05_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
     autojump_clock: MockClock, lands_first: bool
 ) -> None:
     world = World()
-    async with cluster(world, "a:1", flush_interval_ms=600_000, handover_timeout_ms=5_000) as one:
+    async with cluster(world, "a:1", flush_interval_ms=600_000, handover_timeout_ms=5_000, cache_size=0) as one:
         refs = await _used_topic(one, 6)
         old = one.instances[0].caller
         buffered = {ref.partition: await old.append(ref, batch(b"lost")) for ref in refs}
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
-        newcomer = await one.start("b:1")
+        newcomer = await one.start("b:1", cache_size=0)
         await trio.sleep(4)
         (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
         assert await one.owner(ref) == old.run_id

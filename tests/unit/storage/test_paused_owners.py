@@ -58,10 +58,15 @@ async def test_pitfall_47_and_64_a_late_segment_of_a_former_owner_is_never_read(
         held.set()
         await trio.sleep(1)
         assert (await world.objects.head(late)).size > 0
+        await two.append_durably(ref, batch(b"last"))
+        assert await b.caller.read_all(ref, 61) == [*theirs, b"last"]
+        # Who knows nothing yet finds the late one in a listing.
         c = await two.start("c:1", cache_size=0)
-        for reader in (b, c):
-            assert await reader.caller.read_all(ref, 61, scan=True) == theirs
-            assert await reader.caller.read_all(ref, scan=True) == [b"0", *theirs]
+        assert await c.caller.read_all(ref, 61, scan=True) == [*theirs, b"last"]
+        await b.kill()
+        await _taken_by(two, ref, c)
+        assert (await c.caller.fetch(ref, 61)).status == Status.OK
+        assert await c.caller.read_all(ref) == [b"0", *theirs, b"last"]
 
 
 async def test_pitfall_49_a_former_owners_object_is_replaced_and_never_deleted(autojump_clock: MockClock) -> None:
