@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run test test-long check bench chaos format generate lock setup servers clean
+.PHONY: help run test test-long check bench chaos sim format generate lock setup servers clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ test-long: check servers ## The same with the full counts of the long tests
 bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick" for a short run
 	@$(BIN)/python -m tests.java.build apache
 	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
+
+sim: $(VENV)/.dev ## Simulate clusters in trouble; SEEDS=3000 or SEEDS=100..199, SEED=17 replays one, status 1 on complaints
+	@$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
 
 chaos: servers ## Let real processes fail under clients and check what was acked; MINUTES=0.5 SEED=..., status 1 on complaints
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

@@ -29,15 +29,16 @@ class Promise:
     """What a producer may rely on.
 
     ``durable``: what is acked stays. ``once``: a record is in the log no more than once, acked or not, and at the
-    offset of its ack. ``ordered``: its records (if not ``once``: their acks' offsets) are in the order of sending.
+    offset of its ack. ``ordered``: its acked records are in the log in the order of sending; ``unacked_too``: all are.
     """
 
     durable: bool
     once: bool
     ordered: bool
+    unacked_too: bool = False
 
 
-IDEMPOTENT = Promise(durable=True, once=True, ordered=True)
+IDEMPOTENT = Promise(durable=True, once=True, ordered=True, unacked_too=True)
 """enable.idempotence, acks=all."""
 UNREPEATED = Promise(durable=True, once=True, ordered=True)
 """acks=all without retries, on one connection for the whole life of this producer."""
@@ -222,7 +223,9 @@ class Checker:
         last: dict[str, tuple[int, int]] = {}
         for offset in sorted(known):
             sent = history.sent.get(known[offset])
-            if sent is None or not sent.promise.ordered or not (sent.promise.once or sent.acked_at == offset):
+            if sent is None or not sent.promise.ordered:
+                continue
+            if sent.acked_at != offset and not sent.promise.unacked_too:
                 continue
             number, before = last.get(sent.producer, (0, -1))
             if sent.number < number:

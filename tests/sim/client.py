@@ -1,0 +1,125 @@
+"""What simulated Kafka clients have in common: connections to any gateway, requests in flight on them."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from kafscale.errors import Unavailable
+from tests.sim import wire
+from tests.sim.faults import Faults
+from tests.sim.services import GatewayProcess
+
+
+class ConnectionLost(Exception):
+    """What was asked and not answered on it may have been done or not."""
+
+
+class Pending:
+    """A request in flight."""
+
+    __slots__ = ("_connection", "answered", "body")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.answered = trio.Event()
+        self.body: memoryview | None = None
+
+    async def answer(self, timeout: float) -> memoryview:
+        """The response's body. Raises ConnectionLost, also for no answer in time, which loses the connection."""
+        with trio.move_on_after(timeout):
+            await self.answered.wait()
+        if self.body is None:
+            self._connection.lose()
+            raise ConnectionLost
+        return self.body
+
+
+class Connection:
+    """Requests leave in the order of `send`, and are answered in it."""
+
+    def __init__(self, stream: trio.abc.Stream, faults: Faults) -> None:
+        self._stream = stream
+        self._faults = faults
+        self._pending: deque[Pending] = deque()
+        self._outgoing: list[bytes] = []
+        self._wake = trio.Event()
+        self._correlation = 0
+        self.number = faults.connection_number()
+        self.lost = False
+
+    def send(self, api_key: int, body: bytes) -> Pending:
+        pending = Pending(self)
+        if self.lost:
+            pending.answered.set()
+            return pending
+        self._correlation += 1
+        self._pending.append(pending)
+        self._outgoing.append(wire.frame(api_key, self._correlation, body))
+        self._wake.set()
+        return pending
+
+    async def ask(self, api_key: int, body: bytes, *, timeout: float) -> memoryview:
+        return await self.send(api_key, body).answer(timeout)
+
+    async def transmit(self) -> None:
+        try:
+            while not self.lost:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                outgoing, self._outgoing = self._outgoing, []
+                await trio.sleep(self._faults.latency())
+                await self._stream.send_all(b"".join(outgoing))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.lose()
+
+    def lose(self) -> None:
+        self.lost = True
+        self._wake.set()
+        pending, self._pending = self._pending, deque()
+        for one in pending:
+            one.answered.set()
+
+    async def receive(self) -> None:
+        """Deal out responses until the connection ends."""
+        buffer = bytearray()
+        try:
+            while not self.lost and (data := await self._stream.receive_some()):
+                buffer += data
+                while len(buffer) >= 4 and len(buffer) >= (end := 4 + int.from_bytes(buffer[:4], "big")):
+                    if self._faults.hits("connection-lost"):
+                        return
+                    body = memoryview(bytes(buffer[9:end]))
+                    del buffer[:end]
+                    if self._pending:
+                        pending = self._pending.popleft()
+                        pending.body = body
+                        pending.answered.set()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            self.lose()
+
+
+@asynccontextmanager
+async def connected(gateways: dict[str, GatewayProcess], faults: Faults) -> AsyncIterator[Connection]:
+    """A connection to one of the gateways. Raises ConnectionLost when none is there."""
+    serving = [gateway for gateway in gateways.values() if gateway.serving and gateway.acceptor is not None]
+    try:
+        if not serving:
+            raise Unavailable("no gateway")
+        stream = await faults.one_of(serving).connect()
+    except Unavailable:
+        await trio.sleep(0.1)
+        raise ConnectionLost from None
+    connection = Connection(stream, faults)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.receive)
+        nursery.start_soon(connection.transmit)
+        try:
+            yield connection
+        finally:
+            connection.lose()
+            await trio.aclose_forcefully(stream)
+            nursery.cancel_scope.cancel()

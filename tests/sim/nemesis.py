@@ -1,0 +1,213 @@
+"""Brings about what befalls whole processes, everybody, or the clients' topics, at times that the seed draws."""
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from kafscale import paths
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.v1.metadata_pb2 import Member
+from tests.sim.admin import Admin
+from tests.sim.faults import Faults
+from tests.sim.process import Process
+from tests.sim.services import NAMESPACE, Cluster
+from tests.sim.stores import Family
+from tests.sim.view import Partition, View
+
+
+class Nemesis:
+    """``start_topic`` makes a topic anew and puts clients on it; ``stop`` lets a storage process leave gracefully."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: View,
+        admin: Admin,
+        nursery: trio.Nursery,
+        *,
+        stop: Callable[[Process], None],
+        remake: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._admin = admin
+        self._nursery = nursery
+        self._stop = stop
+        self._remake = remake
+        self._acts: dict[str, Callable[[], None]] = {
+            "crash": self._crash,
+            "pause": self._pause,
+            "leave": self._leave,
+            "ping-pong": self._ping_pong,
+            "lease-lost": self._lose_lease,
+            "clock-jump": self._jump,
+            "cut-from-metadata": lambda: self._cut("cut_from_metadata"),
+            "cut-from-objects": lambda: self._cut("cut_from_objects"),
+            "cut-from-peers": lambda: self._cut("cut_from_peers"),
+            "metadata-down": lambda: self._take_down("metadata"),
+            "objects-down": lambda: self._take_down("object"),
+            "compaction": lambda: self._nursery.start_soon(self._compact),
+            "gateway-crash": self._crash_gateway,
+            "records-deleted": self._delete_records,
+            "topic-deleted": self._delete_topic,
+        }
+
+    @property
+    def _faults(self) -> Faults:
+        return self._cluster.faults
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(self._faults.dice.expovariate(1 / self._faults.seconds_between_events))
+            kind = self._faults.event()
+            if kind is not None:
+                self._acts[kind]()
+
+    def at_point(self, process: Process, point: str) -> None:
+        """A process has come to ``point`` of its way: perhaps it dies here, or stops for a while."""
+        if process.dead or process.frozen:
+            return
+        if self._faults.hits("crash-at-point"):
+            self._cluster.trace.add(f"fault: crash {point}", by=process.name)
+            process.crash()
+        elif self._faults.hits("pause-at-point"):
+            self._nursery.start_soon(self._freeze, process, point)
+
+    def _storages(self) -> Sequence[Process]:
+        return [process for process in self._cluster.storages.values() if process.serving and not process.frozen]
+
+    def _storage(self, kind: str) -> Process | None:
+        """A storage process for something to happen to, which is counted then."""
+        storages = self._storages()
+        if not storages:
+            return None
+        self._faults.counts[kind] += 1
+        process = self._faults.one_of(storages)
+        self._cluster.trace.add(f"fault: {kind}", by=process.name)
+        return process
+
+    def _crash(self) -> None:
+        process = self._storage("crash")
+        if process is not None:
+            self._nursery.start_soon(self._crash_later, process)
+
+    async def _crash_later(self, process: Process) -> None:
+        # At any turn of the event loop, not only when all is quiet.
+        for _ in range(self._faults.dice.randrange(40)):
+            await trio.lowlevel.checkpoint()
+        process.crash()
+
+    def _pause(self) -> None:
+        process = self._storage("pause")
+        if process is not None:
+            self._nursery.start_soon(self._freeze, process, "anywhere")
+
+    async def _freeze(self, process: Process, point: str) -> None:
+        ttl = self._cluster.storage_settings.lease_ttl_seconds
+        seconds = (
+            self._faults.between(0.05, 0.6)
+            if self._faults.dice.random() < 0.4
+            else ttl + self._faults.between(-0.3, 1.5)
+        )
+        self._cluster.trace.add(f"fault: pause for {seconds:.3f} s, {point}", by=process.name)
+        process.freeze()
+        await trio.sleep(seconds)
+        self._cluster.trace.add("goes on", by=process.name)
+        process.thaw()
+
+    def _leave(self) -> None:
+        process = self._storage("leave")
+        if process is not None:
+            self._stop(process)
+
+    def _ping_pong(self) -> None:
+        """Ownership goes from A to B and back to A: A leaves and comes back at once, or is paused beyond its lease."""
+        process = self._storage("ping-pong")
+        if process is not None:
+            self._nursery.start_soon(self._there_and_back, process)
+
+    async def _there_and_back(self, process: Process) -> None:
+        others = [other for other in self._storages() if other is not process]
+        await self._freeze(process, "ping")
+        for other in others:
+            await trio.sleep(self._faults.between(0.0, 0.5))
+            self._nursery.start_soon(self._freeze, other, "pong")
+
+    def _lose_lease(self) -> None:
+        process = self._storage("lease-lost")
+        if process is not None:
+            self._nursery.start_soon(self._revoke, process)
+
+    async def _revoke(self, process: Process) -> None:
+        store = self._cluster.metadata
+        for item in (await store.read_prefix(paths.members_prefix(NAMESPACE, "storage"))).items:
+            if Member.FromString(item.value).address == process.address:
+                # Its owner goes on believing in it until its next keepalive: as when the lease's end came first.
+                await trio.sleep(self._faults.between(0.0, 0.2))
+                process.clock_ahead += self._cluster.storage_settings.lease_ttl_seconds
+                await store.revoke_lease(item.lease)
+
+    def _jump(self) -> None:
+        process = self._storage("clock-jump")
+        if process is not None:
+            process.clock_ahead += self._faults.between(0.3, 2.0)
+
+    def _cut(self, what: str) -> None:
+        process = self._storage(what.replace("_", "-"))
+        if process is not None:
+            self._nursery.start_soon(self._cut_for_a_while, process, what)
+
+    async def _cut_for_a_while(self, process: Process, what: str) -> None:
+        setattr(process, what, True)
+        await trio.sleep(self._faults.between(0.2, 2.5))
+        setattr(process, what, False)
+        self._cluster.trace.add(f"over: {what}", by=process.name)
+
+    def _take_down(self, family: Family) -> None:
+        self._nursery.start_soon(self._down, family)
+
+    async def _down(self, family: Family) -> None:
+        kind = "metadata-down" if family == "metadata" else "objects-down"
+        self._faults.counts[kind] += 1
+        self._cluster.trace.add(f"fault: {kind}")
+        down = self._cluster.network.down
+        down.add(family)
+        await trio.sleep(self._faults.between(0.2, 1.5))
+        down.discard(family)
+        self._cluster.trace.add(f"over: {kind}")
+
+    async def _compact(self) -> None:
+        self._faults.counts["compaction"] += 1
+        store: MemoryMetadataStore = self._cluster.metadata
+        await store.compact((await store.read_prefix("nothing")).revision)
+
+    def _crash_gateway(self) -> None:
+        gateways = [process for process in self._cluster.gateways.values() if process.serving]
+        if gateways:
+            self._faults.counts["gateway-crash"] += 1
+            process = self._faults.one_of(gateways)
+            self._cluster.trace.add("fault: gateway-crash", by=process.name)
+            process.crash()
+
+    def _delete_records(self) -> None:
+        partitions = [one for one in self._view.partitions if not one.doomed and one.known_end]
+        if partitions:
+            self._faults.counts["records-deleted"] += 1
+            partition = self._faults.one_of(partitions)
+            offset = self._faults.dice.randint(1, partition.known_end)
+            self._nursery.start_soon(self._admin.delete_records, partition, offset)
+
+    def _delete_topic(self) -> None:
+        topics: dict[bytes, list[Partition]] = {}
+        for partition in self._view.partitions:
+            if not partition.doomed and partition.topic != "stable":
+                topics.setdefault(partition.topic_id, []).append(partition)
+        if topics:
+            self._faults.counts["topic-deleted"] += 1
+            doomed = self._faults.one_of(list(topics.values()))
+            self._nursery.start_soon(self._delete_and_remake, doomed)
+
+    async def _delete_and_remake(self, partitions: list[Partition]) -> None:
+        await self._admin.delete_topic(partitions)
+        self._remake(partitions[0].topic)

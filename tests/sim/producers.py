@@ -1,0 +1,335 @@
+"""Simulated producers: the rules of real ones for retries, order and sequences, and a checker that is told everything.
+
+The idempotent one does as the Java client: five requests in flight, retries one at a time and in order, what was not
+delivered in time is given up, and when all that was in flight is settled then, a new epoch begins with sequence 0.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.records.record import Record, build_batch
+from tests.sim import wire
+from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNREPEATED, Promise
+from tests.sim.client import Connection, ConnectionLost, Pending, connected
+from tests.sim.view import Partition, View
+
+_IN_FLIGHT = 5
+_REQUEST_SECONDS = 1.2
+_RETRY_SECONDS = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    values: list[bytes]
+    give_up_at: float
+    sequence: int = -1
+    epoch: int = -1
+    sent: bool = False
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Source:
+    """Makes a producer's records."""
+
+    view: View
+    partition: Partition
+    name: str
+    promise: Promise
+    made: int = 0
+
+    def batch(self) -> list[bytes]:
+        dice = self.view.faults.dice
+        values = []
+        for _ in range(dice.choice([1, 1, 2, 4])):
+            self.made += 1
+            padding = b"." * dice.choice([0, 20, 100, 400])
+            values.append(b"%s/%d/%s" % (self.name.encode(), self.made, padding))
+        for value in values:
+            self.view.sent(self.name, self.partition, value, self.promise)
+        return values
+
+    def records(self, batch: _Batch, producer_id: int = -1) -> bytes:
+        now_ms = self.view.now_ms()
+        return build_batch(
+            [Record(i, now_ms, None, value) for i, value in enumerate(batch.values)],
+            base_offset=0,
+            producer_id=producer_id,
+            producer_epoch=batch.epoch,
+            base_sequence=batch.sequence,
+        )
+
+    def sends(self, batch: _Batch, connection: Connection) -> None:
+        names = b" ".join(value[: value.rfind(b"/")] for value in batch.values).decode()
+        self.view.trace(self.name, f"sends {names} on connection {connection.number}")
+
+    def acked(self, batch: _Batch, base_offset: int) -> None:
+        for i, value in enumerate(batch.values):
+            self.view.acked(self.partition, value, base_offset + i if base_offset >= 0 else -1)
+
+
+class IdempotentProducer:
+    """enable.idempotence=true."""
+
+    def __init__(self, view: View, partition: Partition, name: str) -> None:
+        self._view = view
+        self._faults = view.faults
+        self._partition = partition
+        self.name = name
+        self._source = _Source(view, partition, name, IDEMPOTENT)
+        self._delivery_seconds = view.faults.one_of([2.0, 6.0, 60.0])
+        self._pause = view.faults.one_of([0.08, 0.2, 0.4])
+        self._producer_id = -1
+        self._epoch = 0
+        self._next_sequence = 0
+        self._last_acked_offset = -1
+        # In the order of sequences: in flight or to be sent again; and what was never sent.
+        self._incomplete: deque[_Batch] = deque()
+        self._fresh: deque[_Batch] = deque()
+        self._flying: set[_Batch] = set()
+        self._given_up = False
+        self._changed = trio.Event()
+        self._connection: Connection | None = None
+        self.done = False
+
+    async def run(self) -> None:
+        """Produce until the world says that it is enough and everything is settled, or the topic is gone."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._make)
+            while not self.done and not self._partition.gone:
+                try:
+                    async with connected(self._view.gateways, self._faults) as connection:
+                        self._connection = connection
+                        if self._producer_id < 0:
+                            await self._take_id(connection)
+                        await self._send_all(connection)
+                except* ConnectionLost:
+                    pass
+                await trio.sleep(_RETRY_SECONDS)
+            self.done = True
+            nursery.cancel_scope.cancel()
+
+    async def _make(self) -> None:
+        while self._view.producing and not self._partition.gone:
+            await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
+            if len(self._fresh) < _IN_FLIGHT:
+                batch = _Batch(self._source.batch(), trio.current_time() + self._delivery_seconds)
+                self._fresh.append(batch)
+                self._wake()
+
+    async def _take_id(self, connection: Connection) -> None:
+        body = wire.request(
+            wire.INIT_PRODUCER_ID,
+            transactional_id=None,
+            transaction_timeout=wire.milliseconds(60_000),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        answer = wire.response(wire.INIT_PRODUCER_ID, await connection.ask(wire.INIT_PRODUCER_ID, body, timeout=2.0))
+        if answer.error_code != ErrorCode.none:
+            raise ConnectionLost
+        self._producer_id, self._epoch, self._next_sequence = int(answer.producer_id), int(answer.producer_epoch), 0
+
+    async def _send_all(self, connection: Connection) -> None:
+        async with trio.open_nursery() as nursery:
+            while not connection.lost and not self._partition.gone:
+                self._give_up_old()
+                batch = self._next()
+                if batch is not None:
+                    batch.sent = True
+                    self._flying.add(batch)
+                    self._source.sends(batch, connection)
+                    records = self._source.records(batch, self._producer_id)
+                    body = wire.produce(
+                        self._partition.topic_id, self._partition.index, records, acks=-1, timeout_ms=900
+                    )
+                    nursery.start_soon(self._settle, batch, connection.send(wire.PRODUCE, body))
+                    continue
+                if not self._view.producing and not self._incomplete and not self._fresh:
+                    self.done = True
+                    break
+                with trio.move_on_after(0.1):
+                    await self._changed.wait()
+                self._changed = trio.Event()
+            nursery.cancel_scope.deadline = trio.current_time() + (0 if connection.lost else _REQUEST_SECONDS)
+
+    def _next(self) -> _Batch | None:
+        """What may be sent now; a batch that was sent before only when all before it are settled."""
+        now = trio.current_time()
+        if len(self._flying) >= _IN_FLIGHT:
+            return None
+        again = next((batch for batch in self._incomplete if batch not in self._flying), None)
+        if again is not None:
+            return again if again is self._incomplete[0] and again.retry_at <= now else None
+        if self._given_up:
+            if self._incomplete:
+                return None
+            # All that was in flight is settled: nothing of the old epoch can come any more that is not known.
+            self._given_up = False
+            self._epoch, self._next_sequence = self._epoch + 1, 0
+            self._view.trace(self.name, f"begins epoch {self._epoch}")
+        if not self._fresh:
+            return None
+        batch = self._fresh.popleft()
+        batch.epoch, batch.sequence = self._epoch, self._next_sequence
+        self._next_sequence += len(batch.values)
+        self._incomplete.append(batch)
+        return batch
+
+    def _give_up_old(self) -> None:
+        now = trio.current_time()
+        while self._fresh and self._fresh[0].give_up_at <= now:
+            self._fresh.popleft()
+        for batch in [b for b in self._incomplete if b.give_up_at <= now and b not in self._flying]:
+            self._drop(batch, "not delivered in time")
+
+    def _drop(self, batch: _Batch, why: str) -> None:
+        if batch in self._incomplete:
+            self._view.trace(self.name, f"gives up {batch.sequence}: {why}")
+            self._incomplete.remove(batch)
+            self._given_up = True
+
+    async def _settle(self, batch: _Batch, pending: Pending) -> None:
+        try:
+            answer = wire.read_produced(await pending.answer(_REQUEST_SECONDS))
+            self._answered(batch, answer)
+        except ConnectionLost:
+            pass
+        finally:
+            self._flying.discard(batch)
+            batch.retry_at = trio.current_time() + _RETRY_SECONDS
+            self._wake()
+
+    def _answered(self, batch: _Batch, answer: wire.Produced) -> None:
+        error = ErrorCode(answer.error)
+        if batch not in self._incomplete:
+            return
+        if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+            self._incomplete.remove(batch)
+            self._source.acked(batch, answer.base_offset)
+            self._last_acked_offset = max(self._last_acked_offset, answer.base_offset)
+            return
+        self._view.trace(self.name, f"{batch.sequence} is answered {error.name} {answer.message}")
+        if error in (ErrorCode.out_of_order_sequence_number, ErrorCode.unknown_producer_id):
+            self._out_of_order(batch, error, answer)
+        elif not error.retriable:
+            self._view.complain("refused", self._partition, f"{self.name}: {error.name} {answer.message}")
+            self._drop(batch, error.name)
+
+    def _out_of_order(self, batch: _Batch, error: ErrorCode, answer: wire.Produced) -> None:
+        if self._given_up:
+            # Something before it was never delivered: this one cannot be either.
+            self._drop(batch, error.name)
+        elif batch is self._incomplete[0]:
+            # Everything before it is acked, so that the partition must know this producer.
+            if not self._partition.truncated:
+                self._view.complain("sequence-forgotten", self._partition, f"{self.name}: {answer.message}")
+            self._drop(batch, error.name)
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+
+class PlainProducer:
+    """Without idempotence: acks=all, retried one by one, or sent once on one connection; or acks=1, sent once."""
+
+    def __init__(self, view: View, partition: Partition, name: str, promise: Promise) -> None:
+        self._view = view
+        self._faults = view.faults
+        self._partition = partition
+        self.name = name
+        self._promise = promise
+        self._lives = 0
+        self._pause = view.faults.one_of([0.08, 0.2, 0.4])
+        self.done = False
+
+    async def run(self) -> None:
+        while self._view.producing and not self._partition.gone:
+            if self._promise is REPEATED:
+                await self._one_by_one()
+            else:
+                await self._one_life()
+            await trio.sleep(_RETRY_SECONDS)
+        self.done = True
+
+    async def _one_by_one(self) -> None:
+        source = _Source(self._view, self._partition, f"{self.name}-{self._lives}", self._promise)
+        self._lives += 1
+        batch: _Batch | None = None
+        while self._view.producing and not self._partition.gone:
+            try:
+                async with connected(self._view.gateways, self._faults) as connection:
+                    while self._view.producing and not self._partition.gone:
+                        if batch is None:
+                            await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
+                            batch = _Batch(source.batch(), trio.current_time() + 4.0)
+                        if await self._sent(source, batch, connection) or trio.current_time() > batch.give_up_at:
+                            batch = None
+                        else:
+                            await trio.sleep(_RETRY_SECONDS)
+            except* ConnectionLost:
+                await trio.sleep(_RETRY_SECONDS)
+
+    async def _sent(self, source: _Source, batch: _Batch, connection: Connection) -> bool:
+        """Whether the batch is settled."""
+        body = wire.produce(
+            self._partition.topic_id, self._partition.index, source.records(batch), acks=-1, timeout_ms=900
+        )
+        source.sends(batch, connection)
+        pending = connection.send(wire.PRODUCE, body)
+        return self._answered(source, batch, wire.read_produced(await pending.answer(_REQUEST_SECONDS)))
+
+    def _answered(self, source: _Source, batch: _Batch, answer: wire.Produced) -> bool:
+        error = ErrorCode(answer.error)
+        if error is ErrorCode.none:
+            source.acked(batch, answer.base_offset)
+            return True
+        if not error.retriable:
+            self._view.complain("refused", self._partition, f"{self.name}: {error.name} {answer.message}")
+            return True
+        return False
+
+    async def _one_life(self) -> None:
+        """Each record is sent once; the connection's end is this producer's."""
+        source = _Source(self._view, self._partition, f"{self.name}-{self._lives}", self._promise)
+        self._lives += 1
+        flying = trio.CapacityLimiter(_IN_FLIGHT)
+        try:
+            async with connected(self._view.gateways, self._faults) as connection, trio.open_nursery() as nursery:
+                while self._view.producing and not connection.lost and not self._partition.gone:
+                    await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
+                    if flying.available_tokens == 0 or connection.lost:
+                        continue
+                    batch = _Batch(source.batch(), 0.0)
+                    body = wire.produce(
+                        self._partition.topic_id,
+                        self._partition.index,
+                        source.records(batch),
+                        acks=-1 if self._promise is UNREPEATED else 1,
+                        timeout_ms=900,
+                    )
+                    source.sends(batch, connection)
+                    flying.acquire_on_behalf_of_nowait(batch)
+                    nursery.start_soon(self._settle, source, batch, connection.send(wire.PRODUCE, body), flying)
+        except* ConnectionLost:
+            pass
+
+    async def _settle(self, source: _Source, batch: _Batch, pending: Pending, flying: trio.CapacityLimiter) -> None:
+        try:
+            self._answered(source, batch, wire.read_produced(await pending.answer(_REQUEST_SECONDS)))
+        except ConnectionLost:
+            pass
+        finally:
+            flying.release_on_behalf_of(batch)
+
+
+KINDS = (IDEMPOTENT, IDEMPOTENT, IDEMPOTENT, REPEATED, UNREPEATED, LEADER)
+
+
+def producer(view: View, partition: Partition, name: str, promise: Promise) -> IdempotentProducer | PlainProducer:
+    if promise is IDEMPOTENT:
+        return IdempotentProducer(view, partition, name)
+    return PlainProducer(view, partition, name, promise)

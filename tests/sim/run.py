@@ -1,0 +1,135 @@
+"""`make sim`: many seeds over a few worker processes, what went wrong in how many, and how to replay one.
+
+    python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2] [--variant NAME]
+
+A seed that fails leaves its trace in a file. A single seed's trace is written in any case.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.sim.faults import KINDS
+from tests.sim.scheduling import collect
+from tests.sim.variants import VARIANTS
+from tests.sim.world import Result, simulate
+
+_REPORT_SECONDS = 10.0
+_SHOWN = 5
+
+
+def run_seed(seed: int, variant: str = "", keep_trace: bool = False) -> Result:
+    """One seed, also of a deliberately broken variant of the product."""
+    broken = VARIANTS[variant] if variant else None
+    with broken.applied() if broken else nullcontext():
+        result = simulate(seed, broken.boost if broken else None, keep_trace=keep_trace)
+    collect()
+    return result
+
+
+def run_many(seeds: Iterable[int], *, workers: int, variant: str = "") -> Iterator[Result]:
+    """Results as they come, in order of their seeds."""
+    if workers == 1:
+        for seed in seeds:
+            yield run_seed(seed, variant)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = iter(seeds)
+        futures = [pool.submit(run_seed, seed, variant) for seed, _ in zip(waiting, range(2 * workers), strict=False)]
+        while futures:
+            yield futures.pop(0).result()
+            for seed in waiting:
+                futures.append(pool.submit(run_seed, seed, variant))
+                break
+
+
+def write_trace(result: Result, directory: Path) -> Path:
+    path = directory / f"seed-{result.seed}.txt"
+    lines = [*map(str, result.violations), "", *result.trace]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def replay_command(seed: int, variant: str = "") -> str:
+    return f"python -m tests.sim.run --seed {seed}" + (f" --variant {variant}" if variant else "")
+
+
+def _range(text: str) -> range:
+    first, dots, last = text.partition("..")
+    return range(int(first), int(last) + 1) if dots else range(int(first))
+
+
+class _Report:
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._began = self._said = time.monotonic()
+        self.done = self.failed = self.acked = self.read = 0
+        self.faults: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
+
+    def add(self, result: Result) -> None:
+        self.done += 1
+        self.failed += bool(result.violations)
+        self.acked += result.records_acked
+        self.read += result.records_read
+        self.faults += result.faults
+        self.kinds.update({violation.kind for violation in result.violations})
+        if time.monotonic() - self._said >= _REPORT_SECONDS:
+            self._said = time.monotonic()
+            print(self, flush=True)
+
+    def __str__(self) -> str:
+        seconds = time.monotonic() - self._began
+        return (
+            f"{self.done} of {self._total} seeds in {seconds:.0f} s, {self.failed} failed, {self.acked} records acked, "
+            f"{self.read} read, {sum(self.faults.values())} faults"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.run")
+    parser.add_argument("--seeds", type=_range, default=range(100))
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--variant", choices=sorted(VARIANTS), default="")
+    parser.add_argument("--traces", type=Path, help="where traces go; a new directory for temporary files otherwise")
+    arguments = parser.parse_args()
+    traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
+    traces.mkdir(parents=True, exist_ok=True)
+    if arguments.seed is not None:
+        result = run_seed(arguments.seed, arguments.variant, keep_trace=True)
+        _tell(result, arguments.variant, traces)
+        return bool(result.violations)
+    report = _Report(len(arguments.seeds))
+    for result in run_many(arguments.seeds, workers=arguments.workers, variant=arguments.variant):
+        report.add(result)
+        if result.violations:
+            _tell(result, arguments.variant, traces)
+    print(report)
+    for kind in KINDS:
+        print(f"  {kind:<22} {report.faults[kind]}")
+    if report.kinds:
+        print("violations, by seeds:", dict(report.kinds))
+    return bool(report.failed)
+
+
+def _tell(result: Result, variant: str, traces: Path) -> None:
+    path = write_trace(result, traces)
+    what = "FAILED" if result.violations else "good"
+    print(f"seed {result.seed} {what}: {result.records_acked} records acked; trace in {path}")
+    for violation in result.violations[:_SHOWN]:
+        print(f"  {str(violation)[:400]}")
+    if result.violations:
+        print(f"  replay: {replay_command(result.seed, variant)}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""The product's services as processes of the simulation: their real objects, put together as their programs do."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+from unittest import mock
+
+import trio
+import trio.testing
+
+from kafscale.errors import Unavailable
+from kafscale.metadata.members import LiveMember, Members
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.memory import MemoryObjectStore
+from kafscale.objects.retry import Backoff, RetryingObjectStore
+from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.service.listeners import Listener
+from kafscale.threads import run_inline
+from services.gateway.api import Environment
+from services.gateway.connection import ClientConnection
+from services.gateway.service import Gateway, GatewayParts
+from services.gateway.settings import GatewaySettings
+from services.indexer.service import IndexerService
+from services.indexer.settings import IndexerSettings
+from services.storage.run import Parts
+from services.storage.service import StorageService
+from services.storage.settings import StorageSettings
+from tests.sim.faults import Faults
+from tests.sim.process import Process, current_process
+from tests.sim.stores import Network, RemoteMetadata, RemoteObjects
+from tests.sim.trace import Trace
+from tests.sim.transport import RemoteIndexer, RemoteStorage, StorageProcess
+
+T = TypeVar("T")
+
+NAMESPACE = "sim"
+EPOCH_MS = 1_700_000_000_000
+_BACKOFF = Backoff(deadline=1.5, first=0.03, longest=0.3)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What all processes share: the stores behind the network, the settings, and who is reached where."""
+
+    faults: Faults
+    trace: Trace
+    network: Network
+    objects: MemoryObjectStore
+    metadata: MemoryMetadataStore
+    storage_settings: StorageSettings
+    gateway_settings: GatewaySettings
+    defect: Callable[[str, BaseException], None]
+    storages: dict[str, StorageProcess] = field(default_factory=dict)
+    gateways: dict[str, "GatewayProcess"] = field(default_factory=dict)
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(trio.current_time() * 1000)
+
+    def objects_of(self, process: Process) -> RetryingObjectStore:
+        return RetryingObjectStore(
+            RemoteObjects(self.objects, self.network, process), self.faults.dice.random, _BACKOFF
+        )
+
+    def metadata_of(self, process: Process) -> RemoteMetadata:
+        return RemoteMetadata(self.metadata, self.network, process)
+
+
+async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Event) -> None:
+    """One storage process, until ``stop`` and all is handed over."""
+    objects, metadata = cluster.objects_of(process), cluster.metadata_of(process)
+    catalog = TopicCatalog(metadata, NAMESPACE)
+    members = Members(metadata, NAMESPACE, "storage")
+    indexer = IndexerService(objects, NAMESPACE, IndexerSettings(), run_sync=run_inline)
+    service = StorageService(
+        Parts(
+            settings=cluster.storage_settings,
+            namespace=NAMESPACE,
+            objects=objects,
+            metadata=metadata,
+            catalog=catalog,
+            members=members,
+            indexer=RemoteIndexer(indexer, cluster.faults),
+            now_ms=cluster.now_ms,
+            run_sync=run_inline,
+            address=process.address,
+            lease_clock=process.lease_clock,
+        )
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(catalog.run)
+        await nursery.start(members.run)
+        ended = trio.Event()
+
+        async def serve(task_status: trio.TaskStatus[None]) -> None:
+            await service.run(stop, task_status=task_status)
+            ended.set()
+
+        process.service = service
+        process.open(nursery)
+        await nursery.start(serve)
+        await ended.wait()
+        nursery.cancel_scope.cancel()
+
+
+class GatewayProcess(Process):
+    """A process with a gateway in it. Clients connect by `connect`."""
+
+    acceptor: "_Acceptor | None" = None
+
+    async def connect(self) -> trio.abc.Stream:
+        """The client's end of a new connection. Raises Unavailable."""
+        if self.acceptor is None or not self.serving:
+            raise Unavailable("connection refused")
+        client, server = trio.testing.memory_stream_pair()
+        acceptor = self.acceptor
+        self.spawn(lambda: acceptor.serve(_Stream(server)))
+        return client
+
+
+class _Stream:
+    """A memory stream with what a gateway asks of a socket's."""
+
+    def __init__(self, stream: "trio.StapledStream[Any, Any]") -> None:
+        self._stream = stream
+        self.receive_some = stream.receive_some
+        self.send_all = stream.send_all
+        self.aclose = stream.aclose
+        self.socket = self
+
+    def getpeername(self) -> str:
+        return "client"
+
+    async def sendmsg(self, pieces: list[Any]) -> int:
+        await self._stream.send_all(b"".join(pieces))
+        return sum(map(len, pieces))
+
+    async def __aenter__(self) -> "_Stream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stream.aclose()
+
+
+class _Acceptor:
+    """Stands for `services.gateway.listener.Acceptor`: connections come in by memory streams."""
+
+    def __init__(self, process: GatewayProcess, listeners: tuple[Listener, ...]) -> None:
+        self._process = process
+        self._listeners = listeners
+        self._environment: Environment | None = None
+        self._connections: dict[ClientConnection, None] = {}
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Nothing is bound."""
+
+    async def bind(self) -> tuple[Listener, ...]:
+        return self._listeners
+
+    async def run(self, stop: trio.Event, environment: Environment) -> None:
+        self._environment = environment
+        self._process.acceptor = self
+        await stop.wait()
+        environment.stopping = True
+        for connection in list(self._connections):
+            connection.leave()
+
+    async def serve(self, stream: _Stream) -> None:
+        if self._environment is None:
+            return
+        connection = ClientConnection(cast(trio.SocketStream, stream), self._environment, self._listeners[0])
+        self._connections[connection] = None
+        try:
+            await connection.run()
+        finally:
+            del self._connections[connection]
+
+
+async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Event) -> None:
+    """One gateway process."""
+    metadata = cluster.metadata_of(process)
+    catalog = TopicCatalog(metadata, NAMESPACE)
+    storages, gateways = Members(metadata, NAMESPACE, "storage"), Members(metadata, NAMESPACE, "gateway")
+    ownership = OwnershipMap(metadata, NAMESPACE)
+
+    @asynccontextmanager
+    async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
+        yield RemoteStorage(process, lambda: cluster.storages.get(member.address), cluster.faults, cluster.trace)
+
+    gateway = Gateway(
+        GatewayParts(
+            settings=replace(cluster.gateway_settings, broker_addr=process.address),
+            namespace=NAMESPACE,
+            metadata=metadata,
+            catalog=catalog,
+            storages=storages,
+            gateways=gateways,
+            ownership=ownership,
+            connect=connect,
+            lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
+            address=process.address,
+            now_ms=cluster.now_ms,
+        )
+    )
+    async with trio.open_nursery() as nursery:
+        process.open(nursery)
+        for follower in (catalog.run, storages.run, gateways.run, ownership.run):
+            await nursery.start(follower)
+        await gateway.run(stop)
+        nursery.cancel_scope.cancel()
+
+
+def in_memory_connections() -> AbstractContextManager[object]:
+    """While this lasts, gateways of simulated processes listen in memory."""
+
+    def make(listeners: tuple[Listener, ...], _: GatewaySettings) -> _Acceptor:
+        process = current_process.get()
+        assert isinstance(process, GatewayProcess)
+        return _Acceptor(process, listeners)
+
+    return mock.patch("services.gateway.service.Acceptor", make)

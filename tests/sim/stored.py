@@ -1,0 +1,43 @@
+"""What must hold in the stores themselves: the committed objects of a partition chain from its start to its end."""
+
+from kafscale import paths
+from kafscale.errors import CorruptData
+from kafscale.metadata.interface import MetadataStore
+from kafscale.objects.interface import ObjectStore
+from kafscale.segment.reader import parse_segment
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
+
+
+async def faults_of(
+    metadata: MetadataStore, objects: ObjectStore, namespace: str, topic: str, partition: int
+) -> list[str]:
+    """What is wrong with one partition when nothing is under way."""
+    state_item = await metadata.get(paths.partition_state_key(namespace, topic, partition))
+    history_item = await metadata.get(paths.epoch_history_key(namespace, topic, partition))
+    if state_item is None:
+        return []
+    state = PartitionState.FromString(state_item.value)
+    history = EpochHistory() if history_item is None else EpochHistory.FromString(history_item.value)
+    epochs = [(entry.epoch, entry.first_offset) for entry in history.entries]
+    if epochs != sorted(set(epochs)) or [first for _, first in epochs] != sorted(first for _, first in epochs):
+        return [f"the epoch history does not rise: {epochs}"]
+    expected = -1
+    for info in await objects.list_from(paths.partition_prefix(namespace, topic, partition)):
+        key = paths.parse_segment_key(info.key)
+        if key is None or key.kind != "kfs" or key.base_offset >= state.committed_end:
+            continue
+        try:
+            segment = parse_segment((await objects.get(info.key)).body)
+        except CorruptData as error:
+            return [f"{info.key}: {error}"]
+        belongs = max((epoch for epoch, first in epochs if first <= key.base_offset), default=-1)
+        if segment.header.epoch != belongs:
+            continue
+        if expected < 0 and key.base_offset > state.log_start:
+            return [f"the log starts at {state.log_start}, its first segment at {key.base_offset}"]
+        if expected >= 0 and key.base_offset != expected:
+            return [f"a segment begins at {key.base_offset} where {expected} was due"]
+        expected = segment.next_offset
+    if expected not in (-1, state.committed_end) or (expected < 0 and state.log_start < state.committed_end):
+        return [f"the segments end at {expected}, the log at {state.committed_end}"]
+    return []

@@ -1,0 +1,260 @@
+"""The stores as one process sees them: over a network that delays, drops and repeats nothing but may deliver late.
+
+An operation is a message. Once sent it is the network's: it is done although its sender froze, died or gave it up
+meanwhile. A write to the object store is refused when it arrives more than `MemoryObjectStore.settle_seconds` after it
+was sent (the life of a signature); a metadata transaction may apply as long after as `LATEST_SECONDS`.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, TypeVar
+
+import trio
+
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.interface import (
+    Compacted,
+    Event,
+    KeyValue,
+    Operation,
+    Put,
+    Snapshot,
+    TxnResult,
+    Unchanged,
+    Watch,
+)
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
+from kafscale.objects.memory import MemoryObjectStore
+from tests.sim.faults import Faults
+from tests.sim.process import Process
+from tests.sim.trace import Trace
+
+T = TypeVar("T")
+Family = Literal["object", "metadata"]
+
+LATEST_SECONDS = 1.5
+_PATIENCE_SECONDS = 0.4
+"""After this long a client of a store gives an operation up."""
+
+
+class Network:
+    """Carries what was sent, whatever became of the sender. ``at_point`` may crash or freeze a process in passing."""
+
+    def __init__(
+        self, nursery: trio.Nursery, faults: Faults, trace: Trace, at_point: Callable[[Process, str], None]
+    ) -> None:
+        self.nursery = nursery
+        self.faults = faults
+        self.trace = trace
+        self.at_point = at_point
+        self.down: set[Family] = set()
+
+    async def read(self, process: Process, family: Family, do: Callable[[], Awaitable[T]]) -> T:
+        await self._reach(process, family)
+        if self.faults.hits(f"{family}-error"):
+            raise Unavailable("503")
+        await self._travel(family)
+        result = await self._carried(do)
+        await trio.sleep(self.faults.latency())
+        return result
+
+    async def write(
+        self, process: Process, family: Family, what: str, do: Callable[[], Awaitable[T]], *, longest: float
+    ) -> T:
+        faults, sent = self.faults, trio.current_time()
+        self.at_point(process, f"before {what}")
+        await self._reach(process, family)
+        if faults.hits(f"{family}-error"):
+            raise Unavailable("503")
+
+        async def land() -> T:
+            if family == "object" and trio.current_time() > sent + longest:
+                raise Unavailable("403: the signature has expired")
+            result = await do()
+            self.trace.add(f"done: {what}", by=process.name)
+            return result
+
+        if faults.hits(f"{family}-late"):
+            after = faults.between(0.05, longest)
+            self.trace.add(f"fault: {what} lands {after:.3f} s later", by=process.name)
+            self.nursery.start_soon(self._stray, after, land)
+            await trio.sleep(_PATIENCE_SECONDS)
+            raise Unavailable("timed out")
+        await self._travel(family)
+        result = await self._carried(land)
+        self.at_point(process, f"after {what}")
+        if faults.hits(f"{family}-lost-answer"):
+            self.trace.add(f"fault: the answer to {what} is lost", by=process.name)
+            await trio.sleep(_PATIENCE_SECONDS)
+            raise Unavailable("the answer was lost")
+        await trio.sleep(faults.latency())
+        return result
+
+    async def _reach(self, process: Process, family: Family) -> None:
+        if process.dead:
+            await trio.sleep_forever()
+        if family in self.down or (process.cut_from_metadata if family == "metadata" else process.cut_from_objects):
+            await trio.sleep(_PATIENCE_SECONDS)
+            raise Unavailable("no route")
+
+    async def _travel(self, family: Family) -> None:
+        slow = self.faults.hits(f"{family}-slow")
+        await trio.sleep(self.faults.between(0.05, _PATIENCE_SECONDS) if slow else self.faults.latency())
+
+    async def _carried(self, do: Callable[[], Awaitable[T]]) -> T:
+        """In a task of the network: a store's own steps neither freeze nor end with whoever asked."""
+        done = trio.Event()
+        results: list[T] = []
+        errors: list[KafscaleError] = []
+
+        async def carry() -> None:
+            try:
+                results.append(await do())
+            except KafscaleError as error:
+                errors.append(error)
+            done.set()
+
+        self.nursery.start_soon(carry)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    async def _stray(self, after: float, do: Callable[[], Awaitable[object]]) -> None:
+        await trio.sleep(after)
+        try:
+            await do()
+        except KafscaleError as error:
+            self.trace.add(f"a late request fails: {type(error).__name__}", by="network")
+
+
+class RemoteObjects:
+    """`ObjectStore` of one process."""
+
+    def __init__(self, store: MemoryObjectStore, network: Network, process: Process) -> None:
+        self._store = store
+        self._network = network
+        self._process = process
+        self.settle_seconds = store.settle_seconds
+        self.clock_skew_seconds = store.clock_skew_seconds
+
+    async def put_if_absent(self, key: str, body: Body) -> str:
+        kept = bytes(body)
+        return await self._write(f"PUT {key}", lambda: self._store.put_if_absent(key, kept))
+
+    async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
+        kept = bytes(body)
+        return await self._write(f"PUT if {etag} {key}", lambda: self._store.replace_if_match(key, kept, etag))
+
+    async def get(self, key: str) -> Object:
+        return await self._network.read(self._process, "object", lambda: self._store.get(key))
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return await self._network.read(self._process, "object", lambda: self._store.get_range(key, start, length))
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._network.read(self._process, "object", lambda: self._store.head(key))
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
+        async def look() -> list[ObjectInfo]:
+            return await self._store.list_from(prefix, start_after, limit)
+
+        if not self._network.faults.hits("listing-torn"):
+            return await self._network.read(self._process, "object", look)
+        # Of what changes while a listing is made, it may show anything.
+        before = await self._network.read(self._process, "object", look)
+        await trio.sleep(self._network.faults.between(0.0, 0.1))
+        after = await self._network.read(self._process, "object", look)
+        if len(before) == limit or len(after) == limit:
+            return after
+        sure = {info.key for info in before} & {info.key for info in after}
+        shown = {info.key: info for info in before} | {info.key: info for info in after}
+        dice = self._network.faults.dice
+        return [shown[key] for key in sorted(shown) if key in sure or dice.random() < 0.5]
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        doomed = list(keys)
+        if len(doomed) > 1 and self._network.faults.dice.random() < 0.5:
+            # Each is a request of its own, and some may land later than others.
+            async with trio.open_nursery() as nursery:
+                for key in doomed:
+                    nursery.start_soon(self._delete, [key])
+        else:
+            await self._delete(doomed)
+
+    async def _delete(self, keys: list[str]) -> None:
+        await self._write(f"DELETE {' '.join(keys)}", lambda: self._store.delete_many(keys))
+
+    async def _write(self, what: str, do: Callable[[], Awaitable[T]]) -> T:
+        return await self._network.write(self._process, "object", what, do, longest=self.settle_seconds)
+
+
+class RemoteMetadata:
+    """`MetadataStore` of one process."""
+
+    def __init__(self, store: MemoryMetadataStore, network: Network, process: Process) -> None:
+        self._store = store
+        self._network = network
+        self._process = process
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self._network.read(self._process, "metadata", lambda: self._store.get(key))
+
+    async def read_prefix(self, prefix: str) -> Snapshot:
+        return await self._network.read(self._process, "metadata", lambda: self._store.read_prefix(prefix))
+
+    async def txn(
+        self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        written = [operation.key.removeprefix("kafscale/") for operation in then if isinstance(operation, Put)]
+        if not written:
+            return await self._network.read(self._process, "metadata", lambda: self._store.txn(compares, then))
+        what = f"TXN {' '.join(written)}"
+
+        async def do() -> TxnResult:
+            result = await self._store.txn(compares, then, otherwise)
+            if not result.succeeded:
+                self._network.trace.add(f"refused: {what}", by=self._process.name)
+            return result
+
+        return await self._write(what, do)
+
+    @asynccontextmanager
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Watch]:
+        async with self._store.watch(prefix, from_revision) as watch:
+            yield _RemoteWatch(watch, self._network, self._process)
+
+    async def grant_lease(self, ttl_seconds: int) -> int:
+        return await self._write("GRANT", lambda: self._store.grant_lease(ttl_seconds))
+
+    async def keep_alive(self, lease: int) -> int:
+        return await self._write(f"KEEPALIVE {lease}", lambda: self._store.keep_alive(lease))
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self._write(f"REVOKE {lease}", lambda: self._store.revoke_lease(lease))
+
+    async def compact(self, revision: int) -> None:
+        await self._network.read(self._process, "metadata", lambda: self._store.compact(revision))
+
+    async def _write(self, what: str, do: Callable[[], Awaitable[T]]) -> T:
+        return await self._network.write(self._process, "metadata", what, do, longest=LATEST_SECONDS)
+
+
+class _RemoteWatch:
+    def __init__(self, watch: Watch, network: Network, process: Process) -> None:
+        self._watch = watch
+        self._network = network
+        self._process = process
+
+    async def next(self) -> tuple[Event, ...]:
+        faults = self._network.faults
+        events = await self._watch.next()
+        while self._process.cut_from_metadata or "metadata" in self._network.down:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+        if faults.hits("watch-gap"):
+            raise Compacted("too far behind")
+        if faults.hits("watch-broken"):
+            raise Unavailable("the watch broke")
+        await trio.sleep(faults.between(0.05, 1.0) if faults.hits("watch-slow") else faults.latency())
+        return events

@@ -1,0 +1,57 @@
+"""A hundred simulated clusters in trouble keep every promise; and a seed is a simulation: it replays exactly."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.sim.faults import KINDS
+from tests.sim.run import replay_command, run_many
+from tests.sim.world import Result
+
+SEEDS = 100
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return list(run_many(range(SEEDS), workers=2))
+
+
+def test_no_seed_breaks_a_promise(results: list[Result]) -> None:
+    broken = [
+        f"seed {result.seed}: {violation}; replay: {replay_command(result.seed)}"
+        for result in results
+        for violation in result.violations[:3]
+    ]
+    assert not broken, "\n".join(broken)
+    assert [result.seed for result in results] == list(range(SEEDS))
+
+
+def test_every_kind_of_fault_is_met_and_records_get_through(results: list[Result]) -> None:
+    faults: Counter[str] = sum((result.faults for result in results), Counter())
+    assert {kind: faults[kind] for kind in KINDS if not faults[kind]} == {}
+    assert sum(result.records_acked for result in results) > 50 * SEEDS
+    assert sum(result.records_read for result in results) > 50 * SEEDS
+
+
+_DIGESTS = """
+from tests.sim.world import simulate
+for seed in (3, 21):
+    result = simulate(seed, keep_trace=True)
+    print(seed, result.digest, len(result.trace), result.records_acked)
+"""
+
+
+def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
+    def digests(hash_seed: str) -> list[str]:
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", _DIGESTS]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    first, second = digests("1"), digests("4711")
+    assert first == second
+    assert len(set(first)) == 2

@@ -1,0 +1,235 @@
+"""One simulation: a small cluster of real services and its clients, troubled for a while, then calm, then checked."""
+
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.objects.memory import MemoryObjectStore
+from services.gateway.settings import GatewaySettings
+from services.storage.settings import StorageSettings
+from tests.sim import scheduling, stored
+from tests.sim.admin import Admin
+from tests.sim.checker import Checker, Violation
+from tests.sim.consumers import Consumer, read_to_end
+from tests.sim.faults import Faults
+from tests.sim.nemesis import Nemesis
+from tests.sim.process import Process
+from tests.sim.producers import KINDS, IdempotentProducer, PlainProducer, producer
+from tests.sim.services import NAMESPACE, Cluster, GatewayProcess, in_memory_connections, serve_gateway, serve_storage
+from tests.sim.stores import LATEST_SECONDS, Network
+from tests.sim.trace import Trace
+from tests.sim.transport import StorageProcess
+from tests.sim.view import Partition, View
+
+_TROUBLED_SECONDS = 6.5
+_QUIET_SECONDS = 30.0
+_READING_SECONDS = 20.0
+_SETTLE_SECONDS = 1.0
+_DOWN_SECONDS = 1.5
+_GRACE_SECONDS = 4.0
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    violations: list[Violation] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    records_acked: int = 0
+    records_read: int = 0
+    seconds: float = 0.0
+    trace: list[str] = field(default_factory=list)
+    digest: str = ""
+
+
+def simulate(seed: int, boost: Mapping[str, float] | None = None, *, keep_trace: bool = False) -> Result:
+    """Run one seed. ``boost`` multiplies the chances of kinds of faults."""
+    result = Result(seed)
+    trace = Trace()
+    world = _World(seed, dict(boost or {}), trace)
+    with in_memory_connections(), trace.capturing_logs():
+        result.seconds = scheduling.run(seed, world.run)
+    result.violations = world.checker.violations
+    result.faults = world.faults.counts
+    result.records_acked, result.records_read = world.checker.records_acked, world.checker.records_read
+    result.digest = trace.digest()
+    if result.violations or keep_trace:
+        result.trace = trace.lines()
+    return result
+
+
+class _World:
+    def __init__(self, seed: int, boost: dict[str, float], trace: Trace) -> None:
+        self.checker = Checker()
+        self.trace = trace
+        self.faults = Faults(seed, boost)
+        self._producers: list[IdempotentProducer | PlainProducer] = []
+        self._stops: dict[Process, trio.Event] = {}
+        self._number = 0
+
+    async def run(self) -> float:
+        async with trio.open_nursery() as nursery:
+            self._begin(nursery)
+            await self._make_topics()
+            with trio.move_on_after(_TROUBLED_SECONDS):
+                await self._nemesis.run()
+            await self._calm_down()
+            await self._check()
+            nursery.cancel_scope.cancel()
+        return trio.current_time()
+
+    def _begin(self, nursery: trio.Nursery) -> None:
+        dice = self.faults.dice
+        self._nursery = nursery
+        network = Network(nursery, self.faults, self.trace, self._at_point)
+        self.cluster = Cluster(
+            faults=self.faults,
+            trace=self.trace,
+            network=network,
+            objects=MemoryObjectStore(settle_seconds=_SETTLE_SECONDS),
+            metadata=MemoryMetadataStore(),
+            storage_settings=StorageSettings(
+                segment_bytes=dice.choice([1500, 4000]),
+                flush_interval_ms=dice.choice([50, 200, 400]),
+                early_flush_bytes=1 << 20,
+                cache_size=dice.choice([0, 6000, 1 << 20]),
+                index_cache_size=dice.choice([0, 1 << 20]),
+                readahead_segments=dice.choice([0, 2]),
+                compression_codec="producer",
+                partition_buffer_bytes=dice.choice([6000, 1 << 20]),
+                flushes_in_flight=dice.choice([1, 3, 8]),
+                partition_load_timeout_ms=700,
+                index_timeout_ms=100,
+                lease_ttl_seconds=1,
+                commit_heartbeat_ms=200,
+                retention_ms=-1,
+                retention_check_ms=1000,
+                drain_timeout_ms=1000,
+            ),
+            gateway_settings=GatewaySettings(
+                storage_timeout_ms=600,
+                commit_silence_ms=500,
+                append_message_bytes=dice.choice([2000, 1 << 20]),
+            ),
+            defect=self._defect,
+        )
+        self.view = View(
+            checker=self.checker,
+            faults=self.faults,
+            trace=self.trace,
+            gateways=self.cluster.gateways,
+            now_ms=self.cluster.now_ms,
+        )
+        self._admin = Admin(self.view, self.cluster.metadata)
+        self._nemesis = Nemesis(self.cluster, self.view, self._admin, nursery, stop=self._stop, remake=self._remake)
+        for number in range(dice.choice([2, 3])):
+            nursery.start_soon(self._keep_storage, f"storage-{number}")
+        for number in range(2):
+            nursery.start_soon(self._keep_gateway, f"gateway-{number}")
+
+    def _at_point(self, process: Process, point: str) -> None:
+        self._nemesis.at_point(process, point)
+
+    async def _make_topics(self) -> None:
+        retention = self.faults.one_of([-1, -1, 4000])
+        for name, partitions, retention_ms in (("stable", 2, -1), ("other", 1, retention)):
+            for partition in await self._admin.create_topic(name, partitions, retention_ms=retention_ms):
+                self._use(partition)
+
+    def _remake(self, name: str) -> None:
+        async def make() -> None:
+            for partition in await self._admin.create_topic(name, 1):
+                self._use(partition)
+
+        self._nursery.start_soon(make)
+
+    def _use(self, partition: Partition) -> None:
+        """Put clients on a partition."""
+        for _ in range(self.faults.one_of([1, 1, 2])):
+            self._number += 1
+            made = producer(self.view, partition, f"p{self._number}", self.faults.one_of(KINDS))
+            self._producers.append(made)
+            self._nursery.start_soon(made.run)
+        for _ in range(self.faults.one_of([1, 1, 2])):
+            self._number += 1
+            self._nursery.start_soon(Consumer(self.view, partition, f"c{self._number}").run)
+
+    async def _keep_storage(self, name: str) -> None:
+        """A storage process, started again whenever it has ended."""
+        address, starts = f"{name}:9095", 0
+        while True:
+            starts += 1
+            process = StorageProcess(f"{name}.{starts}", address, self._defect)
+            stop = self._stops[process] = trio.Event()
+            self.cluster.storages[address] = process
+            self._nursery.start_soon(process.run, partial(serve_storage, self.cluster, process, stop))
+            await process.ended.wait()
+            self.trace.add("ended", by=process.name)
+            del self._stops[process]
+            await trio.sleep(0.2 if self.faults.calm else self.faults.between(0.05, _DOWN_SECONDS))
+
+    async def _keep_gateway(self, name: str) -> None:
+        address, starts = f"{name}:9092", 0
+        while True:
+            starts += 1
+            process = GatewayProcess(f"{name}.{starts}", address, self._defect)
+            stop = trio.Event()
+            self.cluster.gateways[address] = process
+            self._nursery.start_soon(process.run, partial(serve_gateway, self.cluster, process, stop))
+            await process.ended.wait()
+            self.trace.add("ended", by=process.name)
+            await trio.sleep(0.2 if self.faults.calm else self.faults.between(0.05, _DOWN_SECONDS))
+
+    def _stop(self, process: Process) -> None:
+        async def kill() -> None:
+            with trio.move_on_after(_GRACE_SECONDS):
+                await process.ended.wait()
+            process.crash()
+
+        if process in self._stops:
+            self._stops[process].set()
+            self._nursery.start_soon(kill)
+
+    def _defect(self, name: str, error: BaseException) -> None:
+        detail = "".join(traceback.format_exception(error))
+        self.trace.add(f"defect: {detail}", by=name)
+        self.checker.violations.append(Violation("defect", name, detail))
+
+    async def _calm_down(self) -> None:
+        """No more faults; producers go on for a while, and must then get everything settled."""
+        self.trace.add("calm from here on")
+        self.faults.calm = True
+        self.cluster.network.down.clear()
+        for process in (*self.cluster.storages.values(), *self.cluster.gateways.values()):
+            process.cut_from_metadata = process.cut_from_objects = process.cut_from_peers = False
+            process.thaw()
+        await trio.sleep(LATEST_SECONDS + 1)
+        self.view.producing = False
+        with trio.move_on_after(_QUIET_SECONDS):
+            while waiting := [one for one in self._producers if not one.done]:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        for one in waiting:
+            self.checker.violations.append(Violation("stuck", one.name, "is not answered although all is well"))
+        self.view.expire_all()
+
+    async def _check(self) -> None:
+        for partition in self.view.partitions:
+            if partition.doomed:
+                continue
+            whole = await read_to_end(self.view, partition, seconds=_READING_SECONDS)
+            if whole is None:
+                self.checker.violations.append(Violation("unreadable", partition.log, "not read to its end in time"))
+                continue
+            start, end, records = whole
+            self.trace.add(f"{partition.log} from {start} to {end}")
+            self.checker.finish(partition.log, start=start, end=end, records=records)
+            for fault in await stored.faults_of(
+                self.cluster.metadata, self.cluster.objects, NAMESPACE, partition.topic, partition.index
+            ):
+                self.checker.violations.append(Violation("stored", partition.log, fault))
+        for alarm in self.trace.alarms:
+            self.checker.violations.append(Violation("alarm", "log", alarm))
