@@ -9,10 +9,8 @@ from pathlib import Path
 
 import trio
 
-from tests.chaos.report import table
+from tests.chaos.report import shortened, table
 from tests.chaos.run import Report, run
-
-_MOST_COMPLAINTS = 20
 
 
 def main() -> int:
@@ -29,8 +27,8 @@ def main() -> int:
 
     report = trio.run(whole)
     print(table(report))
-    for complaint in report.complaints[:_MOST_COMPLAINTS]:
-        print(complaint)
+    for line in shortened(report.complaints):
+        print(line)
     if report.complaints or given.keep:
         print(f"{len(report.complaints)} complaints; logs and history are kept in {directory}")
     else:

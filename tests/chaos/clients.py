@@ -64,6 +64,13 @@ class Client:
     async def wait(self) -> None:
         await self._ended.wait()
 
+    async def end(self) -> None:
+        """Kill it, if it was started."""
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._ended.wait()
+
     async def _take_lines(self, process: trio.Process) -> None:
         assert process.stdout is not None
         rest = b""

@@ -2,6 +2,21 @@
 
 from tests.chaos.run import Report
 
+_MOST_OF_A_KIND = 5
+
+
+def shortened(complaints: list[str]) -> list[str]:
+    """The first ones of each kind, which is what stands before the colon, and how many more there are."""
+    kinds: dict[str, list[str]] = {}
+    for complaint in complaints:
+        kinds.setdefault(complaint.partition(":")[0], []).append(complaint)
+    lines = []
+    for kind, texts in kinds.items():
+        lines += texts[:_MOST_OF_A_KIND]
+        if len(texts) > _MOST_OF_A_KIND:
+            lines.append(f"{kind}: {len(texts) - _MOST_OF_A_KIND} more")
+    return lines
+
 
 def table(report: Report) -> str:
     verdict = report.verdict

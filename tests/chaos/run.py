@@ -49,7 +49,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
     """Run, and judge. Everything that was logged and told is in ``directory``; ``say`` gets lines for a person."""
     report = Report(seed, minutes)
     began = time.monotonic()
-    stuck: str | None = None
+    stuck: list[str] = []
 
     def tell(text: str) -> None:
         # The clock's own reading, too: the clients' lines bear it.
@@ -80,19 +80,26 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                 await _await_acks(senders, _PROGRESS_SECONDS)
                 tell("every producer goes on in every partition")
                 await _finish(senders, others, tell)
+            except NoProgress as error:
+                stuck.append(str(error))
+                tell(str(error))
+                # What was acked is checked all the same.
+                for client in (*senders, *others):
+                    await client.end()
+            try:
                 for last in last_readers(world.bootstrap, directory):
                     with _bounded(_FINISH_SECONDS, f"{last.name} does not come to the end"):
                         await last.run()
                     if last.status != 0:
                         raise NoProgress(f"{last.name} ended with status {last.status}")
             except NoProgress as error:
-                stuck = str(error)
-                tell(stuck)
+                stuck.append(str(error))
+                tell(str(error))
             nursery.cancel_scope.cancel()
     report.verdict = judge(
         events(directory), {client.name: promise for client, promise in senders.items()}, last_reader="librdkafka-last"
     )
-    report.complaints[:0] = [*([] if stuck is None else [stuck]), *_crashes(world)]
+    report.complaints[:0] = [*stuck, *_crashes(world)]
     return report
 
 

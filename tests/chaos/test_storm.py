@@ -14,7 +14,7 @@ from tests.chaos import faults
 from tests.chaos.faults import FAULTS, Scene, storm
 from tests.chaos.history import ProducerSums, Verdict
 from tests.chaos.node import Node
-from tests.chaos.report import table
+from tests.chaos.report import shortened, table
 from tests.chaos.run import Report
 from tests.chaos.world import World
 
@@ -90,6 +90,11 @@ def test_the_table_tells_everything_that_was_counted() -> None:
         assert line in " ".join(words)
     report.verdict.complaints.append("lost: 0: one")
     assert table(report).endswith("verdict                1 complaints")
+
+
+def test_complaints_are_shortened_by_kind() -> None:
+    complaints = [*(f"lost: 0: {number}" for number in range(7)), "no acks", "doubled: 1: x"]
+    assert shortened(complaints) == [*complaints[:5], "lost: 2 more", "no acks", "doubled: 1: x"]
 
 
 def test_the_command_has_a_help_text() -> None:
