@@ -300,8 +300,9 @@ MUTATIONS = (
     Mutation(
         (51,),
         "services/storage/deletion.py",
-        'raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")',
-        "pass",
+        'raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")\n'
+        "                compares.append(Unchanged(member_key, 0))\n",
+        "pass\n",
         _OWN + "test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds",
     ),
     # A topic is its name.

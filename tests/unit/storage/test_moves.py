@@ -154,14 +154,13 @@ async def test_an_instance_takes_nothing_that_another_is_to_have(autojump_clock:
         for ref in siblings(first, 8):
             given = two.given(ref)
             (other,) = [instance for instance in two.instances if instance is not given]
-            refused = [
-                await other.caller.append(ref, batch(b"x")),
-                await other.caller.fetch(ref, 0),
-                await other.caller.offset_at(ref, -1),
-                await other.caller.delete_records(ref, 0),
-                await other.caller.epoch_end(ref, 0),
-            ]
-            assert {(answer.status, answer.owner) for answer in refused} == {(Status.NOT_OWNER, given.caller.run_id)}
+            appended, fetched = await other.caller.append(ref, batch(b"x")), await other.caller.fetch(ref, 0)
+            found, truncated = await other.caller.offset_at(ref, -1), await other.caller.delete_records(ref, 0)
+            epoch_end = await other.caller.epoch_end(ref, 0)
+            hints = {appended.owner, fetched.owner, found.owner, truncated.owner, epoch_end.owner}
+            assert hints == {given.caller.run_id}
+            statuses = {appended.status, fetched.status, found.status, truncated.status, epoch_end.status}
+            assert statuses == {Status.NOT_OWNER}
             assert await two.owner(ref) == ""
 
 

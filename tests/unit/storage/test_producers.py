@@ -1,7 +1,7 @@
 """The rules for one idempotent producer's sequences, without a log."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptData
@@ -115,6 +115,7 @@ def test_a_producer_that_repeats_any_of_its_last_five_never_doubles_or_loses(
         assert log.end == end + count
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(1, 7)), max_size=10))
 def test_a_table_is_the_same_after_it_was_kept(producers: list[tuple[int, int, int]]) -> None:
     log = Log()
