@@ -58,28 +58,32 @@ class PartitionAppended(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., hold_until: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("stream_id", "max_bytes", "fetches", "scan")
+    __slots__ = ("stream_id", "max_bytes", "fetches", "scan", "more_max_bytes")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FETCHES_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
+    MORE_MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     max_bytes: int
     fetches: _containers.RepeatedCompositeFieldContainer[PartitionFetch]
     scan: bool
-    def __init__(self, stream_id: _Optional[str] = ..., max_bytes: _Optional[int] = ..., fetches: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., scan: _Optional[bool] = ...) -> None: ...
+    more_max_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, stream_id: _Optional[str] = ..., max_bytes: _Optional[int] = ..., fetches: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., scan: _Optional[bool] = ..., more_max_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PartitionFetch(_message.Message):
-    __slots__ = ("partition", "offset", "max_bytes", "leader_epoch")
+    __slots__ = ("partition", "offset", "max_bytes", "leader_epoch", "group")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     offset: int
     max_bytes: int
     leader_epoch: int
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    group: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
 
 class FetchReply(_message.Message):
     __slots__ = ("results",)

@@ -29,11 +29,13 @@ class Waiter:
 
 
 class _Partition:
-    __slots__ = ("committed_end", "epoch", "held", "lost", "waiters")
+    __slots__ = ("committed_end", "epoch", "held", "lost", "recent_from", "waiters")
 
     def __init__(self) -> None:
         self.epoch = -1
         self.committed_end = -1
+        # Where the last announced commit began.
+        self.recent_from = -1
         self.lost = False
         self.held: list[PendingAppend] = []
         self.waiters: set[Waiter] = set()
@@ -75,6 +77,9 @@ class CommitView:
                 continue
             if event.epoch > partition.epoch:
                 partition.epoch, partition.committed_end, partition.lost = event.epoch, event.committed_end, False
+                partition.recent_from = event.committed_end
+            elif event.committed_end > partition.committed_end:
+                partition.recent_from = partition.committed_end
             partition.committed_end = max(partition.committed_end, event.committed_end)
             partition.lost = partition.lost or event.lost
             self._settle(key, partition)
@@ -97,6 +102,11 @@ class CommitView:
         if partition is None:
             return False
         return partition.epoch > epoch or (partition.epoch == epoch and partition.committed_end > committed_end)
+
+    def is_recent(self, key: Key, offset: int) -> bool:
+        """Whether what follows ``offset`` came with the last commit or is still to come: the owner has it in memory."""
+        partition = self._partitions.get(key)
+        return partition is not None and not partition.lost and 0 <= partition.recent_from <= offset
 
     def watch(self, key: Key, waiter: Waiter) -> None:
         self._partition(key).waiters.add(waiter)

@@ -23,6 +23,7 @@ from kafscale.v1.storage_pb2 import (
     EpochEnd,
     EpochEndsRequest,
     EpochQuery,
+    FetchReply,
     FetchRequest,
     ListOffsetsRequest,
     PartitionFetch,
@@ -34,6 +35,7 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.gateway.appender import AppendQueue, AppendStream
 from services.gateway.commit_view import CommitView, Key, Waiter
+from services.gateway.gatherer import CALLS_IN_FLIGHT, FetchGatherer
 from services.gateway.kafka_errors import NEVER_KEPT, OVERLOADED
 from services.gateway.pending import PendingAppend
 from services.gateway.settings import GatewaySettings
@@ -74,6 +76,7 @@ class StorageLink:
         self._silence = settings.commit_silence_ms / 1000
         self._queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
         self._session: _Session | None = None
+        self._gatherer = FetchGatherer(self._call_fetch, lambda: self.stream_id)
         self._parked: set[Waiter] = set()
         self._waiting = trio.Event()
         self._life = trio.CancelScope()
@@ -123,10 +126,22 @@ class StorageLink:
         return self._queue.carries(key)
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
-        """One call; a result for each fetch. Raises Unavailable."""
+        """A result for each fetch, of a call of its own or of one that serves several. Raises Unavailable."""
+        if self._all_recent(fetches):
+            return self._looked_at(fetches, await self._gatherer.fetch(fetches, max_bytes))
         request = FetchRequest(stream_id=self.stream_id, max_bytes=max_bytes, fetches=fetches)
-        reply = await self._client.fetch(request, timeout=self._timeout)
-        return self._looked_at(fetches, reply.results)
+        return self._looked_at(fetches, (await self._call_fetch(request)).results)
+
+    async def _call_fetch(self, request: FetchRequest) -> FetchReply:
+        return await self._client.fetch(request, timeout=self._timeout)
+
+    def _all_recent(self, fetches: list[PartitionFetch]) -> bool:
+        if self._session is None:
+            return False
+        view = self._session.view
+        return all(
+            view.is_recent((fetch.partition.topic_id, fetch.partition.partition), fetch.offset) for fetch in fetches
+        )
 
     async def list_offsets(self, queries: list[PartitionQuery]) -> Sequence[PartitionOffset]:
         """One call; a result for each query. Raises Unavailable."""
@@ -189,6 +204,7 @@ class StorageLink:
         if self._session is not None:
             self._end(self._session)
         self._queue.refuse_all(NEVER_KEPT)
+        self._gatherer.end()
         self.wake_all()
 
     async def run(self) -> None:
@@ -199,6 +215,8 @@ class StorageLink:
     async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
+            for _ in range(CALLS_IN_FLIGHT):
+                nursery.start_soon(self._gatherer.run)
             backoff = _FIRST_BACKOFF_SECONDS
             while True:
                 session = _Session(self._queue, self._moved)

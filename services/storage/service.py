@@ -139,7 +139,8 @@ class StorageService:
         stream = run.streams.get(request.stream_id) if request.stream_id and not request.scan else None
         refs = [fetch.partition for fetch in request.fetches]
         partitions = _readable(run, refs) if request.scan else await self._acquired(run, refs)
-        left, reply = request.max_bytes, FetchReply()
+        limits, reply = [request.max_bytes, *request.more_max_bytes], FetchReply()
+        left_of = list(limits)
         for fetch, found in zip(request.fetches, partitions, strict=True):
             # Filled in place: protobuf's append would encode, decode and so copy the records.
             result = reply.results.add()
@@ -148,8 +149,9 @@ class StorageService:
                 continue
             if stream is not None and found is not None:
                 stream.subscribe(found.key, found.standing)
-            # The first batch found is given whole, later partitions only get what is left.
-            whole = left == request.max_bytes
+            # The first batch found of a group is given whole, later partitions only get what is left.
+            left = left_of[fetch.group]
+            whole = left == limits[fetch.group]
             if found is None:
                 records = await run.scans.fetch(fetch, min(fetch.max_bytes, max(left, 0)), result)
             else:
@@ -157,7 +159,7 @@ class StorageService:
                 records = await self._fetch_one(run, found, fetch, max(left, 0), result, leader_epoch=leader_epoch)
             if whole or len(records) <= left:
                 result.records = records
-                left -= len(records)
+                left_of[fetch.group] -= len(records)
         return reply
 
     async def _fetch_one(

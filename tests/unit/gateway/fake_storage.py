@@ -203,11 +203,13 @@ class FakeStorage:
             await self.fetch_gate.wait()
         if self.fetch_fails is not None:
             raise self.fetch_fails
-        left = request.max_bytes
+        limits = [request.max_bytes, *request.more_max_bytes]
+        left = list(limits)
         results = []
         for fetch in request.fetches:
-            result = self._fetch_one(fetch, left, first=left == request.max_bytes)
-            left -= len(result.records)
+            group = fetch.group
+            result = self._fetch_one(fetch, left[group], first=left[group] == limits[group])
+            left[group] -= len(result.records)
             results.append(result)
         if self.on_fetched is not None:
             self.on_fetched()

@@ -80,6 +80,23 @@ async def test_pitfall_27_limits_hold_for_each_partition_and_over_all(autojump_c
         assert await batches(each=5_000, over_all=9_000) == [1, 1, 0]
 
 
+async def test_pitfall_27_each_group_of_a_message_has_a_limit_of_its_own(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog), 2)
+        for one in refs:
+            await caller.append(one, batch(b"x" * 4_000) + batch(b"y" * 4_000))
+            await caller.flush(one)
+        fetches = [
+            PartitionFetch(partition=one, offset=0, max_bytes=1 << 20, leader_epoch=-1, group=group)
+            for group in range(4)
+            for one in refs
+        ]
+        request = FetchRequest(max_bytes=9_000, more_max_bytes=[100, 13_000, 0], fetches=fetches)
+        reply = await caller.storage.fetch(request, timeout=TIMEOUT)
+        batches = [len(values(result.records)) for result in reply.results]
+        assert batches == [2, 0, 1, 0, 2, 1, 0, 0]
+
+
 async def test_pitfall_11_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
