@@ -47,7 +47,7 @@ test: check servers ## Set everything up, check, and run all tests but the long 
 test-long: check servers ## The same with the full counts of the long tests
 	$(BIN)/python -m pytest --run-long $(PYTEST_ARGS)
 
-bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick" for a short run
+bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick", or "--only-server four --only-load acks=1", for a short run
 	@$(BIN)/python -m tests.java.build apache
 	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
 

@@ -1,9 +1,17 @@
 """KafScale beside Apache Kafka: the same load on the same machine in alternating runs; prints ratios.
 
-Producing is Apache's own ProducerPerformance with idempotence off; consuming is kcat (librdkafka), which assigns all
-partitions of a topic. ``acks=all`` is run twice: with as many requests in flight as the buffer holds, so that a flush
-interval of half a second is not the limit, and with the client's default of five. A full run takes about 15 minutes
-and 3 GB of disk, ``--quick`` about 2 minutes. Both servers run all the time; one works while the other idles.
+KafScale is measured as one process on a directory, as one process on MinIO, and as four processes (a gateway, a storage
+instance, an indexer and a coordinator) with MinIO and etcd. Producing is Apache's own ProducerPerformance with
+idempotence off; consuming is kcat (librdkafka), which assigns all partitions of a topic. ``acks=all`` is run twice:
+with as many requests in flight as the buffer holds, so that a flush interval of half a second is not the limit, and
+with the client's default of five. All servers run all the time; one works while the others idle. CPU time stands in the
+table by process, so that it says what bounds a server, also where other work on the machine spoils the rates.
+
+A full run takes about 25 minutes and 5 GB of disk, ``--quick`` about 3 minutes; ``--only-server`` and ``--only-load``
+cut it short. A change is measured beside what was before by ``--baseline`` with a second checkout:
+
+    git worktree add /tmp/before HEAD
+    python -m tests.bench.compare --only-server four --baseline /tmp/before --only-load "1000 B, 128" --rounds 3
 """
 
 import itertools
@@ -19,13 +27,11 @@ from pathlib import Path
 import click
 
 from tests.bench.report import Result, render
-from tests.bench.usage import Usage, measured
+from tests.bench.targets import BASELINE, KAFKA, NAMES, Target, load_average, start_targets
+from tests.bench.usage import Usage, measured_each
 from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.broker import KafscaleBroker
-from tests.java.apache_kafka import apache_kafka, java
-from tests.servers.minio import running_minio
+from tests.java.apache_kafka import java
 
-KAFKA, LOCAL, S3 = "Apache Kafka", "KafScale, directory", "KafScale, MinIO"
 _RUN_SECONDS = 300
 _SUMMARY = re.compile(r"([\d.]+) records/sec .*?(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
 _topic_numbers = itertools.count()
@@ -45,13 +51,6 @@ class Load:
     def name(self) -> str:
         size = f"{self.record_bytes} B, {self.batch_bytes // 1024} KB batches, {self.partitions} partitions"
         return f"{size}, acks={self.acks}" + ("" if self.in_flight else ", 5 in flight")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    name: str
-    bootstrap: str
-    pid: int
 
 
 def loads(*, quick: bool) -> Iterator[Load]:
@@ -82,7 +81,7 @@ def produce(target: Target, load: Load, topic: str, megabytes: float) -> Result:
         *("--throughput", "-1", "--producer-props", *(f"{name}={value}" for name, value in settings.items())),
         heap="1g",
     )
-    with measured(target.pid) as usage:
+    with measured_each(target.pids) as usage:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)
     summary = _SUMMARY.search(done.stdout.splitlines()[-1] if done.stdout else "")
     if done.returncode != 0 or summary is None:
@@ -96,7 +95,7 @@ def consume(target: Target, load: Load, topic: str, megabytes: float) -> Result:
     command = ["kcat", "-C", "-q", "-b", target.bootstrap, "-t", topic, "-o", "beginning", "-e", "-f", ""]
     command += ["-X", "fetch.message.max.bytes=4194304", "-X", "queued.max.messages.kbytes=262144"]
     started = time.monotonic()
-    with measured(target.pid) as usage:
+    with measured_each(target.pids) as usage:
         subprocess.run(command, stdout=subprocess.DEVNULL, timeout=_RUN_SECONDS, check=True)
     rate = megabytes / (time.monotonic() - started)
     size = f"{load.record_bytes} B, {load.batch_bytes // 1024} KB batches, {load.partitions} partitions"
@@ -104,7 +103,12 @@ def consume(target: Target, load: Load, topic: str, megabytes: float) -> Result:
 
 
 def _result(
-    row: str, target: Target, usage: Usage, rate: float, gigabytes: float, summary: tuple[str, ...] | None
+    row: str,
+    target: Target,
+    usage: dict[str, Usage],
+    rate: float,
+    gigabytes: float,
+    summary: tuple[str, ...] | None,
 ) -> Result:
     return Result(
         row=row,
@@ -112,8 +116,8 @@ def _result(
         megabytes_per_second=rate,
         p50_ms=int(summary[1]) if summary else None,
         p99_ms=int(summary[2]) if summary else None,
-        cpu_seconds_per_gb=usage.cpu_seconds / gigabytes,
-        peak_rss_mb=usage.peak_rss_bytes / 1e6,
+        cpu_seconds_per_gb={name: used.cpu_seconds / gigabytes for name, used in usage.items()},
+        peak_rss_mb={name: used.peak_rss_bytes / 1e6 for name, used in usage.items()},
     )
 
 
@@ -133,36 +137,42 @@ def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]
     return results
 
 
-def start_targets(stack: ExitStack, directory: Path, *, with_s3: bool) -> list[Target]:
-    """Apache Kafka first, then KafScale on each store, all fresh; ``stack`` stops them."""
-    kafka = stack.enter_context(apache_kafka(directory / "kafka"))
-    targets = [Target(KAFKA, kafka.bootstrap, kafka.process.pid)]
-    stores: dict[str, dict[str, str]] = {LOCAL: {}}
-    if with_s3:
-        (directory / "minio").mkdir()
-        stores[S3] = stack.enter_context(running_minio(directory / "minio")).broker_settings("bench")
-    for name, env in stores.items():
-        broker = KafscaleBroker(directory / name.replace(", ", "-"), env)
-        stack.callback(broker.stop)
-        targets.append(Target(name, broker.bootstrap, broker.process.pid))
-    return targets
-
-
 @click.command()
-@click.option("--quick", is_flag=True, help="One size, one partition, no S3.")
+@click.option("--quick", is_flag=True, help="One size, one partition, no single process on MinIO.")
+@click.option("--only-server", "servers", multiple=True, type=click.Choice(list(NAMES)), help="One or more of them.")
+@click.option("--only-load", "patterns", multiple=True, help="Loads whose name has this in it; one or more.")
+@click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
+@click.option("--rounds", default=1, show_default=True, help="Runs of each load; the table has their medians.")
 @click.option("--megabytes", default=300.0, show_default=True, help="Payload of each run.")
 @click.option("--five-megabytes", default=2.0, show_default=True, help="Payload of the runs with 5 in flight.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table there.")
-def main(*, quick: bool, megabytes: float, five_megabytes: float, output: Path | None) -> None:
+def main(
+    *,
+    quick: bool,
+    servers: tuple[str, ...],
+    patterns: tuple[str, ...],
+    baseline: Path | None,
+    rounds: int,
+    megabytes: float,
+    five_megabytes: float,
+    output: Path | None,
+) -> None:
     """Compare KafScale with Apache Kafka on this machine."""
+    wanted = [load for load in loads(quick=quick) if not patterns or any(each in load.name for each in patterns)]
+    if not wanted:
+        raise click.UsageError("no load has such a name: " + "; ".join(load.name for load in loads(quick=False)))
+    names = servers or [name for name in NAMES if not (quick and name == "minio")]
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as scratch, ExitStack() as stack:
-        targets = start_targets(stack, Path(scratch), with_s3=not quick)
+        targets = start_targets(stack, Path(scratch), names, baseline=baseline)
         click.echo("warming up ...", err=True)
         run_row(targets, Load(100, 16384, "1", 1, 1000), megabytes / 3)
-        for load in loads(quick=quick):
+        before = load_average()
+        for load, _ in itertools.product(wanted, range(rounds)):
             results += run_row(targets, load, megabytes if load.in_flight else five_megabytes)
-    table = render(results, reference=KAFKA)
+        click.echo(f"before: {before}; after: {load_average()}", err=True)
+    reference = next((name for name in (KAFKA, BASELINE) if name in [target.name for target in targets]), "")
+    table = render(results, reference=reference or targets[0].name)
     click.echo(table)
     if output is not None:
         output.write_text(table)

@@ -1,7 +1,8 @@
 """What one Produce request costs a broker, without the cost of a client: `python -m tests.bench.request_cost`.
 
-A bare socket sends the same prepared request over and over, with a window of requests in flight, to Apache Kafka and to
-KafScale on a local directory, turn by turn. CPU time per request is steady where throughput on a busy machine is not.
+A bare socket sends the same prepared request over and over, with a window of requests in flight, to Apache Kafka, to
+KafScale on a local directory and to KafScale's four processes, turn by turn. CPU time per request is steady where
+throughput on a busy machine is not. ``--only-server`` and ``--baseline`` as in `tests.bench.compare`.
 """
 
 import socket
@@ -15,8 +16,9 @@ from pathlib import Path
 import click
 
 from kafscale.records.record import Record, build_batch
-from tests.bench.compare import Target, start_targets
-from tests.bench.usage import measured
+from tests.bench.report import by_process
+from tests.bench.targets import NAMES, Target, start_targets
+from tests.bench.usage import measured_each
 from tests.clients.adapters.confluent import ConfluentClient
 
 _TOPIC = "cost"
@@ -82,15 +84,15 @@ def measure(target: Target, batch_bytes: int, *, acks: int, megabytes: float, wi
     some = (Record(offset=i, timestamp=now, key=None, value=bytes(_RECORD_BYTES)) for i in range(records))
     batch = build_batch(some, base_offset=0)
     count = max(1, int(megabytes * 1e6 / len(batch)))
-    with measured(target.pid) as usage:
+    with measured_each(target.pids) as usage:
         seconds = send_all(target.bootstrap, batch, acks=acks, count=count, window=window)
     total = count * len(batch)
     cells = [
         f"{batch_bytes // 1024} KB, acks={acks}",
         target.name,
         f"{total / seconds / 1e6:.0f}",
-        f"{usage.cpu_seconds / count * 1e6:.0f}",
-        f"{usage.cpu_seconds / total * 1e9:.1f}",
+        f"{sum(used.cpu_seconds for used in usage.values()) / count * 1e6:.0f}",
+        by_process({name: used.cpu_seconds / total * 1e9 for name, used in usage.items()}),
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -99,10 +101,12 @@ def measure(target: Target, batch_bytes: int, *, acks: int, megabytes: float, wi
 @click.option("--megabytes", default=400.0, show_default=True, help="Payload of each run.")
 @click.option("--window", default=200, show_default=True, help="Requests in flight.")
 @click.option("--rounds", default=2, show_default=True)
-def main(*, megabytes: float, window: int, rounds: int) -> None:
+@click.option("--only-server", "servers", multiple=True, type=click.Choice(list(NAMES)), help="One or more of them.")
+@click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
+def main(*, megabytes: float, window: int, rounds: int, servers: tuple[str, ...], baseline: Path | None) -> None:
     """Measure what Produce requests of 16 and 128 KB cost Apache Kafka and KafScale."""
     with tempfile.TemporaryDirectory(prefix="kafscale-cost-") as scratch, ExitStack() as stack:
-        targets = start_targets(stack, Path(scratch), with_s3=False)
+        targets = start_targets(stack, Path(scratch), servers or ("kafka", "directory", "four"), baseline=baseline)
         for target in targets:
             client = ConfluentClient(target.bootstrap)
             client.create_topic(_TOPIC, partitions=1, configs={"compression.type": "producer"})

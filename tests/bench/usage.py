@@ -1,8 +1,8 @@
-"""What a server process used while something ran, from /proc (Linux)."""
+"""What server processes used while something ran, from /proc (Linux)."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,13 @@ def measured(pid: int) -> Iterator[Usage]:
     yield usage
     usage.cpu_seconds = _cpu_seconds(process) - before
     usage.peak_rss_bytes = _peak_rss(process)
+
+
+@contextmanager
+def measured_each(pids: Mapping[str, int]) -> Iterator[dict[str, Usage]]:
+    """The same of several processes, by the names that ``pids`` gives them."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(measured(pid)) for name, pid in pids.items()}
 
 
 def _cpu_seconds(process: Path) -> float:

@@ -48,6 +48,12 @@ class Member:
         self._arguments = list(arguments)
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start the process, without waiting until it serves."""
         with (self._directory / f"{self._name}.log").open("ab") as output:

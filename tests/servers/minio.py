@@ -30,10 +30,11 @@ _STOP_SECONDS = 10.0
 
 
 class Minio:
-    """A running server."""
+    """A running server. ``pid``: its process; None: it runs in a container."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, pid: int | None = None) -> None:
         self.endpoint = endpoint
+        self.pid = pid
         self.access_key = ACCESS_KEY
         self.secret_key = SECRET_KEY
         self._numbers = itertools.count()
@@ -63,12 +64,12 @@ class Minio:
 def running_minio(directory: Path) -> Iterator[Minio]:
     """A server that keeps its data in ``directory`` (with containers: in the container)."""
     start = _container if os.environ.get("KAFSCALE_TEST_CONTAINERS") == "1" else _process
-    with start(directory) as endpoint:
-        yield Minio(endpoint)
+    with start(directory) as minio:
+        yield minio
 
 
 @contextmanager
-def _process(directory: Path) -> Iterator[str]:
+def _process(directory: Path) -> Iterator[Minio]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -88,7 +89,7 @@ def _process(directory: Path) -> Iterator[str]:
         )
     try:
         _await_ready(f"http://{address}", process, log)
-        yield f"http://{address}"
+        yield Minio(f"http://{address}", process.pid)
     finally:
         process.terminate()
         try:
@@ -114,11 +115,11 @@ def _await_ready(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> 
 
 
 @contextmanager
-def _container(_directory: Path) -> Iterator[str]:
+def _container(_directory: Path) -> Iterator[Minio]:
     from testcontainers.minio import MinioContainer
 
     with MinioContainer(IMAGE, access_key=ACCESS_KEY, secret_key=SECRET_KEY) as container:
-        yield f"http://{container.get_config()['endpoint']}"
+        yield Minio(f"http://{container.get_config()['endpoint']}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+"""The servers that are compared, each fresh, each with the processes that work for it."""
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from tests.clients.broker import KafscaleBroker
+from tests.java.apache_kafka import apache_kafka
+from tests.servers.cluster import Cluster, running_cluster
+from tests.servers.etcd import Etcd, running_etcd
+from tests.servers.minio import Minio, running_minio
+
+KAFKA = "Apache Kafka"
+NAMES = {
+    "kafka": KAFKA,
+    "directory": "KafScale, directory",
+    "minio": "KafScale, MinIO",
+    "four": "KafScale, 4 processes",
+}
+"""By the short names that options take."""
+BASELINE = "baseline, 4 processes"
+_LEASE_SECONDS = 10  # tests have shorter ones, which a machine at its limit loses
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``pids``: the processes whose CPU time and memory count, by what they are called in the table."""
+
+    name: str
+    bootstrap: str
+    pids: dict[str, int]
+
+
+def start_targets(
+    stack: ExitStack, directory: Path, names: Collection[str], *, baseline: Path | None = None
+) -> list[Target]:
+    """Those of `NAMES` that are wanted, in its order; ``stack`` stops them. MinIO is one for all.
+
+    ``baseline``: four processes more, of the code in another checkout.
+    """
+    targets = []
+    if "kafka" in names:
+        kafka = stack.enter_context(apache_kafka(directory / "kafka"))
+        targets.append(Target(KAFKA, kafka.bootstrap, {"Kafka": kafka.process.pid}))
+    if "directory" in names:
+        targets.append(_one_process(stack, directory / "one", NAMES["directory"], None))
+    if "minio" in names or "four" in names or baseline is not None:
+        (directory / "minio").mkdir()
+        minio = stack.enter_context(running_minio(directory / "minio"))
+        if "minio" in names:
+            targets.append(_one_process(stack, directory / "s3", NAMES["minio"], minio))
+        if baseline is not None:
+            code = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(baseline.resolve())}
+            targets.append(_four_processes(stack, directory / "before", BASELINE, minio, code))
+        if "four" in names:
+            targets.append(_four_processes(stack, directory / "four", NAMES["four"], minio, {}))
+    return targets
+
+
+def _one_process(stack: ExitStack, directory: Path, name: str, minio: Minio | None) -> Target:
+    broker = KafscaleBroker(directory, {} if minio is None else minio.broker_settings("bench"))
+    stack.callback(broker.stop)
+    return Target(name, broker.bootstrap, {"KafScale": broker.process.pid, **_pid_of(minio)})
+
+
+def _four_processes(stack: ExitStack, directory: Path, name: str, minio: Minio, code: dict[str, str]) -> Target:
+    """A gateway, a storage instance, an indexer and a coordinator, with an etcd of their own."""
+    (directory / "etcd").mkdir(parents=True)
+    etcd = stack.enter_context(running_etcd(directory / "etcd"))
+    env = {"KAFSCALE_LEASE_TTL_SECONDS": str(_LEASE_SECONDS), **code}
+    cluster = stack.enter_context(_quiet_cluster(directory, etcd, minio, env))
+    pids = {process.service: process.process.pid for process in reversed(cluster.processes)}
+    return Target(name, cluster.bootstrap, {**pids, **_pid_of(minio), "etcd": etcd.members[0].pid})
+
+
+@contextmanager
+def _quiet_cluster(directory: Path, etcd: Etcd, minio: Minio, env: dict[str, str]) -> Iterator[Cluster]:
+    """Without the logs that a test wants to see in the end."""
+    with ExitStack() as stack:
+        yield stack.enter_context(running_cluster(directory, etcd=etcd, minio=minio, env=env))
+        with redirect_stdout(StringIO()):
+            stack.close()
+
+
+def _pid_of(minio: Minio | None) -> dict[str, int]:
+    return {} if minio is None or minio.pid is None else {"MinIO": minio.pid}
+
+
+def load_average() -> str:
+    """What else this machine has to do: runnable processes over the last minute, on how many CPUs."""
+    return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
