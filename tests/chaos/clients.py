@@ -14,6 +14,8 @@ from tests.sim.checker import IDEMPOTENT, UNORDERED, Promise
 
 TOPIC = "chaos"
 PARTITIONS = 4
+DELIVERY_MS = 600_000
+"""How long a producer tries before it gives a record up."""
 _RATE = "150"
 _REWIND_SECONDS = "7"
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]
@@ -95,7 +97,7 @@ class Client:
 def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
     """With and without idempotence, else with the defaults of their libraries; with what each may rely on.
 
-    That nothing is repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was under way to a
+    Only their delivery timeouts are longer, so that a slow machine is not taken for a broken one. That nothing is repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was under way to a
     broker that Metadata lists no more, and takes it for not written.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
@@ -109,9 +111,9 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
         "request.timeout.ms=15000",
     ]
     kinds: dict[str, tuple[list[str], list[str], Promise]] = {
-        "librdkafka": (librdkafka, ["enable.idempotence=true"], IDEMPOTENT),
-        "librdkafka-plain": (librdkafka, ["acks=all"], UNORDERED),
-        "java": (java, [], IDEMPOTENT),
+        "librdkafka": (librdkafka, ["enable.idempotence=true", f"message.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
+        "librdkafka-plain": (librdkafka, ["acks=all", f"message.timeout.ms={DELIVERY_MS}"], UNORDERED),
+        "java": (java, [f"delivery.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
         "java-once": (java, once, RECONNECTING),
     }
     return {

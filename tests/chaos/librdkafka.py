@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 _MOST_IN_FLIGHT = 1000
 _ASK_SECONDS = 5.0
-_FLUSH_SECONDS = 330.0  # longer than librdkafka's delivery timeout
+_FLUSH_SECONDS = 630.0  # longer than the delivery timeout that it is given
 _PAUSE_SECONDS = 0.3
 _FARTHEST = 2000
 """Offsets that a reader goes back at most."""

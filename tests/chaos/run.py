@@ -13,14 +13,14 @@ import trio
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.chaos.clients import PARTITIONS, TOPIC, Client, last_readers, producers, readers
+from tests.chaos.clients import DELIVERY_MS, PARTITIONS, TOPIC, Client, last_readers, producers, readers
 from tests.chaos.faults import storm
 from tests.chaos.history import Verdict, events, judge
 from tests.chaos.world import World, running_world
 
 _START_SECONDS = 120.0
-_PROGRESS_SECONDS = 180.0
-_FINISH_SECONDS = 360.0
+_PROGRESS_SECONDS = 300.0
+_FINISH_SECONDS = DELIVERY_MS / 1000 + 60
 _PROGRESS_ACKS = 20
 _STATUS_SECONDS = 5.0
 _LOOK_SECONDS = 0.2

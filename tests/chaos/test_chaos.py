@@ -10,10 +10,11 @@ from tests.chaos.run import run
 SEED = 4
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 async def test_nothing_acked_is_lost_through_half_a_minute_of_faults(tmp_path: Path) -> None:
     report = await run(tmp_path, minutes=0.5, seed=SEED, say=print)
     print(table(report))
-    assert not report.complaints, "\n".join(shortened(report.complaints))
+    if report.complaints:
+        pytest.fail("\n".join(shortened(report.complaints)), pytrace=False)
     assert sum(report.faults.values()) > 0
     assert all(sums.acked > 0 for sums in report.verdict.producers.values())

@@ -40,7 +40,6 @@ class World:
     gateways: list[Node] = field(default_factory=list)
     storages: list[Node] = field(default_factory=list)
     indexers: list[Node] = field(default_factory=list)
-    others: list[Node] = field(default_factory=list)
     links: dict[str, TcpProxy] = field(default_factory=dict)
     s3: dict[str, S3FaultProxy] = field(default_factory=dict)
 
@@ -50,7 +49,7 @@ class World:
 
     @property
     def nodes(self) -> Iterator[Node]:
-        yield from (*self.gateways, *self.storages, *self.indexers, *self.others)
+        yield from (*self.gateways, *self.storages, *self.indexers)
 
     def heal(self) -> None:
         """Everything runs and every way is open; the spare is as it is."""
@@ -129,7 +128,6 @@ async def _add_services(
     world.gateways += [await make("gateway", index) for index in range(_GATEWAYS)]
     world.storages += [await make("storage", index) for index in range(_STORAGES)]
     world.indexers += [await make("indexer", index) for index in range(_INDEXERS)]
-    world.others += [await make("coordinator", 0)]
 
 
 _MINIO_ENV = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY, "MINIO_BROWSER": "off"}
