@@ -97,8 +97,9 @@ class Client:
 def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
     """With and without idempotence, else with the defaults of their libraries; with what each may rely on.
 
-    Only their delivery timeouts are longer, so that a slow machine is not taken for a broken one. That nothing is repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was under way to a
-    broker that Metadata lists no more, and takes it for not written.
+    Only their delivery timeouts are longer, so that a slow machine is not taken for a broken one. That nothing is
+    repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was under way to a broker that
+    Metadata lists no more, and takes it for not written.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "produce", *where]
