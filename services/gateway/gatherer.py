@@ -42,12 +42,9 @@ class FetchGatherer:
         self._stream_id = stream_id
         self._waiting: deque[_Waiting] = deque()
         self._arrived = trio.Event()
-        self._ended = False
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
         """A result for each fetch. Raises Unavailable."""
-        if self._ended:
-            raise Unavailable("the storage instance has gone")
         one = _Waiting(fetches, max_bytes)
         self._waiting.append(one)
         self._arrived.set()
@@ -60,8 +57,7 @@ class FetchGatherer:
         return one.results
 
     def end(self) -> None:
-        """No reply will come any more."""
-        self._ended = True
+        """No reply will come: what waits has failed, and nothing more may be asked."""
         while self._waiting:
             self._waiting.popleft().done.set()
         self._arrived = trio.Event()

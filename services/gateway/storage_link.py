@@ -127,6 +127,8 @@ class StorageLink:
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
         """A result for each fetch, of a call of its own or of one that serves several. Raises Unavailable."""
+        if self._ended:
+            raise Unavailable("the storage instance has gone")
         if self._all_recent(fetches):
             return self._looked_at(fetches, await self._gatherer.fetch(fetches, max_bytes))
         request = FetchRequest(stream_id=self.stream_id, max_bytes=max_bytes, fetches=fetches)

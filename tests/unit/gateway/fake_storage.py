@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.records.batch import place, walk
 from kafscale.rpc.interface import MessageStream
 from kafscale.v1 import common_pb2
@@ -86,6 +86,8 @@ class FakeStorage:
         self.epoch_ends_requests: list[EpochEndsRequest] = []
         # When set, fetches wait for it.
         self.fetch_gate: trio.Event | None = None
+        # A message with more fetches is refused as too large.
+        self.most_fetches = 10_000
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
         self.changed = trio.Event()
 
@@ -203,6 +205,8 @@ class FakeStorage:
             await self.fetch_gate.wait()
         if self.fetch_fails is not None:
             raise self.fetch_fails
+        if len(request.fetches) > self.most_fetches:
+            raise Refused("larger than a message may be")
         limits = [request.max_bytes, *request.more_max_bytes]
         left = list(limits)
         results = []
