@@ -45,10 +45,13 @@ class WriteBuffer:
     def open_bytes(self) -> int:
         return self._open.size
 
-    @property
-    def first_boundary(self) -> int:
-        """The offset at which the next commit will leave the committed end, at the earliest."""
-        return self._sealed[0].next_offset if self._sealed else self._open.next_offset
+    def end_of_first(self, size: int) -> int:
+        """The committed end at which the oldest ``size`` bytes, one commit's at least, will have been committed."""
+        for buffer in self._sealed:
+            size -= buffer.size
+            if size <= 0:
+                return buffer.next_offset
+        return self._open.next_offset
 
     def append(self, records: bytes, *, log_append_time_ms: int | None = None) -> int:
         """Place the whole batches of ``records`` at the log's end and give the first one's base offset.

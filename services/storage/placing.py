@@ -45,17 +45,16 @@ def place(
         buffer.note(batch)
     end = buffer.next_offset
     run.appended(partition, len(records))
-    congested = (
-        buffer.uncommitted_bytes > settings.partition_buffer_bytes // 2
-        or run.buffered_bytes > settings.buffer_bytes // 2
-    )
+    # Producers get their replies as room comes back: all at the next commit's would send as much again at once.
+    too_much = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
+    congested = too_much > 0 or run.buffered_bytes > settings.buffer_bytes // 2
     return PartitionAppended(
         epoch=partition.epoch,
         base_offset=base,
         end_offset=end,
         log_start=partition.log.log_start,
         append_time_ms=-1 if append_time is None else append_time,
-        hold_until=buffer.first_boundary if congested else 0,
+        hold_until=buffer.end_of_first(too_much) if congested else 0,
     )
 
 

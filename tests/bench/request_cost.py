@@ -25,6 +25,7 @@ _TOPIC = "cost"
 _VERSION = 7
 _RECEIVE_BYTES = 1 << 20
 _RECORD_BYTES = 1000
+_MOST_IN_FLIGHT_BYTES = 12_000_000  # what a partition buffers without refusing any, whatever the store does
 
 
 def produce_request(batch: bytes, acks: int) -> tuple[bytes, bytes]:
@@ -73,6 +74,8 @@ def _receive(connection: socket.socket, count: int, room: threading.Semaphore, f
         error = int.from_bytes(received[error_at : error_at + 2], "big", signed=True)
         if error:
             failures.append(f"refused with error code {error}")
+            room.release()
+            return
         del received[: 4 + int.from_bytes(received[:4], "big")]
         room.release()
 
@@ -84,6 +87,7 @@ def measure(target: Target, batch_bytes: int, *, acks: int, megabytes: float, wi
     some = (Record(offset=i, timestamp=now, key=None, value=bytes(_RECORD_BYTES)) for i in range(records))
     batch = build_batch(some, base_offset=0)
     count = max(1, int(megabytes * 1e6 / len(batch)))
+    window = max(1, min(window, _MOST_IN_FLIGHT_BYTES // len(batch)))
     with measured_each(target.pids) as usage:
         seconds = send_all(target.bootstrap, batch, acks=acks, count=count, window=window)
     total = count * len(batch)

@@ -124,6 +124,13 @@ MUTATIONS = (
         _WRITE + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",
     ),
     _breaking(
+        "producers that are slowed get their replies as room comes back",
+        "services/storage/placing.py",
+        "buffer.end_of_first(too_much)",
+        "buffer.end_of_first(1)",
+        _WRITE + "test_a_producer_with_much_in_flight_is_slowed_and_never_refused",
+    ),
+    _breaking(
         "what is committed leaves the buffers' bound",
         "services/storage/run.py",
         "self.buffered_bytes -= buffer.size",

@@ -1,5 +1,7 @@
 """From append to commit: what is acked is stored, in order, in one place."""
 
+from collections import deque
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -14,7 +16,7 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.v1.storage_pb2 import PartitionAppend
+from kafscale.v1.storage_pb2 import PartitionAppend, PartitionAppended
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
@@ -267,8 +269,29 @@ async def test_congestion_holds_back_unacknowledged_producers(autojump_clock: Mo
         world.objects.plan = lambda call: Fault(hold=held) if call.kind == "put_if_absent" else None
         assert (await caller.append(ref, batch(b"x"))).hold_until == 0
         appended = await caller.append(ref, batch(b"x" * 40_000), unacknowledged=True)
-        assert appended.hold_until == 1
+        assert appended.hold_until == 2
         held.set()
+        await caller.flush(ref)
+
+
+async def test_a_producer_with_much_in_flight_is_slowed_and_never_refused(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(partition_buffer_bytes=65536, segment_bytes=4096, flushes_in_flight=1) as (
+        caller,
+        catalog,
+    ):
+        ref = await world.topic(catalog)
+        world.objects.plan = lambda call: Fault(delay=1) if call.kind == "put_if_absent" else None
+        in_flight: deque[PartitionAppended] = deque()
+        for _ in range(200):
+            appended = await caller.append(ref, batch(b"x" * 1_000), unacknowledged=True)
+            assert appended.status == Status.OK
+            in_flight.append(appended)
+            # A third of the buffer; what is not held is answered at once.
+            while len(in_flight) >= 20 or (in_flight and not in_flight[0].hold_until):
+                oldest = in_flight.popleft()
+                if oldest.hold_until:
+                    oldest.end_offset = oldest.hold_until
+                    assert await caller.durable(oldest)
         await caller.flush(ref)
 
 
