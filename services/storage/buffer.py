@@ -114,7 +114,11 @@ class WriteBuffer:
         discarded, self.uncommitted_bytes = self.uncommitted_bytes, 0
         return discarded
 
-    def committed(self, count: int) -> None:
-        """Let go of the oldest ``count`` sealed buffers."""
-        for _ in range(count):
-            self.uncommitted_bytes -= self._sealed.popleft().size
+    def committed(self, buffers: list[Buffer]) -> int:
+        """Let go of these, the oldest sealed ones, where they were not discarded. Gives how many bytes that was."""
+        freed = 0
+        for buffer in buffers:
+            if self._sealed and self._sealed[0] is buffer:
+                freed += self._sealed.popleft().size
+        self.uncommitted_bytes -= freed
+        return freed

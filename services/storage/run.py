@@ -352,13 +352,12 @@ class Run:
             )
             log_view.committed_end = segment.next_offset
             self.catalogs.committed(partition, segment)
-            self.buffered_bytes -= buffer.size
             self._parts.figures.segments += 1
             self._parts.figures.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, now_ms)
         log_view.log_start = partition.state.log_start
-        partition.buffer.committed(len(buffers))
+        self.buffered_bytes -= partition.buffer.committed(buffers)
         self.snapshots.committed(partition, len(buffers), now_ms)
         self.snapshots.referred(partition, former)
         if former.log_start != partition.state.log_start:

@@ -131,10 +131,17 @@ MUTATIONS = (
         _WRITE + "test_a_producer_with_much_in_flight_is_slowed_and_never_refused",
     ),
     _breaking(
+        "a connection has a bound on the bytes that are not answered",
+        "services/gateway/connection.py",
+        "max_in_flight_bytes=environment.settings.max_in_flight_bytes,",
+        "max_in_flight_bytes=1 << 40,",
+        "tests/unit/gateway/test_listener.py::test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end",
+    ),
+    _breaking(
         "what is committed leaves the buffers' bound",
         "services/storage/run.py",
-        "self.buffered_bytes -= buffer.size",
-        "pass",
+        "self.buffered_bytes -= partition.buffer.committed(buffers)",
+        "partition.buffer.committed(buffers)",
         _WRITE + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",
     ),
     _breaking(

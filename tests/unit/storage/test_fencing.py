@@ -101,6 +101,27 @@ async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced
         assert await caller.read_all(ref) == [b"first"]
 
 
+async def test_a_partition_that_goes_offline_during_a_commit_keeps_what_that_commits(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
+        ref = await world.topic(catalog)
+        first = await caller.append(ref, batch(b"first"))
+        assert await caller.durable(first)
+        theirs = _segment(first.epoch + 1, 2, batch(b"theirs"))
+        await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, 2), theirs)
+        await trio.sleep(1)
+        world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=5))
+        assert (await caller.append(ref, batch(b"under way" * 1_000))).status == Status.OK
+        await trio.sleep(0.6)
+        assert (await caller.append(ref, batch(b"not stored"))).status == Status.OK
+        await trio.sleep(10)
+        assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
+        assert await caller.read_all(ref) == [b"first", b"under way" * 1_000]
+        # Its room in the buffers is given back once.
+        other = siblings(ref, 2)[1]
+        assert (await caller.append(other, batch(b"x" * 60_000))).status == Status.OK
+        assert (await caller.append(other, batch(b"x" * 6_000))).status == Status.BUFFER_FULL
+
+
 async def test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so(
     autojump_clock: MockClock,
 ) -> None:
