@@ -152,6 +152,8 @@ class AppendStream:
                 error = code_of(result.status)
                 if result.status == common_pb2.NOT_OWNER:
                     self._moved(append.key, result.owner)
+                if result.status == common_pb2.UNKNOWN_PRODUCER:
+                    append.log_start = result.log_start
                 append.finish(error, result.detail)
                 self._queue.refuse(append.key, behind(error))
                 continue

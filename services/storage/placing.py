@@ -38,7 +38,7 @@ def place(
     except CorruptData as error:
         return PartitionAppended(status=Status.INVALID, detail=str(error))
     except SequenceRefused as error:
-        return PartitionAppended(status=error.status, detail=str(error))
+        return PartitionAppended(status=error.status, detail=str(error), log_start=partition.log.log_start)
     if header.producer_id >= 0:
         batch = Sequenced.of(header, base)
         partition.producers.add(batch, now_ms)

@@ -104,12 +104,13 @@ class _Produce:
 
     def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
         result.error_code = append.error
+        # Told with UNKNOWN_PRODUCER_ID too: only by it the Java client knows that a new epoch helps.
+        result.log_start_offset = append.log_start
         if append.error:
             result.error_message = append.detail or None
         else:
             result.base_offset = append.base_offset
             result.log_append_time_ms = append.append_time_ms
-            result.log_start_offset = append.log_start
         self._open -= 1
         if self._open == 0:
             self._reply()

@@ -143,7 +143,7 @@ class FakeStorage:
         partition = self.partition(append.partition)
         statuses = self.refuse.get((append.partition.topic_id, append.partition.partition))
         if statuses:
-            return PartitionAppended(status=statuses.pop(0), detail="as told")
+            return PartitionAppended(status=statuses.pop(0), detail="as told", log_start=partition.log_start)
         base = partition.end
         for position, header in walk(append.records):
             if self.keep_records:

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.records.batch import peek, seal, walk
 from kafscale.records.codecs import Codec, compress
 from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.kafka_errors import code_of
 from tests.unit.gateway.asking import produce, produce_body, produced
 from tests.unit.gateway.harness import NOW_MS, batch, read_response, running_gateway
@@ -289,6 +290,18 @@ async def test_what_storage_refuses_is_told_as_kafkas_error(status: common_pb2.S
         topic = await harness.topic()
         harness.storage.refuse[topic.id, 0] = [status]
         assert (await produce(await harness.connect(), batch())).error_code == error
+
+
+async def test_an_unknown_producer_is_told_the_log_start_without_which_the_java_client_only_repeats() -> None:
+    async with running_gateway() as harness:
+        topic = await harness.topic()
+        client = await harness.connect()
+        harness.storage.refuse[topic.id, 0] = [common_pb2.UNKNOWN_PRODUCER]
+        harness.storage.partition(PartitionRef(topic="t", topic_id=topic.id)).log_start = 7
+        refused = await produce(client, batch())
+        assert (refused.error_code, refused.log_start_offset) == (ErrorCode.unknown_producer_id, 7)
+        harness.storage.refuse[topic.id, 0] = [common_pb2.INVALID]
+        assert (await produce(client, batch())).log_start_offset == -1
 
 
 def test_every_status_has_a_kafka_error_that_is_not_success() -> None:

@@ -196,6 +196,16 @@ async def test_producers_expire_and_then_cost_nothing_again(autojump_clock: Mock
         assert await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0)) == []
 
 
+async def test_an_unknown_producer_is_told_where_the_log_starts(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.append(ref, batch(b"x", b"y"))
+        await caller.flush(ref)
+        assert (await caller.delete_records(ref, 1)).status == Status.OK
+        refused = await send(caller, ref, 20)
+        assert (refused.status, refused.log_start) == (Status.UNKNOWN_PRODUCER, 1)
+
+
 async def test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
     room = 4 * len(numbered(0, 4)) + len(numbered(0))
     async with (world := World()).service(partition_buffer_bytes=room) as (caller, catalog):
