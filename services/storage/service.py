@@ -179,7 +179,7 @@ class StorageService:
             result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
         result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
         limit = min(fetch.max_bytes, left)
-        if refusal or limit <= 0 or fetch.offset == view.committed_end:
+        if refusal or limit <= 0 or fetch.offset >= view.committed_end:
             return b""
         try:
             return await run.reader.read(view, fetch.offset, limit)
@@ -216,7 +216,8 @@ class StorageService:
             return NotAvailable(Status.UNKNOWN_EPOCH, f"the leader epoch is {partition.epoch}")
         if offset < view.log_start:
             return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}")
-        if offset <= view.committed_end:
+        # What is taken in and not committed yet is in the log, as producers know who do not wait for that.
+        if offset <= (view.committed_end if partition.offline else partition.buffer.next_offset):
             return None
         # Out of range makes a consumer skip or repeat: only the state itself may say so.
         try:
@@ -227,6 +228,9 @@ class StorageService:
         if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:
             owner = PartitionState.FromString(now.value).owner if now else ""
             return NotAvailable(Status.NOT_OWNER, "taken over by another run", owner)
+        if offset <= PartitionState.FromString(now.value).committed_end:
+            # A commit has applied whose answer is on its way.
+            return None
         return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:

@@ -96,6 +96,20 @@ MUTATIONS = (
         _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
     ),
     _breaking(
+        "what is taken in and not committed yet is not out of range",
+        "services/storage/service.py",
+        "(view.committed_end if partition.offline else partition.buffer.next_offset)",
+        "view.committed_end",
+        _FENCING + "test_an_offset_that_is_given_and_not_committed_is_not_out_of_range",
+    ),
+    _breaking(
+        "what the state has is not out of range",
+        "services/storage/service.py",
+        "if offset <= PartitionState.FromString(now.value).committed_end:",
+        "if False:",
+        _FENCING + "test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_partition",
+    ),
+    _breaking(
         "a transaction has no more partitions than the metadata store takes",
         "services/storage/committer.py",
         "list(self._ready)[:_MOST_PARTITIONS]",

@@ -5,13 +5,14 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
+from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, no_answer
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.buffer import WriteBuffer
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
 def _segment(epoch: int, base_offset: int, records: bytes) -> bytes:
@@ -120,6 +121,45 @@ async def test_a_partition_that_goes_offline_during_a_commit_keeps_what_that_com
         other = siblings(ref, 2)[1]
         assert (await caller.append(other, batch(b"x" * 60_000))).status == Status.OK
         assert (await caller.append(other, batch(b"x" * 6_000))).status == Status.BUFFER_FULL
+
+
+async def test_an_offset_that_is_given_and_not_committed_is_not_out_of_range(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(flush_interval_ms=5_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"a"), unacknowledged=True))
+        for value in (b"b", b"c"):
+            acked = await caller.append(ref, batch(value), unacknowledged=True)
+        assert (acked.status, acked.base_offset) == (Status.OK, 2)
+        # A consumer seeks to what its producer was told; or to the end, which a commit of unknown outcome has moved.
+        fetched = [await caller.fetch(ref, offset) for offset in (2, 3, 4)]
+        assert [one.status for one in fetched] == [Status.OK, Status.OK, Status.OFFSET_OUT_OF_RANGE]
+        assert [(one.records, one.committed_end) for one in fetched] == [(b"", 1)] * 3
+        assert await caller.durable(acked)
+        assert values((await caller.fetch(ref, 2)).records) == [b"c"]
+
+
+async def test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_partition(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        first = await caller.append(ref, batch(b"first"))
+        assert await caller.durable(first)
+        theirs = _segment(first.epoch + 1, 2, batch(b"theirs"))
+        await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, 2), theirs)
+        await trio.sleep(1)
+        # The commit applies when the partition is offline already, its answer is lost, and its repetition takes long.
+        world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=2, after=Unavailable("lost")))
+        world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=5))
+        assert (await caller.append(ref, batch(b"committed"))).status == Status.OK
+        await trio.sleep(0.6)
+        assert (await caller.append(ref, batch(b"not stored"))).status == Status.OK
+        await trio.sleep(3)
+        assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
+        assert [(await caller.fetch(ref, offset)).status for offset in (2, 3)] == [
+            Status.OK,
+            Status.OFFSET_OUT_OF_RANGE,
+        ]
 
 
 async def test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so(
