@@ -2,7 +2,8 @@
 
 Two rules hold. A frame is at most ``max_request_bytes``, known before its body is kept. Every request takes a slot in a
 queue when it is pulled, and only what stands at the head of the queue leaves, so work may overlap and end in any order;
-a request that is never answered (acks=0) keeps its place and sends nothing.
+a request that is never answered (acks=0) keeps its place and sends nothing. The queue has room for ``max_in_flight``
+requests, and for one more as long as they have less than ``max_in_flight_bytes``.
 
 Formats: https://kafka.apache.org/protocol#protocol_messages (request headers v0 to v2, response headers v0 and v1).
 """
@@ -40,12 +41,15 @@ class ProtocolError(CorruptData):
 class ReplySlot:
     """The place of one request in the order of replies. It is completed once, or abandoned with its connection."""
 
-    __slots__ = ("_connection", "_correlation_id", "_tagged_header", "buffers", "done")
+    __slots__ = ("_connection", "_correlation_id", "_tagged_header", "buffers", "done", "request_bytes")
 
-    def __init__(self, connection: "KafkaConnection", correlation_id: int, tagged_header: bool) -> None:
+    def __init__(
+        self, connection: "KafkaConnection", correlation_id: int, tagged_header: bool, request_bytes: int
+    ) -> None:
         self._connection = connection
         self._correlation_id = correlation_id
         self._tagged_header = tagged_header
+        self.request_bytes = request_bytes
         self.buffers: Sequence[Buffer] = ()
         self.done = False
 
@@ -97,12 +101,15 @@ class KafkaConnection:
         on_reply: Callable[[int], None],
         max_request_bytes: int,
         max_in_flight: int,
+        max_in_flight_bytes: int,
     ) -> None:
         self._flexible = flexible
         self._on_ready = on_ready
         self._on_reply = on_reply
         self._max_request_bytes = max_request_bytes
         self._max_in_flight = max_in_flight
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._in_flight_bytes = 0
         self._frames: deque[memoryview] = deque()
         self._partial = bytearray()
         self._partial_needs = 4
@@ -116,7 +123,7 @@ class KafkaConnection:
     @property
     def at_limit(self) -> bool:
         """No request may be pulled, nor more bytes read, before a reply has left."""
-        return len(self._slots) >= self._max_in_flight
+        return len(self._slots) >= self._max_in_flight or self._in_flight_bytes >= self._max_in_flight_bytes
 
     @property
     def bytes_missing(self) -> int:
@@ -160,7 +167,9 @@ class KafkaConnection:
         buffers: list[Buffer] = []
         slots = self._slots
         while slots and slots[0].done:
-            buffers.extend(slots.popleft().buffers)
+            slot = slots.popleft()
+            self._in_flight_bytes -= slot.request_bytes
+            buffers.extend(slot.buffers)
         return buffers
 
     def close(self) -> None:
@@ -210,6 +219,7 @@ class KafkaConnection:
                 position += length
         if flexible:
             position = skip_tags(frame, position)
-        slot = ReplySlot(self, correlation_id, flexible and api_key != _API_VERSIONS)
+        slot = ReplySlot(self, correlation_id, flexible and api_key != _API_VERSIONS, len(frame))
         self._slots.append(slot)
+        self._in_flight_bytes += slot.request_bytes
         return Request(api_key, version, correlation_id, client_id, frame[position:], slot)

@@ -45,6 +45,7 @@ class ClientConnection:
             on_reply=self._hold,
             max_request_bytes=environment.settings.max_request_bytes,
             max_in_flight=environment.settings.max_in_flight,
+            max_in_flight_bytes=environment.settings.max_in_flight_bytes,
         )
         self._ready = trio.Event()
         self._room = trio.Event()

@@ -113,6 +113,12 @@ class GatewaySettings(ListenerSettings):
         parse=integer(1, 100_000),
         doc="Requests of one connection that are not answered yet; beyond it the connection is not read.",
     )
+    max_in_flight_bytes: int = setting(
+        "KAFSCALE_MAX_IN_FLIGHT_BYTES_PER_CONNECTION",
+        default=32 * MIB,
+        parse=within(size, 1),
+        doc="The same in bytes of requests: one producer fills at most this much of KAFSCALE_PARTITION_BUFFER_BYTES.",
+    )
     idle_timeout_ms: int = setting(
         "KAFSCALE_CONNECTION_IDLE_MS",
         default=600_000,
@@ -137,6 +143,13 @@ class GatewaySettings(ListenerSettings):
         default=30_000,
         parse=integer(100, 600_000),
         doc="How long one call to a storage instance may take.",
+    )
+    owner_grace_ms: int = setting(
+        "KAFSCALE_OWNER_GRACE_MS",
+        default=2_000,
+        parse=integer(10, 600_000),
+        doc="How long a request that one storage instance has answered waits for the others that it concerns; their "
+        "partitions are answered retriably then.",
     )
     commit_silence_ms: int = setting(
         "KAFSCALE_COMMIT_SILENCE_MS",

@@ -1,6 +1,7 @@
 """Connections: how many, how long, how large, and how they leave."""
 
 import struct
+from typing import Any
 
 import pytest
 import trio
@@ -72,8 +73,9 @@ async def test_connections_are_bounded() -> None:
         assert (await (await harness.connect()).ask(18, 0)).error_code == 0
 
 
-async def test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end() -> None:
-    async with running_gateway(max_in_flight=3) as harness:
+@pytest.mark.parametrize("limits", [{"max_in_flight": 3}, {"max_in_flight_bytes": 300}])
+async def test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end(limits: dict[str, Any]) -> None:
+    async with running_gateway(**limits) as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
         client = await harness.connect()

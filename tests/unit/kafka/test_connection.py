@@ -22,7 +22,9 @@ MAX = 4 * 1024 * 1024
 class Shell:
     """A connection with what its shell would keep."""
 
-    def __init__(self, max_request_bytes: int = MAX, max_in_flight: int = 128) -> None:
+    def __init__(
+        self, max_request_bytes: int = MAX, max_in_flight: int = 128, max_in_flight_bytes: int = 1 << 30
+    ) -> None:
         self.wakes = 0
         self.replies: list[int] = []
         self.connection = KafkaConnection(
@@ -31,6 +33,7 @@ class Shell:
             on_reply=self.replies.append,
             max_request_bytes=max_request_bytes,
             max_in_flight=max_in_flight,
+            max_in_flight_bytes=max_in_flight_bytes,
         )
 
     def _wake(self) -> None:
@@ -259,6 +262,22 @@ def test_requests_in_flight_are_bounded() -> None:
     assert shell.connection.at_limit, "a reply that has not left still counts"
     shell.sent()
     assert [request.correlation_id for request in shell.pull()] == [2]
+
+
+def test_bytes_of_requests_in_flight_are_bounded_and_one_request_always_fits() -> None:
+    size = len(request_bytes(0)) - 4
+    shell = Shell(max_in_flight_bytes=size + 1)
+    shell.connection.receive_data(b"".join(request_bytes(number) for number in range(4)))
+    first, second = shell.pull()
+    assert shell.connection.at_limit
+    first.slot.reply([b""])
+    shell.sent()
+    (third,) = shell.pull()
+    second.slot.skip()
+    third.slot.reply([b""])
+    shell.sent()
+    assert [request.correlation_id for request in shell.pull()] == [3]
+    assert not shell.connection.at_limit
 
 
 def test_reply_pieces_are_not_copied() -> None:
