@@ -1,4 +1,8 @@
-"""A watch on etcd that outlives connections and members: after a loss it goes on after the last revision seen."""
+"""A watch on etcd that outlives connections and members: after a loss it goes on after the last revision seen.
+
+An etcd that has not come so far was restored from older data: it would make those revisions anew, with other changes,
+and say nothing until then. So each stream begins with a linearizable read, which no lagging member answers too early.
+"""
 
 from collections import deque
 from contextlib import AsyncExitStack
@@ -10,7 +14,7 @@ from kafscale.errors import Refused, Unavailable
 from kafscale.etcdpb import etcd_pb2 as pb
 from kafscale.metadata.etcd_client import EtcdClient, Member
 from kafscale.metadata.etcd_errors import ReplyTooLarge, TokenRefused, error_of
-from kafscale.metadata.etcd_wire import WATCH, batches, prefix_range
+from kafscale.metadata.etcd_wire import RANGE, WATCH, batches, prefix_range
 from kafscale.metadata.interface import Compacted, Event
 from kafscale.rpc.interface import MessageStream
 
@@ -70,6 +74,7 @@ class EtcdWatch:
         """The one that is open at ``member``, or a new one."""
         if self._open is None or self._member is not member:
             await self.aclose()
+            await self._check_newest()
             metadata = await self._client.credentials(member)
             self._token = self._client.token
             key, range_end = self._range
@@ -80,6 +85,13 @@ class EtcdWatch:
             await stream.send(pb.WatchRequest(create_request=create))
             self._member, self._open = member, stream
         return self._open
+
+    async def _check_newest(self) -> None:
+        """Raises Compacted when etcd is older than what was seen of it."""
+        key, range_end = self._range
+        reply = await self._client.call(RANGE, pb.RangeRequest(key=key, range_end=range_end, limit=1), repeatable=True)
+        if reply.header.revision < self._from_revision - 1:
+            raise Compacted(f"etcd is at {reply.header.revision} and was at {self._from_revision - 1}: it was restored")
 
     def _take(self, reply: pb.WatchResponse) -> None:
         if reply.events:

@@ -59,6 +59,14 @@ MUTATIONS = (
     Mutation(
         (),
         "kafscale/metadata/etcd_watch.py",
+        "            await self._check_newest()\n",
+        "",
+        _MEMBERS + "test_a_watch_that_comes_back_to_older_data_says_compacted_and_its_follower_reads_all_anew",
+        "a watch does not wait for revisions that a restored etcd makes anew",
+    ),
+    Mutation(
+        (),
+        "kafscale/metadata/etcd_watch.py",
         "self._from_revision = reply.events[-1].kv.mod_revision + 1",
         "pass",
         _MEMBERS + "test_the_same_data_is_there_after_a_restart_and_a_watch_goes_on",

@@ -1,8 +1,10 @@
 """etcd's members restarted, killed and paused under the store."""
 
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import trio
 from kafscale.errors import Unavailable
 from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
-from kafscale.metadata.interface import Compacted, Delete, Put, Watch
+from kafscale.metadata.follow import follow
+from kafscale.metadata.interface import Compacted, Delete, Event, Put, Snapshot, Watch
 from tests.servers.etcd import Etcd, running_etcd
 
 _WRITERS = 8
@@ -75,6 +78,61 @@ async def test_a_watch_that_comes_back_after_a_compaction_says_compacted_every_t
                 with pytest.raises(Compacted, match=str(kept)):
                     await watch.next()
         assert missed < kept
+
+
+async def test_a_watch_that_comes_back_to_older_data_says_compacted_and_its_follower_reads_all_anew(
+    one: Etcd, tmp_path: Path
+) -> None:
+    member, data, backup = one.members[0], tmp_path / "member0", tmp_path / "backup"
+    seen: list[dict[str, bytes]] = []
+    news = trio.Event()
+
+    def show(values: dict[str, bytes]) -> None:
+        nonlocal news
+        seen.append(values)
+        news.set()
+        news = trio.Event()
+
+    def reset(snapshot: Snapshot) -> None:
+        show({item.key: item.value for item in snapshot.items})
+
+    def apply(events: tuple[Event, ...]) -> None:
+        show({**seen[-1], **{event.key: event.value.value for event in events if event.value}})
+
+    def back_up() -> None:
+        member.stop()
+        shutil.copytree(data, backup)
+        member.start()
+        member.await_ready()
+
+    def restore() -> None:
+        member.stop()
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+        member.start()
+        member.await_ready()
+
+    async with _store(*one.endpoints) as store, trio.open_nursery() as nursery:
+        await _put(store, "w/a", b"before")
+        await trio.to_thread.run_sync(back_up)
+        for number in range(50):
+            await _put(store, "w/a", b"%d" % number)
+        newest = await _put(store, "w/lost", b"")
+        await nursery.start(partial(follow, store, "w/", reset=reset, apply=apply))
+        async with store.watch("w/", newest + 1) as watch:
+            with trio.move_on_after(0.1):
+                await watch.next()
+            await trio.to_thread.run_sync(restore)
+            with pytest.raises(Compacted, match="it was restored"), trio.fail_after(30):
+                await watch.next()
+        with trio.fail_after(30):
+            while seen[-1] != {"w/a": b"before"}:
+                await news.wait()
+            # Revisions that were once other changes are told like all others.
+            assert await _put(store, "w/a", b"after") < newest
+            while seen[-1] != {"w/a": b"after"}:
+                await news.wait()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_watch_whose_reader_was_cancelled_goes_on_where_it_was(one: Etcd) -> None:
