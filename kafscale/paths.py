@@ -20,6 +20,7 @@ _CATALOG_PAGE = re.compile(
     r"(?P<namespace>[^/]+(?:/[^/]+)*)/~catalog/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
     r"/(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})"
 )
+_PRODUCER_SNAPSHOT = re.compile(r".*/~producers/[^/]+/[0-9]+/[0-9]{20}-(?P<epoch>0|[1-9][0-9]{0,9})")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 Kind = Literal["kfs", "index"]
@@ -96,6 +97,12 @@ def producers_prefix(namespace: str, topic: str, partition: int) -> str:
 
 def producer_snapshot_key(namespace: str, topic: str, partition: int, committed_end: int, epoch: int) -> str:
     return f"{producers_prefix(namespace, topic, partition)}{committed_end:020d}-{epoch}"
+
+
+def producer_snapshot_epoch(key: str) -> int:
+    """The epoch of the owner that wrote a snapshot; -1 where it is another key."""
+    found = _PRODUCER_SNAPSHOT.fullmatch(key)
+    return int(found["epoch"]) if found else -1
 
 
 def catalog_prefix(namespace: str, topic: str, partition: int) -> str:

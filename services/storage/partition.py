@@ -92,6 +92,8 @@ class Partition:
     looked_at: float = -math.inf
     segments_since_snapshot: int = 0
     snapshot_under_way: bool = False
+    # What former owners left of snapshots is deleted.
+    snapshots_tidied: bool = False
     # A snapshot's key and committed end, for the next state to refer to.
     next_snapshot: tuple[str, int] | None = None
     # What its catalog's next page will hold.

@@ -123,7 +123,11 @@ class Run:
             timeout=settings.handover_timeout_ms / 1000,
         )
         self.snapshots = ProducerSnapshots(
-            parts.objects, parts.namespace, nursery, expiry_ms=settings.producer_expiry_ms
+            parts.objects,
+            parts.namespace,
+            nursery,
+            membership=self.membership,
+            expiry_ms=settings.producer_expiry_ms,
         )
         self.reader = Reader(
             nursery=nursery,

@@ -12,6 +12,7 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
+from kafscale.metadata.membership import Membership
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
@@ -47,11 +48,6 @@ async def restore(
             # Everything in it can be found in the log as well.
             log.error("producer snapshot lost, reading the log", key=state.producer_snapshot, error=str(error))
             start = state.log_start
-        prefix = paths.producers_prefix(reader.namespace, view.topic, view.partition)
-        others = [info.key for info in await objects.list_from(prefix) if info.key != state.producer_snapshot]
-        if others:
-            # Of owners that died before they could delete them.
-            await objects.delete_many(others)
     if start >= view.committed_end:
         return table
     segment: KnownSegment | None = await reader.holding(view, start)
@@ -69,10 +65,13 @@ async def restore(
 class ProducerSnapshots:
     """Writes snapshots, one of a partition at a time, and deletes those that no state refers to any more."""
 
-    def __init__(self, objects: ObjectStore, namespace: str, nursery: trio.Nursery, *, expiry_ms: int) -> None:
+    def __init__(
+        self, objects: ObjectStore, namespace: str, nursery: trio.Nursery, *, membership: Membership, expiry_ms: int
+    ) -> None:
         self._objects = objects
         self._namespace = namespace
         self._nursery = nursery
+        self._membership = membership
         self._expiry_ms = expiry_ms
 
     def committed(self, partition: Partition, segments: int, now_ms: int) -> None:
@@ -93,9 +92,9 @@ class ProducerSnapshots:
         """A commit has applied: what the state referred to ``before`` and does not now can go."""
         if partition.next_snapshot and partition.next_snapshot[0] == partition.state.producer_snapshot:
             partition.next_snapshot = None
-        if before.producer_snapshot and before.producer_snapshot != partition.state.producer_snapshot:
+        if before.producer_snapshot != partition.state.producer_snapshot:
             partition.under_way += 1
-            self._nursery.start_soon(self._delete, partition, before.producer_snapshot)
+            self._nursery.start_soon(self._tidy, partition, before.producer_snapshot)
 
     async def write(self, partition: Partition) -> None:
         """Store the committed view as it is; the partition's next state refers to it. Raises KafscaleError."""
@@ -138,11 +137,27 @@ class ProducerSnapshots:
             partition.snapshot_under_way = False
             partition.request_ended()
 
-    async def _delete(self, partition: Partition, key: str) -> None:
+    async def _tidy(self, partition: Partition, former: str) -> None:
+        """Delete ``former``, which the state does not refer to any more, and once what owners before this one left."""
         try:
-            # No other snapshot ever has this key, however late this lands.
-            await self._objects.delete_many([key])
+            if former:
+                # No other snapshot ever has this key, however late this lands.
+                await self._objects.delete_many([former])
+            if not (partition.snapshots_tidied or partition.moving):
+                await self._delete_of_former_owners(partition)
         except KafscaleError as error:
-            log.warning("old producer snapshot not deleted", key=key, error=str(error))
+            log.warning("old producer snapshots not deleted", partition=partition.name, error=str(error))
         finally:
             partition.request_ended()
+
+    async def _delete_of_former_owners(self, partition: Partition) -> None:
+        """What owners that died could not delete. This one's state has moved on: no later one refers to any of it."""
+        prefix = paths.producers_prefix(self._namespace, partition.ref.topic, partition.ref.partition)
+        listed = [info.key for info in await self._objects.list_from(prefix)]
+        left = [key for key in listed if 0 <= paths.producer_snapshot_epoch(key) < partition.epoch]
+        # No await between the proof and the request that it is for.
+        if partition.closed or partition.moving or not self._membership.proven:
+            return
+        if left:
+            await self._objects.delete_many(left)
+        partition.snapshots_tidied = True

@@ -55,4 +55,12 @@ MUTATIONS = (
         _RULES + "test_sequences_go_on_with_0_after_the_largest",
         "sequences go on with 0 after the largest",
     ),
+    Mutation(
+        (),
+        "services/storage/snapshots.py",
+        "if partition.closed or partition.moving or not self._membership.proven:",
+        "if partition.closed or partition.moving:",
+        _IDEMPOTENCE + "test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_others",
+        "only a proven owner deletes",
+    ),
 )

@@ -173,3 +173,10 @@ def test_other_keys_are_no_catalog_pages(key: str) -> None:
 @pytest.mark.parametrize("key", ["n/~topics/a", "n/~topics/a/b.json", "n/~topics/.json", "m/~topics/a.json"])
 def test_other_keys_are_no_topic_objects(key: str) -> None:
     assert paths.parse_topic_object_key("n", key) is None
+
+
+def test_the_epoch_of_a_producer_snapshot_is_in_its_key() -> None:
+    key = paths.producer_snapshot_key("a/b", "orders", 3, 500, 12)
+    assert paths.producer_snapshot_epoch(key) == 12
+    for other in (f"{key}x", f"{key}-1", key.replace("~producers", "~catalog"), key.rpartition("-")[0]):
+        assert paths.producer_snapshot_epoch(other) == -1

@@ -4,7 +4,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
@@ -254,8 +254,37 @@ async def test_a_dead_owners_snapshot_is_deleted_by_the_next_one(autojump_clock:
         await flushed(caller, ref, range(3))
     await world.objects.put_if_absent(paths.producer_snapshot_key(NAMESPACE, "orders", 0, 2, 1), b"not referred to")
     async with world.service() as (caller, _):
-        assert (await send(caller, ref, 3)).status == Status.OK
+        await flushed(caller, ref, range(3, 25))
+        await trio.sleep(1)
         assert len(await world.objects.list_from(prefix)) == 1
+
+
+async def test_a_take_over_needs_no_delete(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(3))
+    await world.objects.put_if_absent(paths.producer_snapshot_key(NAMESPACE, "orders", 0, 2, 1), b"not referred to")
+    world.objects.plan = lambda call: Fault(error=Refused("no DELETE")) if call.kind == "delete_many" else None
+    async with world.service() as (caller, _):
+        assert (await send(caller, ref, 3)).status == Status.OK
+        assert (await send(caller, ref, 2)).base_offset == 2
+
+
+async def test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_others(autojump_clock: MockClock) -> None:
+    world, left = World(), paths.producer_snapshot_key(NAMESPACE, "orders", 0, 2, 1)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(3))
+    await world.objects.put_if_absent(left, b"not referred to")
+    world.objects.plan = lambda call: Fault(delay=30) if (call.kind, call.key) == ("list_from", prefix) else None
+    prefix = paths.producers_prefix(NAMESPACE, "orders", 0)
+    async with world.service() as (caller, _):
+        await flushed(caller, ref, range(3, 25))
+        world.metadata.faults.append(no_answer("keep_alive", times=1_000))
+        await trio.sleep(60)
+        assert not any(left in call.keys for call in world.objects.calls if call.kind == "delete_many")
+        world.metadata.faults.clear()
 
 
 async def test_pitfall_51_a_topic_is_not_gone_before_its_snapshot_has_landed(autojump_clock: MockClock) -> None:

@@ -1,13 +1,17 @@
 """Owners that are paused, cut off or late while another one goes on: what they left or send harms nothing."""
 
+from typing import Any, cast
+
 import trio
 from trio.testing import MockClock
 
 from kafscale import paths
-from kafscale.objects.memory import Call, Fault
+from kafscale.objects.interface import ObjectInfo, ObjectStore
+from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from tests.unit.storage.cluster import Cluster, Instance, cluster, until
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
+from tests.unit.storage.test_idempotence import numbered
 
 PARTITIONS = 8
 
@@ -174,3 +178,66 @@ async def test_pitfall_62_a_restarted_instance_is_not_its_paused_predecessor(aut
         assert not any(news.committed_end >= buffered.end_offset for news in former.caller.news)
         assert await one.owner(ref) == (one.given(ref)).caller.run_id
         assert await one.read_all(ref) == [b"0", b"next"]
+
+
+class _SlowListing:
+    """The world's objects; listings of producer snapshots wait for ``go``."""
+
+    def __init__(self, inner: MemoryObjectStore) -> None:
+        self._inner = inner
+        self.go, self.reached = trio.Event(), trio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        if "~producers" in prefix:
+            self.reached.set()
+            await self.go.wait()
+        return await self._inner.list_from(prefix, start_after, limit)
+
+
+async def test_a_former_owner_that_tidies_up_late_leaves_the_snapshot_that_the_state_refers_to(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    held = _SlowListing(world.objects)
+
+    async def append(producer_id: int, count: int) -> None:
+        for sequence in range(count):
+            await one.append_durably(ref, numbered(sequence, producer_id=producer_id))
+
+    async def kept() -> bool:
+        listed = await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))
+        return (await one.state(ref)).producer_snapshot in [info.key for info in listed]
+
+    async with cluster(world, "a:1") as one:
+        (a,) = one.instances
+        ref = await world.topic(a.catalog, partitions=1)
+        await append(7, 3)
+        b = await _given_to(one, ref, cast("ObjectStore", held))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append, 8, 20)
+            await held.reached.wait()
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+        b.pause()
+        await a.stop()
+        c = await one.start("c:1")
+        await _taken_by(one, ref, c)
+        await append(9, 40)
+        await trio.sleep(1)
+        assert await kept()
+        held.go.set()
+        await trio.sleep(1)
+        assert await kept()
+
+
+async def _given_to(one: Cluster, ref: PartitionRef, objects: ObjectStore) -> Instance:
+    """A new instance that the partition is given to."""
+    for number in range(2, 20):
+        started = await one.start(f"b:{number}", objects=objects)
+        if one.given(ref) is started:
+            return started
+        await started.stop()
+    raise AssertionError("none")
