@@ -3,13 +3,16 @@
 For what may be asked twice. Appends are not: their order is their producer's.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+import structlog
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.v1 import common_pb2
 from services.gateway.commit_view import Key
 from services.gateway.routing import Router
@@ -27,6 +30,22 @@ Q = TypeVar("Q")
 R = TypeVar("R", bound=Result)
 Ask = Callable[[StorageLink, list[Q]], Awaitable[Sequence[R]]]
 
+_log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def owners_grace(milliseconds: int, *, begun: bool) -> Iterator[Callable[[], None]]:
+    """A context around calls to several instances. What it gives is called when one has answered: then the others
+    have so long, until they are cancelled, and the context ends without an error. ``begun``: one had answered before.
+    """
+    grace = milliseconds / 1000
+    with trio.CancelScope(deadline=trio.current_time() + grace if begun else math.inf) as scope:
+
+        def answered() -> None:
+            scope.deadline = min(scope.deadline, trio.current_time() + grace)
+
+        yield answered
+
 
 @dataclass(slots=True, eq=False)
 class Question(Generic[Q, R]):
@@ -39,10 +58,13 @@ class Question(Generic[Q, R]):
 
 
 async def ask_owners(router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R]) -> None:
-    """Fill the results in. ``ask`` makes one call to one instance, and raises Unavailable."""
-    await _ask_all(router, questions, ask)
+    """Fill the results in. ``ask`` makes one call to one instance, and raises KafscaleError.
+
+    Who says nothing while others have answered is left out after the grace: what it was asked for has no results.
+    """
+    await _ask_all(router, questions, ask, begun=False)
     moved = [question for question in questions if _has_moved(router, question)]
-    await _ask_all(router, moved, ask)
+    await _ask_all(router, moved, ask, begun=0 < len(moved) < len(questions))
 
 
 def _has_moved(router: Router, question: Question[Q, R]) -> bool:
@@ -50,22 +72,28 @@ def _has_moved(router: Router, question: Question[Q, R]) -> bool:
     return refused and router.link(question.key) not in (None, question.asked)
 
 
-async def _ask_all(router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R]) -> None:
+async def _ask_all(router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], *, begun: bool) -> None:
     by_link: dict[StorageLink, list[Question[Q, R]]] = {}
     for question in questions:
         question.asked = router.link(question.key)
         if question.asked is not None:
             by_link.setdefault(question.asked, []).append(question)
-    async with trio.open_nursery() as nursery:
-        for link, group in by_link.items():
-            nursery.start_soon(_ask_one, link, group, ask)
+    with owners_grace(router.owner_grace_ms, begun=begun) as answered:
+        async with trio.open_nursery() as nursery:
+            for link, group in by_link.items():
+                nursery.start_soon(_ask_one, link, group, ask, answered)
 
 
-async def _ask_one(link: StorageLink, questions: list[Question[Q, R]], ask: Ask[Q, R]) -> None:
+async def _ask_one(
+    link: StorageLink, questions: list[Question[Q, R]], ask: Ask[Q, R], answered: Callable[[], None]
+) -> None:
     try:
         results = await ask(link, [query for question in questions for query in question.queries])
-    except Unavailable:
+    except KafscaleError as error:
+        # Refused too: an address that another kind of service has now.
+        _log.info("a storage instance does not answer", error=str(error))
         return
+    answered()
     position = 0
     for question in questions:
         question.results = results[position : position + len(question.queries)]

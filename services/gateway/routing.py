@@ -63,6 +63,11 @@ class Router:
                 return other
         return link
 
+    @property
+    def owner_grace_ms(self) -> int:
+        """How long others may let those wait who have an answer of one instance."""
+        return self._settings.owner_grace_ms
+
     def links(self) -> Iterable[StorageLink]:
         return self._links.values()
 

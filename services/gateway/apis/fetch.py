@@ -8,14 +8,20 @@
 A request that finds less than it asks for is parked after storage has answered it once, and is woken by commits; it
 reads on where it stopped, in those partitions only that have more. Limits hold over all partitions; one whole batch is
 always given.
+
+A storage instance that says nothing holds up what others gave only for the owners' grace (`owners_grace`). Its
+partitions are then answered NOT_LEADER_OR_FOLLOWER, with no high watermark: the client keeps its position and asks
+again. An empty answer with the last known high watermark would tell a reader at that offset that it is caught up.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import structlog
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.kafka.fetch import (
     API_KEY,
     NAMES_BY_ID_FROM,
@@ -33,6 +39,7 @@ from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Work
 from services.gateway.commit_view import Key, Waiter
 from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners import owners_grace
 from services.gateway.routing import Router
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
@@ -40,6 +47,8 @@ from services.gateway.topics import KnownTopic
 _READ_COMMITTED = 1
 _LONGEST_WAIT_MS = 300_000
 _ZSTD_FROM = 10
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -99,6 +108,12 @@ class _Position:
             self.result.error_code = error
         self.budget = 0
 
+    def fail_unanswered(self) -> None:
+        """Nobody has said how far the log is now: what an earlier round was told is not passed on."""
+        if not self.records:
+            self.result.high_watermark = -1
+        self.fail(NEVER_KEPT)
+
     def read_on(self) -> None:
         """Go behind the records that came last; only a fetch that may wait needs to know."""
         if self.records:
@@ -119,6 +134,7 @@ class _Fetch:
         self.topics: list[FetchTopicResults] = []
         self.positions: list[_Position] = []
         self.failed = False
+        self.answered = False
         self.got = 0
         for topic in request.topics:
             known = call.environment.topics.find(topic.name, topic.topic_id)
@@ -175,13 +191,15 @@ class _Fetch:
                 by_link.setdefault(position.link, []).append(position)
         moved: list[_Position] = []
         shares = self._shares(list(by_link.values()))
-        if len(by_link) == 1:
-            ((link, group),) = by_link.items()
-            await self._read_from(link, group, shares[0], moved if believe else None)
-        else:
-            async with trio.open_nursery() as nursery:
-                for (link, group), share in zip(by_link.items(), shares, strict=True):
-                    nursery.start_soon(self._read_from, link, group, share, moved if believe else None)
+        held_up = self.answered and len(positions) < len(self.positions)
+        with owners_grace(self.router.owner_grace_ms, begun=held_up) as answered:
+            if len(by_link) == 1:
+                ((link, group),) = by_link.items()
+                await self._read_from(link, group, shares[0], moved if believe else None, answered)
+            else:
+                async with trio.open_nursery() as nursery:
+                    for (link, group), share in zip(by_link.items(), shares, strict=True):
+                        nursery.start_soon(self._read_from, link, group, share, moved if believe else None, answered)
         return moved
 
     def _shares(self, groups: list[list[_Position]]) -> list[int]:
@@ -194,7 +212,12 @@ class _Fetch:
         return [max(1, min(each, left * each // total)) for each in asked]
 
     async def _read_from(
-        self, link: StorageLink, positions: list[_Position], share: int, moved: list[_Position] | None
+        self,
+        link: StorageLink,
+        positions: list[_Position],
+        share: int,
+        moved: list[_Position] | None,
+        answered: Callable[[], None],
     ) -> None:
         """``moved``: gets those that another instance is said to own; None: what is said is answered."""
         fetches = [
@@ -211,8 +234,12 @@ class _Fetch:
         memory.used += asked
         taken = 0
         stream_id = link.stream_id
+        unanswered = True
         try:
             results = await link.fetch(fetches, asked)
+            unanswered = False
+            self.answered = True
+            answered()
             for position, fetched in zip(positions, results, strict=True):
                 if (
                     moved is not None
@@ -226,12 +253,15 @@ class _Fetch:
                 self.got += size
                 taken += size
                 self.failed = self.failed or fetched.status != common_pb2.OK
-        except Unavailable:
-            for position in positions:
-                position.fail(NEVER_KEPT)
-            self.failed = True
+        except KafscaleError as error:
+            # Refused too: an address that another kind of service has now.
+            _log.info("a storage instance gives no records", error=str(error))
         finally:
             memory.used += taken - asked
+            if unanswered:
+                for position in positions:
+                    position.fail_unanswered()
+                self.failed = True
 
     async def wait_for_more(self) -> list[_Position]:
         """The partitions that have more by now, or moved; none when the time is over."""

@@ -10,6 +10,7 @@ import trio
 from kio.schema.errors import ErrorCode
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kafscale.errors import Refused
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef
@@ -43,11 +44,11 @@ async def settled() -> None:
 
 
 @asynccontextmanager
-async def two_owners(partitions: int = 1) -> AsyncIterator[Two]:
+async def two_owners(partitions: int = 1, **settings: Any) -> AsyncIterator[Two]:
     cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
     await cluster.add("a", a)
     await cluster.add("b", b)
-    async with running_gateway(cluster=cluster) as harness:
+    async with running_gateway(cluster=cluster, **settings) as harness:
         two = Two(harness, a, b, await harness.topic("t", partitions))
         await b.wait_until(lambda: bool(b.opened))
         for index in range(partitions):
@@ -86,6 +87,68 @@ async def test_each_partition_goes_to_its_own_owner() -> None:
         assert sorted(key[1] for key in two.b.partitions) == [1, 3]
         reply = parts(await fetch(client, {("t", index): 0 for index in range(4)}))
         assert [offsets(part.records) for part in reply] == [[0]] * 4
+
+
+async def test_a_silent_owner_holds_up_the_records_of_another_for_the_grace_only() -> None:
+    async with two_owners(2, owner_grace_ms=100) as two:
+        client = await two.harness.connect()
+        for index in range(2):
+            assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
+        two.b.fetch_gate = trio.Event()
+        first, second = parts(await fetch(client, {("t", 0): 0, ("t", 1): 0}))
+        assert (first.error_code, offsets(first.records)) == (0, [0])
+        assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
+        two.b.fetch_gate.set()
+        first, second = parts(await fetch(client, {("t", 0): 1, ("t", 1): 0}))
+        assert (second.error_code, offsets(second.records)) == (0, [0]), "nothing is skipped"
+
+
+async def test_an_owner_that_falls_silent_later_holds_up_the_others_for_the_grace_only() -> None:
+    async with two_owners(2, owner_grace_ms=100) as two:
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        body = fetch_body({("t", 0): 0, ("t", 1): 0}, min_bytes=1 << 16, max_wait_ms=60_000)
+        await client.send(1, 12, body)
+        await two.b.wait_until(lambda: len(two.b.fetches) == 1)
+        assert (await produce(producer, batch(b"v"), partition=0)).error_code == 0
+        await two.a.wait_until(lambda: len(two.a.fetches) == 2)
+        await settled()
+        two.b.fetch_gate = trio.Event()
+        assert (await produce(producer, batch(b"v"), partition=1)).error_code == 0
+        first, second = parts(read_response(1, 12, (await client.receive())[1]))
+        assert (first.error_code, offsets(first.records)) == (0, [0])
+        assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
+
+
+async def test_a_silent_owner_holds_up_the_offsets_of_another_for_the_grace_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two_owners(2, owner_grace_ms=100) as two:
+        client = await two.harness.connect()
+        monkeypatch.setattr(two.b, "list_offsets", silence)
+        asked = tuple(
+            nested(2, 4, "ListOffsetsPartition")(partition_index=index, timestamp=-1, current_leader_epoch=-1)
+            for index in range(2)
+        )
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=asked)
+        reply = await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))
+        assert [part.error_code for part in reply.topics[0].partitions] == [0, NOT_LEADER]
+
+
+async def silence(request: object, *, timeout: float) -> None:
+    """Said by an instance that was stopped."""
+    await trio.sleep(timeout)
+
+
+@pytest.mark.parametrize("kind", READERS)
+async def test_an_address_that_another_kind_of_service_has_now_is_answered_retriably(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unimplemented(request: object, *, timeout: float) -> None:
+        raise Refused("unknown method")
+
+    async with two_owners() as two:
+        monkeypatch.setattr(two.a, kind, unimplemented)
+        assert (await read(await two.harness.connect(), kind)).error_code == NOT_LEADER
 
 
 async def test_a_partition_that_nobody_has_owned_goes_to_whom_it_is_given() -> None:
