@@ -16,6 +16,9 @@ from services.gateway.commit_view import CommitView, Key
 from services.gateway.kafka_errors import MAY_BE_KEPT, NEVER_KEPT, behind, code_of
 from services.gateway.pending import PendingAppend
 
+_ENTRY_BYTES = 32
+"""Of an append in a message, beside its records and the name of its partition."""
+
 
 class AppendQueue:
     """What waits for its message. Bytes count from `put` until the reply, or until they are given up."""
@@ -61,10 +64,12 @@ class AppendQueue:
         taken: list[PendingAppend] = []
         size = 0
         waiting = self._waiting
-        while waiting and (not taken or size + waiting[0].size <= self._message_bytes):
-            append = waiting.popleft()
-            taken.append(append)
-            size += append.size
+        while waiting:
+            # A message of many small appends is mostly what stands around them.
+            size += waiting[0].size + waiting[0].partition.ByteSize() + _ENTRY_BYTES
+            if taken and size > self._message_bytes:
+                break
+            taken.append(waiting.popleft())
         if not waiting:
             self._arrived = trio.Event()
         return taken

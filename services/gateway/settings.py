@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.service.listeners import ListenerSettings
 from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
 from kafscale.topics.definitions import COMPRESSION_TYPES
@@ -135,8 +136,8 @@ class GatewaySettings(ListenerSettings):
     append_message_bytes: int = setting(
         "KAFSCALE_APPEND_MESSAGE_BYTES",
         default=4 * MIB,
-        parse=within(size, 16 * KIB, 1024 * MIB),
-        doc="Record bytes in one message to a storage instance; a larger single append goes alone.",
+        parse=within(size, 16 * KIB, LARGEST_PAYLOAD),
+        doc="Record bytes in one message to a storage instance; a larger single append goes alone, up to 64 MiB.",
     )
     storage_timeout_ms: int = setting(
         "KAFSCALE_STORAGE_TIMEOUT_MS",

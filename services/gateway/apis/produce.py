@@ -26,6 +26,7 @@ from kafscale.kafka.produce import (
     encode_response,
 )
 from kafscale.kafka.wire import Buffer
+from kafscale.rpc.limits import LARGEST_PAYLOAD
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.kafka_errors import NEVER_KEPT
 from services.gateway.pending import PendingAppend
@@ -58,7 +59,10 @@ class _Produce:
         self._open = 0
 
     def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer) -> None:
-        """Records that passed all checks."""
+        """Records that passed all checks. Larger than a message between services they would end its whole stream."""
+        if len(records) > LARGEST_PAYLOAD:
+            _refuse(result, ErrorCode.message_too_large, f"{len(records)} bytes for one partition in one request")
+            return
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
         link = self._router.link_for_append(key)

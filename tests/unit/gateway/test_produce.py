@@ -8,12 +8,16 @@ import pytest
 import trio
 from kio.schema.errors import ErrorCode
 
+from kafscale.errors import Refused
 from kafscale.records.batch import peek, seal, walk
 from kafscale.records.codecs import Codec, compress
+from kafscale.rpc.limits import LARGEST_PAYLOAD, RpcLimits
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
 from services.gateway.kafka_errors import code_of
 from tests.unit.gateway.asking import produce, produce_body, produced
+from tests.unit.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.harness import NOW_MS, batch, read_response, running_gateway
 from tests.unit.records.strategies import message
 
@@ -43,6 +47,31 @@ async def test_pitfall_40_a_batch_over_max_message_bytes_is_refused_and_one_of_t
         assert (await produce(client, batch(b"y") + records, topic="small")).error_code == ErrorCode.message_too_large
         assert harness.storage.appends == []
         assert (await produce(client, records, topic="exact")).error_code == 0
+
+
+async def test_a_record_set_that_no_message_holds_is_refused_and_takes_nobody_along() -> None:
+    class Limited(FakeStorage):
+        async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
+            if request.ByteSize() > RpcLimits().max_message_bytes:
+                raise Refused("larger than a message may be")
+            return await super().append(request, timeout=timeout)
+
+    storage = Limited()
+    storage.auto_commit = storage.keep_records = False
+    async with running_gateway(storage) as harness:
+        topic = await harness.topic("t", 2)
+        held, large = await harness.connect(), await harness.connect()
+        await held.send(0, 9, produce_body({("t", 0): batch(b"held")}, timeout_ms=30_000))
+        await storage.wait_until(lambda: len(storage.appends) == 1)
+        one = batch(b"x" * 900_000)
+        fitting = one * (LARGEST_PAYLOAD // len(one))
+        await large.send(0, 9, produce_body({("t", 1): fitting + one}, timeout_ms=30_000))
+        assert (await produced(large)).error_code == ErrorCode.message_too_large
+        await large.send(0, 9, produce_body({("t", 1): fitting}, acks=1, timeout_ms=30_000))
+        assert (await produced(large)).error_code == 0
+        storage.commit(storage.partition(PartitionRef(topic="t", topic_id=topic.id)))
+        assert (await produced(held)).error_code == 0
+        assert len(storage.opened) == 1
 
 
 def broken_crc() -> bytes:

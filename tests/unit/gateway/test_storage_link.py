@@ -111,6 +111,22 @@ async def test_messages_are_bounded_in_size_and_a_larger_append_goes_alone() -> 
         assert [len(message.appends) for message in storage.appends] == [1, 1, 2, 1, 1, 1]
 
 
+async def test_what_stands_around_small_appends_counts_too(autojump_clock: MockClock) -> None:
+    storage = FakeStorage()
+    one, _ = gate(storage, 1, 2)
+    async with running_link(storage, append_message_bytes=16 * KIB) as appends:
+        for partition in (0, 1):
+            appends.put(partition)
+            await wait_all_tasks_blocked()
+        for _ in range(1000):
+            appends.put()
+        one.set()
+        await wait_all_tasks_blocked()
+        assert appends.told[-1].finished
+        assert sum(len(message.appends) for message in storage.appends) == 1002
+        assert max(message.ByteSize() for message in storage.appends) <= 16 * KIB
+
+
 async def test_seen_is_the_highest_reply_without_a_gap() -> None:
     storage = FakeStorage()
     first, second = gate(storage, 1, 2)
