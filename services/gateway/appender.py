@@ -40,6 +40,11 @@ class AppendQueue:
     def empty(self) -> bool:
         return not self._waiting
 
+    @property
+    def keys(self) -> list[Key]:
+        """The partitions of what waits here or is under way."""
+        return list(self._carried)
+
     def carries(self, key: Key) -> bool:
         """Whether an append to the partition waits here or is under way."""
         return key in self._carried

@@ -55,7 +55,8 @@ class Router:
     def link_for_append(self, key: Key) -> StorageLink | None:
         """As `link`; but where earlier appends still are on their way to a former owner, that one.
 
-        It will refuse them, and what it is sent behind them: so none overtakes the others at the new owner.
+        It will refuse them, and what it is sent behind them: so none overtakes the others at the new owner. What a
+        former owner without a stream still was to be sent is refused when the partition moves.
         """
         link = self.link(key)
         for other in self._links.values():
@@ -94,6 +95,9 @@ class Router:
         self._hints = {key: run_id for key, run_id in self._hints.items() if run_id in present}
         for link in self._links.values():
             link.wake_all()
+            for key in link.unsent:
+                if self.link(key) is not link:
+                    link.refuse_unsent(key)
 
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
         _log.info("storage instance", run=member.run_id, address=member.address)
@@ -118,5 +122,8 @@ class Router:
         self._wake(key)
 
     def _wake(self, key: Key) -> None:
+        owner = self.link(key)
         for link in self._links.values():
             link.wake(key)
+            if link is not owner:
+                link.refuse_unsent(key)

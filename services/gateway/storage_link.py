@@ -190,9 +190,21 @@ class StorageLink:
                 self._session.view.unwatch(key, waiter)
 
     def wake(self, key: Key) -> None:
-        """Wake the fetches that are parked for one partition; those parked without a stream wake when one starts."""
+        """Wake the fetches that are parked for one partition; without a stream all, for nobody knows theirs then."""
         if self._session is not None:
             self._session.view.wake(key)
+        else:
+            self.wake_all()
+
+    @property
+    def unsent(self) -> Sequence[Key]:
+        """The partitions whose appends wait for a stream."""
+        return () if self._session else self._queue.keys
+
+    def refuse_unsent(self, key: Key) -> None:
+        """The partition has moved: give up its appends that wait for a stream, for those were never sent."""
+        if self._session is None and self._queue.carries(key):
+            self._queue.refuse(key, NEVER_KEPT)
 
     def wake_all(self) -> None:
         """Wake every parked fetch."""

@@ -303,6 +303,49 @@ async def test_what_waits_for_the_stream_of_a_member_that_vanishes_is_refused_at
         assert two.a.appends == []
 
 
+@pytest.mark.parametrize("news", ["ownership", "refusal", "members"])
+async def test_what_was_never_sent_to_a_former_owner_out_of_reach_does_not_hold_up_what_goes_to_the_next(
+    news: str,
+) -> None:
+    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
+    # Live, and it has no stream.
+    a.auto_ready = False
+    await cluster.add("a", a)
+    async with running_gateway(cluster=cluster) as harness:
+        two = Two(harness, a, b, await harness.topic("t"))
+        if news != "members":
+            await cluster.add("b", b)
+            await two.own("a", 1)
+        client, other = await harness.connect(), await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"0")}, timeout_ms=30_000))
+        await settled()
+        if news == "ownership":
+            await two.own("b", 2)
+        elif news == "refusal":
+            a.moved[two.topic.id, 0] = "b"
+            assert (await read(other, "fetch")).error_code == 0
+        else:
+            await cluster.add("a", a, leaving=True)
+            await cluster.add("b", b)
+        assert (await produced(client)).error_code == NOT_LEADER, "at once, not after its timeout"
+        assert (await produce(other, batch(b"1"))).error_code == 0
+        assert (a.appends, len(b.appends)) == ([], 1)
+
+
+async def test_a_fetch_that_is_parked_at_an_owner_out_of_reach_moves_too() -> None:
+    async with two_owners() as two:
+        two.a.auto_ready = False
+        two.a.break_streams()
+        await settled()
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        await parked(two, client)
+        await two.own("b", 2)
+        two.b.partition(two.ref()).epoch = 2
+        assert (await produce(producer, batch(b"v"))).error_code == 0
+        part = await received(client)
+        assert (part.error_code, offsets(part.records)) == (0, [0])
+
+
 async def test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
