@@ -21,6 +21,7 @@ from kafscale.v1.indexer_pb2 import (
     WriteCatalogPageReply,
     WriteCatalogPageRequest,
 )
+from kafscale.vitals import HEALTHY, Family, Finding, State, counter, gauge
 
 T = TypeVar("T")
 
@@ -48,6 +49,11 @@ class _Peer:
         if self._channel is None:
             self._channel = self._connect(self.address)
         return GrpcIndexer(self._channel)
+
+    @property
+    def failing(self) -> bool:
+        """Whether its last call failed; one that was never called has not."""
+        return self._pause > 0
 
     def answered(self) -> None:
         self._pause = 0.0
@@ -84,6 +90,24 @@ class IndexerPool:
     def alive(self) -> int:
         """Members that are there, avoided ones included."""
         return len(self._peers)
+
+    def finding(self) -> Finding:
+        """Whether there is an indexer that answers, as far as calls have told."""
+        if not self._peers:
+            return Finding(State.DEGRADED, "no indexer is registered")
+        if all(peer.failing for peer in self._peers.values()):
+            return Finding(State.DEGRADED, f"none of {self.alive} indexers answered when last asked")
+        return HEALTHY
+
+    def families(self) -> list[Family]:
+        return [
+            gauge("kafscale_indexers", "Indexers that are registered.", lambda: self.alive),
+            counter(
+                "kafscale_indexer_calls_unanswered_total",
+                "Calls that no indexer answered: storage did the work itself, or failed.",
+                lambda: self.unanswered,
+            ),
+        ]
 
     def show(self, members: Mapping[str, str]) -> None:
         """The members that are there now: addresses by run id."""

@@ -12,7 +12,7 @@ from kafscale import paths
 from kafscale.errors import ConfigError
 from kafscale.metadata.compaction import compact_history
 from kafscale.metadata.interface import MetadataStore
-from kafscale.metadata.members import LiveMember, Members
+from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.client import Channel
@@ -199,16 +199,19 @@ async def registered(
 
 
 @asynccontextmanager
-async def indexer_pool(indexers: Members, settings: Loaded) -> AsyncIterator[IndexerPool]:
+async def indexer_pool(indexers: Members, settings: Loaded, operations: Operations) -> AsyncIterator[IndexerPool]:
     """Calls to whatever indexers are alive; ``indexers`` is running."""
     open_channel = _channels(settings)
     async with trio.open_nursery() as nursery:
         pool = IndexerPool(nursery, open_channel)
+        pool.show(_addresses(indexers.view))
+        operations.health.add("indexers", pool.finding)
+        operations.metrics.add(pool.families())
 
         async def follow() -> None:
             view = indexers.view
             while True:
-                pool.show({live.run_id: live.address for live in view.placed})
+                pool.show(_addresses(view))
                 view = await indexers.wait_change(view)
 
         nursery.start_soon(follow)
@@ -238,6 +241,11 @@ def _channels(settings: Loaded) -> Callable[[str], Channel]:
     if tls is not None:
         channel_credentials(tls)
     return lambda address: Channel(address, limits, tls=tls)
+
+
+def _addresses(view: MembersView) -> dict[str, str]:
+    """Of the members that calls go to, by run id."""
+    return {live.run_id: live.address for live in view.placed}
 
 
 def _patience(settings: Loaded) -> float:

@@ -209,8 +209,8 @@ class Health:
                 tell(ready)
 
     def _log(self, check: _Check) -> None:
-        """What is not there yet while the process starts is no news."""
-        if self._starting:
+        """What is not there yet while the process starts, or not any more while it stops, is no news."""
+        if self._starting or self._stopping:
             return
         found = check.finding
         log = _log.info if found.state is State.HEALTHY else _log.warning

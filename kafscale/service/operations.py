@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.members import Members, MembersView
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
 from kafscale.objects.health import StoreHealth, clock_finding
@@ -96,6 +97,12 @@ class Operations:
             ]
         )
 
+    def watch_address(
+        self, current: Callable[[], Membership | None], members: Members, *, unready_from: State | None = None
+    ) -> None:
+        """Show whether a second process says that it is reached where this one, one of ``members``, is."""
+        self.health.add("address", lambda: _address(current(), members.view), unready_from=unready_from)
+
     def show_readiness(self, server: RpcServer) -> None:
         """Let gRPC's health service say what /readyz says."""
         self.health.on_ready(lambda ready: server.set_serving(serving=ready))
@@ -114,6 +121,21 @@ def _lease(membership: Membership | None) -> Finding:
     if membership is None:
         return Finding(State.UNAVAILABLE, "not registered")
     return HEALTHY if membership.proven else Finding(State.UNAVAILABLE, "the lease cannot be proven")
+
+
+def _address(membership: Membership | None, view: MembersView) -> Finding:
+    """Of two live processes at one address the older one tells: it is the one that nobody is sent to by its address."""
+    mine = view.by_run_id.get(membership.run_id) if membership is not None and membership.proven else None
+    if mine is None or not mine.address:
+        return HEALTHY
+    newest = next(live for live in view.present if live.address == mine.address)
+    if newest.run_id == mine.run_id:
+        return HEALTHY
+    return Finding(
+        State.UNAVAILABLE,
+        f"another live {mine.member.service} registered at {mine.address} too, run {newest.run_id}: "
+        "each needs a KAFSCALE_RPC_ADVERTISED_ADDR of its own",
+    )
 
 
 def _alive() -> Response:

@@ -81,7 +81,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             run_sync=run_in_thread,
         )
         storage = StorageService(parts)
-        show_storage(storage, parts.figures, operations)
+        show_storage(storage, parts.figures, storage_members, operations)
         gateways = Members(metadata, namespace, "gateway")
         ownership = OwnershipMap(metadata, namespace)
         gateway_parts = GatewayParts(

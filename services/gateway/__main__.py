@@ -58,6 +58,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             show(gateway, parts.figures, operations)
             # Without a proven lease it serves on: it knows whom to ask.
             operations.watch_lease(lambda: gateway.membership, unready_from=None)
+            operations.watch_address(lambda: gateway.membership, gateways)
             await nursery.start(gateway.run, stopping)
             endpoint.ready(operations)
 

@@ -40,7 +40,10 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         endpoint = await Endpoint.bind("storage", settings)
         catalog = TopicCatalog(metadata, namespace)
         members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
-        async with running(catalog.run, members.run, indexers.run), indexer_pool(indexers, settings) as indexer:
+        async with (
+            running(catalog.run, members.run, indexers.run),
+            indexer_pool(indexers, settings, operations) as indexer,
+        ):
             parts = Parts(
                 settings=settings[StorageSettings].resolved(directory=False),
                 namespace=namespace,
@@ -54,7 +57,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 address=endpoint.address,
             )
             storage = StorageService(parts)
-            show(storage, parts.figures, operations)
+            show(storage, parts.figures, members, operations)
             async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)

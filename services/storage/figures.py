@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kafscale.vitals import HEALTHY, Finding, Histogram, State
+from kafscale.vitals import Histogram
 
 
 class CacheCounts:
@@ -27,9 +27,5 @@ class StorageFigures:
         self.take_overs = self.hand_overs = self.fenced = 0
         self.leases_lost = 0
         self.segment_cache, self.index_cache = CacheCounts(), CacheCounts()
-        # The last index had to be built here.
+        # Why the last index had to be built here; empty: an indexer built it.
         self.no_indexer = ""
-
-    def indexers(self) -> Finding:
-        """Whether an indexer answered last."""
-        return Finding(State.DEGRADED, f"indexes are built here: {self.no_indexer}") if self.no_indexer else HEALTHY

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
 from kafscale.service.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
 from services.storage.figures import StorageFigures
@@ -9,14 +11,17 @@ from services.storage.run import Run
 from services.storage.service import StorageService
 
 
-def show(storage: StorageService, figures: StorageFigures, operations: Operations) -> None:
-    """Add them to those of the process. ``figures`` are those that ``storage`` was made with."""
+def show(storage: StorageService, figures: StorageFigures, members: Members, operations: Operations) -> None:
+    """Add them to those of the process. ``figures`` and ``members`` are those that ``storage`` was made with."""
 
     def current() -> Run | None:
         return storage.current
 
-    operations.watch_lease(lambda: storage.current.membership if storage.current else None)
-    operations.health.add("indexers", figures.indexers)
+    def membership() -> Membership | None:
+        return storage.current.membership if storage.current else None
+
+    operations.watch_lease(membership)
+    operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
     operations.health.add("partitions", lambda: _partitions(storage.current))
     operations.metrics.add(_families(figures, current))
 

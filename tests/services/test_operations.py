@@ -14,7 +14,7 @@ import trio
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
-from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
+from tests.servers.cluster import START_SECONDS, Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
@@ -71,6 +71,44 @@ def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and_no_ot
             assert shown(process) == wanted[process.service]
     mentioned = set(re.findall(r"\bkafscale_[a-z0-9_]+", _DOCUMENT.read_text()))
     assert mentioned == {name for metrics in wanted.values() for name, _, _ in metrics}
+
+
+async def test_indexers_that_go_and_come_are_shown_without_a_flush(make_cluster: MakeCluster) -> None:
+    with make_cluster() as cluster:
+        (storage,), (indexer,) = cluster.storages, cluster.indexers
+
+        def state() -> str:
+            return str(readiness(storage)[1]["indexers"]["state"])
+
+        await until(lambda: state() == "healthy", seconds=10)
+        indexer.stop()
+        await until(lambda: state() == "degraded", seconds=10)
+        indexer.start()
+        await until(lambda: state() == "healthy", seconds=START_SECONDS)
+
+
+async def test_two_storage_instances_at_one_address_are_not_both_ready(make_cluster: MakeCluster) -> None:
+    with make_cluster() as cluster:
+        (first,) = cluster.storages
+        second = cluster.add("storage", KAFSCALE_RPC_ADVERTISED_ADDR=first.address)
+        second.start()
+        second.await_ready()
+        await until(lambda: readiness(first)[0] == 503, seconds=10)
+        checks = readiness(first)[1]
+        assert checks["address"]["state"] == "unavailable"
+        assert first.address in checks["address"]["reason"]
+        assert [event["state"] for event in first.events("health") if event["check"] == "address"] == ["unavailable"]
+        second.stop()
+        await until(lambda: readiness(first)[0] == 200, seconds=10)
+
+
+def test_a_planned_stop_warns_of_nothing(make_cluster: MakeCluster) -> None:
+    with make_cluster() as cluster:
+        for process in (*cluster.gateways, *cluster.storages, *cluster.indexers, *cluster.coordinators):
+            assert process.stop() == 0
+            lines = [json.loads(line) for line in process.log.read_text().splitlines()]
+            stopping = next(place for place, line in enumerate(lines) if line["event"] == "stopping")
+            assert [line for line in lines[stopping:] if line["level"] not in ("info", "debug")] == []
 
 
 async def until(true: Callable[[], bool], *, seconds: float) -> None:

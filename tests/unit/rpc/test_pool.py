@@ -13,6 +13,7 @@ from kafscale.errors import CorruptData, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.pool import IndexerPool
 from kafscale.v1.indexer_pb2 import BuildReply, BuildRequest
+from kafscale.vitals import Finding, State
 
 REQUEST = BuildRequest(offsets=[0], positions=[32])
 
@@ -193,6 +194,30 @@ async def test_a_restarted_one_is_a_new_one(autojump_clock: MockClock) -> None:
         pool.show({"another-run": "a"})
         assert await _build(pool) == "a"
         assert peers.opened == ["a", "a"]
+
+
+async def test_its_health_is_that_of_the_indexers_that_are_there_now(autojump_clock: MockClock) -> None:
+    async with _pool() as (pool, peers):
+        assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
+        pool.show({"run-a": "a"})
+        assert pool.finding().state is State.HEALTHY
+        peers["a"].error = Unavailable("it died")
+        with pytest.raises(Unavailable):
+            await _build(pool)
+        assert pool.finding().state is State.DEGRADED
+        # One that came back is not known to fail, though nobody has called it yet.
+        pool.show({"run-a": "a", "another-run": "b"})
+        assert pool.finding().state is State.HEALTHY
+        pool.show({})
+        assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
+
+
+async def test_one_that_refuses_a_call_is_well(autojump_clock: MockClock) -> None:
+    async with _pool("a") as (pool, peers):
+        peers["a"].error = CorruptData("no such segment")
+        with pytest.raises(CorruptData):
+            await _build(pool)
+        assert pool.finding().state is State.HEALTHY
 
 
 async def test_the_end_closes_all(autojump_clock: MockClock) -> None:

@@ -11,6 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.errors import ConfigError, Unavailable
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.memory import MemoryMetadataStore, no_answer
 from kafscale.objects.health import Thresholds
 from kafscale.objects.memory import MemoryObjectStore
@@ -19,6 +21,7 @@ from kafscale.service.metrics import Metrics
 from kafscale.service.network import Address, HttpSettings
 from kafscale.service.operations import Operations
 from kafscale.service.settings import load
+from kafscale.v1.metadata_pb2 import Member
 from kafscale.vitals import Family, Finding, Histogram, State, counter, gauge
 
 HOST = "127.0.0.1"
@@ -87,6 +90,62 @@ async def test_each_change_is_logged_and_told_once(autojump_clock: MockClock) ->
         ("s3", "healthy", "info"),
     ]
     assert told == [False, True, False, True, False]
+
+
+async def test_what_ends_while_the_process_stops_is_no_news(autojump_clock: MockClock) -> None:
+    health, switch = Health(), Switch()
+    health.add("lease", switch, unready_from=State.UNAVAILABLE)
+    health.start()
+    with structlog.testing.capture_logs() as logs:
+        health.stop()
+        switch.state = State.UNAVAILABLE
+        health.look()
+    assert [log["event"] for log in logs] == ["not ready"]
+    assert health.report().checks["lease"]["state"] == "unavailable"
+
+
+async def test_of_two_processes_at_one_address_the_older_is_not_ready_and_says_so() -> None:
+    store = MemoryMetadataStore()
+    members = Members(store, "ns", "storage")
+
+    async def join(run_id: str, address: str) -> Membership:
+        member = Member(format=1, run_id=run_id, service="storage", address=address)
+        membership = Membership(store, namespace="ns", member=member, ttl_seconds=10)
+        await membership.join()
+        view = members.view
+        while run_id not in view.by_run_id:
+            view = await members.wait_change(view)
+        return membership
+
+    def watched(membership: Membership) -> Operations:
+        operations = Operations(HealthSettings())
+        operations.watch_address(lambda: membership, members, unready_from=State.UNAVAILABLE)
+        operations.health.start()
+        return operations
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(members.run)
+        first = await join("first", "127.0.0.1:9095")
+        other = watched(await join("other", "10.0.0.2:9095"))
+        alone = [watched(await join(run_id, "")) for run_id in ("in-process", "in-another")]
+        operations = watched(first)
+        assert operations.health.ready
+        second = await join("second", "127.0.0.1:9095")
+        with structlog.testing.capture_logs() as logs:
+            operations.health.look()
+        assert not operations.health.ready
+        (told,) = (log for log in logs if log["event"] == "health")
+        assert (told["log_level"], told["check"], told["state"]) == ("warning", "address", "unavailable")
+        assert "127.0.0.1:9095" in told["reason"]
+        assert "second" in told["reason"]
+        for well in (watched(second), other, *alone):
+            well.health.look()
+            assert well.health.ready
+        # Where the lease is not proven the newer one may be this process's successor.
+        await first.leave()
+        operations.health.look()
+        assert operations.health.ready
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
