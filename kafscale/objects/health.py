@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from kafscale.errors import KafscaleError
-from kafscale.objects.interface import MOST_CLOCK_SKEW_SECONDS, ObjectStore
+from kafscale.objects.interface import ObjectStore, clocks_agree
 from kafscale.objects.metrics import ANSWERS, Request
 from kafscale.vitals import HEALTHY, Family, Finding, State
 
@@ -192,6 +192,6 @@ class StoreHealth:
 def clock_finding(store: ObjectStore) -> Finding:
     """Whether this machine's clock and the store's agree as far as the life of signatures needs."""
     skew = store.clock_skew_seconds
-    if skew is None or abs(skew) <= MOST_CLOCK_SKEW_SECONDS:
+    if skew is None or clocks_agree(skew):
         return HEALTHY
     return Finding(State.UNAVAILABLE, f"the object store's clock is {skew:+.1f} s off this machine's")

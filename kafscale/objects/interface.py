@@ -23,6 +23,11 @@ MOST_CLOCK_SKEW_SECONDS = 5.0
 """Between a store's clock and ours: beyond it a signature lives longer, or shorter, than whoever signs believes."""
 
 
+def clocks_agree(skew: float | None) -> bool:
+    """Whether a store's clock, by its ``clock_skew_seconds``, and ours are near enough to go by ours."""
+    return skew is None or abs(skew) <= MOST_CLOCK_SKEW_SECONDS
+
+
 class ObjectNotFound(KafscaleError):
     """No object has this key."""
 

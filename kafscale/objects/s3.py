@@ -17,12 +17,12 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.objects.interface import (
     MAX_KEYS,
-    MOST_CLOCK_SKEW_SECONDS,
     Body,
     Object,
     ObjectInfo,
     ObjectNotFound,
     PreconditionFailed,
+    clocks_agree,
 )
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range, may_begin_key
 from kafscale.objects.s3_http import HttpLimits, S3Http
@@ -140,7 +140,7 @@ class S3ObjectStore:
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         skew = self.clock_skew_seconds
-        if skew is not None and abs(skew) > MOST_CLOCK_SKEW_SECONDS:
+        if skew is not None and not clocks_agree(skew):
             raise Unavailable(f"S3's clock is {skew:+.1f} s off this machine's: a delete could land any time later")
         date = self._http.now()
         waiting = iter(check_keys(keys))

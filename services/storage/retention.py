@@ -6,6 +6,7 @@ skipped: the log start moves over missing objects only when a listing shows that
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 import trio
@@ -14,7 +15,7 @@ from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.objects.interface import ObjectStore
+from kafscale.objects.interface import ObjectNotFound, ObjectStore, clocks_agree
 from kafscale.v1.common_pb2 import PartitionRef
 from services.storage.catalogs import Catalogs
 from services.storage.finder import Damaged, OfAnotherEpoch
@@ -130,21 +131,30 @@ class Retention:
             await self._move(partition, start)
 
     async def _due(self, partition: Partition) -> int:
-        """Where the log may start by its topic's configs. Raises Damaged, Unavailable."""
+        """Where the log may start by its topic's configs. Raises Damaged, Unavailable.
+
+        Age is what this machine's clock says; where the object store's says something else nothing is too old.
+        """
         view, config = partition.log, partition.config
         start, end = view.log_start, view.committed_end
         if start == end or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
             return start
         segment: KnownSegment | None = await self._reader.holding(view, start)
-        too_much = -1
+        too_much, now_ms, compared = -1, self._now_ms(), False
         if config.retention_bytes != _UNLIMITED:
             too_much = await self._size_from(partition, segment) - config.retention_bytes
         while segment is not None:
             # As in Kafka, as much as the limit is kept at least.
             too_much -= segment.size
             try:
-                if too_much < 0 and not await self._too_old(partition, segment):
-                    break
+                if too_much < 0:
+                    if not await self._too_old(partition, segment, now_ms):
+                        break
+                    # After ``now_ms``, so that it cannot have been too far ahead then.
+                    compared = compared or await self._clock_is_right()
+                    if not compared:
+                        log.warning("retention by time waits for the clock", partition=partition.name)
+                        break
             except OfAnotherEpoch:
                 log.debug("object of another epoch passed over", partition=partition.name, base=segment.base_offset)
             following = await self._reader.finder.after(view, segment)
@@ -159,7 +169,7 @@ class Retention:
             segment = await self._reader.finder.after(partition.log, segment)
         return total
 
-    async def _too_old(self, partition: Partition, segment: KnownSegment) -> bool:
+    async def _too_old(self, partition: Partition, segment: KnownSegment, now_ms: int) -> bool:
         limit = partition.config.retention_ms
         if limit == _UNLIMITED:
             return False
@@ -168,7 +178,13 @@ class Retention:
             newest = await self._catalogs.age_from(partition.log, segment)
         if newest < 0:
             newest = await self._reader.newest_timestamp(partition.log, segment)
-        return self._now_ms() - newest > limit
+        return now_ms - newest > limit
+
+    async def _clock_is_right(self) -> bool:
+        """As an answer of the object store just now says. Raises Unavailable."""
+        with suppress(ObjectNotFound):
+            await self._objects.head(paths.cluster_mark_key(self._namespace))
+        return clocks_agree(self._objects.clock_skew_seconds)
 
     async def _oldest_left(self, partition: Partition) -> int:
         """The base of the first segment that there still is, where that is above the log start; else the log start."""

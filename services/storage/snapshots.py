@@ -13,7 +13,7 @@ import trio
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.metadata.membership import Membership
-from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed, clocks_agree
 from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.finder import OfAnotherEpoch
@@ -84,7 +84,12 @@ class ProducerSnapshots:
                 self._nursery.start_soon(self._write, partition)
 
     def expire(self, partition: Partition, now_ms: int, *, pressed: bool = False) -> None:
-        """Forget idle producers; ``pressed``: all that cannot be within their delivery timeout any more."""
+        """Forget idle producers; ``pressed``: all that cannot be within their delivery timeout any more.
+
+        By a clock that may be wrong nobody is idle.
+        """
+        if not clocks_agree(self._objects.clock_skew_seconds):
+            return
         for table in (partition.producers, partition.committed_producers):
             table.expire(now_ms - (_SHORTEST_EXPIRY_MS if pressed else self._expiry_ms))
 

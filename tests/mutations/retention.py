@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         (13,),
         _MODULE,
-        "if too_much < 0 and not await self._too_old(partition, segment):",
+        "if not await self._too_old(partition, segment, now_ms):",
         "if True:",
         _RETENTION + "test_pitfall_13_what_is_too_old_goes_and_the_log_start_with_it",
     ),
@@ -18,8 +18,8 @@ MUTATIONS = (
     Mutation(
         (13,),
         _MODULE,
-        "if too_much < 0 and",
-        "if too_much + segment.size <= 0 and",
+        "if too_much < 0:",
+        "if too_much + segment.size <= 0:",
         _RETENTION + "test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least",
     ),
     # What a lifecycle rule removed stays in the way for ever.
@@ -69,5 +69,13 @@ MUTATIONS = (
         "pass",
         _RETENTION + "test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments",
         "readers see the log start that the state has",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "compared = compared or await self._clock_is_right()",
+        "compared = True",
+        _RETENTION + "test_the_store_is_asked_for_its_clock_before_anything_is_too_old",
+        "age is counted by a clock that the object store's confirms",
     ),
 )

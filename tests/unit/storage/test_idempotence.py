@@ -206,6 +206,23 @@ async def test_an_unknown_producer_is_told_where_the_log_starts(autojump_clock: 
         assert (refused.status, refused.log_start) == (Status.UNKNOWN_PRODUCER, 1)
 
 
+async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(producer_expiry_ms=600_000, max_producers_per_partition=2) as (
+        caller,
+        catalog,
+    ):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(20))
+        world.now_ms += 600_001
+        world.objects.clock_skew_seconds = -600.0
+        for _ in range(40):
+            await caller.append(ref, batch(b"x"))
+            await caller.flush(ref)
+        assert (await send(caller, ref, 20)).status == Status.OK
+        assert (await caller.append(ref, numbered(0, producer_id=1))).status == Status.OK
+        assert (await caller.append(ref, numbered(0, producer_id=2))).status == Status.BUFFER_FULL
+
+
 async def test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
     room = 4 * len(numbered(0, 4)) + len(numbered(0))
     async with (world := World()).service(partition_buffer_bytes=room) as (caller, catalog):
@@ -277,8 +294,8 @@ async def test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_othe
         ref = await world.topic(catalog)
         await flushed(caller, ref, range(3))
     await world.objects.put_if_absent(left, b"not referred to")
-    world.objects.plan = lambda call: Fault(delay=30) if (call.kind, call.key) == ("list_from", prefix) else None
     prefix = paths.producers_prefix(NAMESPACE, "orders", 0)
+    world.objects.plan = lambda call: Fault(delay=30) if (call.kind, call.key) == ("list_from", prefix) else None
     async with world.service() as (caller, _):
         await flushed(caller, ref, range(3, 25))
         world.metadata.faults.append(no_answer("keep_alive", times=1_000))

@@ -55,6 +55,38 @@ async def test_pitfall_13_what_is_too_old_goes_and_the_log_start_with_it(autojum
         assert (there.status, there.log_start) == (Status.OK, 6)
 
 
+async def test_a_clock_that_jumped_ahead_makes_nothing_old(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR), "retention.bytes": "2000"})
+        await fill(world, caller, ref, [0] * 6, size=600)
+        world.now_ms += 30 * 24 * HOUR
+        world.objects.clock_skew_seconds = -30 * 24 * 3600.0
+        world.objects.plan = lambda call: Fault(error=Unavailable("skew")) if call.kind == "delete_many" else None
+        await trio.sleep(CHECK + 10)
+        # By size as ever.
+        assert await log_start(caller, ref) == 8
+        world.objects.plan, world.objects.clock_skew_seconds = None, 0.0
+        await trio.sleep(CHECK)
+        assert await log_start(caller, ref) == 12
+
+
+async def test_the_store_is_asked_for_its_clock_before_anything_is_too_old(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [0] * 3)
+        world.now_ms += 30 * 24 * HOUR
+        # Nothing has been asked of the store since the jump.
+        mark = paths.cluster_mark_key(NAMESPACE)
+
+        def plan(call: Call) -> None:
+            if (call.kind, call.key) == ("head", mark):
+                world.objects.clock_skew_seconds = -30 * 24 * 3600.0
+
+        world.objects.plan = plan
+        await trio.sleep(CHECK + 10)
+        assert await log_start(caller, ref) == 0
+
+
 async def test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.bytes": "3000"})
