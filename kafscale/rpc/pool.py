@@ -6,7 +6,7 @@ from typing import TypeVar
 import structlog
 import trio
 
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.typed import GrpcIndexer
 from kafscale.v1.indexer_pb2 import (
@@ -74,7 +74,8 @@ class IndexerPool:
 
     A call goes to the member with the fewest calls under way, among those to the one that was called longest ago. One
     that does not answer in its share of the call's time, or not at all, is left for the next, and avoided for a while:
-    all methods of an indexer may be called twice. Where nobody is left to ask, Unavailable is raised at once.
+    all methods of an indexer may be called twice. So is one that refuses: its address may be another service's by now.
+    Where nobody is left to ask, Unavailable is raised at once.
     """
 
     def __init__(self, nursery: trio.Nursery, connect: Callable[[str], Channel]) -> None:
@@ -153,7 +154,7 @@ class IndexerPool:
             try:
                 # The last one may take all the time there is.
                 return await self._ask(peer, call, left / min(len(candidates), 2))
-            except Unavailable as error:
+            except (Unavailable, Refused) as error:
                 failure = f"{peer.address}: {error}"
                 _log.info("indexer does not answer", address=peer.address, error=str(error))
         self.unanswered += 1
@@ -169,7 +170,7 @@ class IndexerPool:
         peer.in_flight += 1
         try:
             reply = await call(peer.client(), seconds)
-        except Unavailable:
+        except (Unavailable, Refused):
             peer.failed(trio.current_time())
             raise
         except KafscaleError:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kafscale.errors import CorruptData, Unavailable
+from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.pool import IndexerPool
 from kafscale.v1.indexer_pb2 import BuildReply, BuildRequest
@@ -157,6 +157,16 @@ async def test_one_that_goes_on_failing_is_asked_ever_less_and_forgiven_at_once(
         peers["a"].error = None
         await trio.sleep(1.0)
         assert await _build(pool) == "a"
+
+
+async def test_one_whose_address_another_service_has_now_is_left_for_the_next(autojump_clock: MockClock) -> None:
+    async with _pool("a", "b") as (pool, peers):
+        peers["a"].error = Refused("unknown method")
+        assert [await _build(pool) for _ in range(3)] == ["b"] * 3
+        assert peers["a"].calls == 1
+        peers["b"].error = Refused("unknown method")
+        with pytest.raises(Unavailable, match="unknown method"):
+            await _build(pool)
 
 
 async def test_an_answer_that_says_no_is_an_answer(autojump_clock: MockClock) -> None:
