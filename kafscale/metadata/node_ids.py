@@ -36,7 +36,8 @@ class NodeIds:
     async def claim(self) -> Claim:
         """Take the wanted id, else the one this instance had, else the lowest that belongs to nobody who is live.
 
-        Raises ConfigError when another live instance has the wanted one, Unavailable.
+        Raises ConfigError when another live instance has the wanted one (it may be this one's former run, at another
+        address, until that lease ends), Unavailable.
         """
         while True:
             records = await self._records()

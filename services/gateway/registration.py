@@ -6,15 +6,19 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
-from kafscale.metadata.node_ids import NodeIds, instance_of
+from kafscale.metadata.node_ids import Claim, NodeIds, instance_of
 from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import Member
 
 _LEAVING_SECONDS = 1.0
 _CLAIM_AGAIN_SECONDS = 0.05
+_TAKEN_SECONDS = 1.0
+"""Between two looks at an id that another gateway has."""
+_EXPIRY_SECONDS = 2.0
+"""What a store may take to end a lease beyond its time."""
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +64,7 @@ class Registration:
         return self._membership
 
     async def run(self, task_status: trio.TaskStatus[Membership] = trio.TASK_STATUS_IGNORED) -> None:
-        """Stay registered until cancelled, then leave. Raises ConfigError when the wanted id is another gateway's."""
+        """Stay registered until cancelled, then leave. Raises ConfigError when the wanted id stays another's."""
         await stay_registered(self._join, task_status)
 
     async def tell_leaving(self) -> None:
@@ -73,9 +77,21 @@ class Registration:
             except (Unavailable, LeaseNotFound) as error:
                 _log.warning("others are not told that this gateway leaves", reason=str(error))
 
+    async def _claim(self) -> Claim:
+        """The wanted id may be this gateway's former run's, at another address: its lease is waited for once."""
+        until = trio.current_time() + self._ttl + _EXPIRY_SECONDS
+        while True:
+            try:
+                return await self._ids.claim()
+            except ConfigError as error:
+                if trio.current_time() >= until:
+                    raise
+                _log.warning("waiting for the end of a lease", reason=str(error))
+                await trio.sleep(_TAKEN_SECONDS)
+
     async def _join(self) -> Membership:
         while True:
-            claim = await self._ids.claim()
+            claim = await self._claim()
             member = Member()
             member.CopyFrom(self._member)
             member.run_id, member.node_id, member.started_ms = new_run_id(), claim.node_id, self._now_ms()

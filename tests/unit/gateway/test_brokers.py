@@ -1,11 +1,12 @@
 """Several gateways as clients see them: brokers, leaders, node ids, leader epochs in Metadata."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
 from kafscale.errors import ConfigError
@@ -15,6 +16,7 @@ from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import Member
 from services.gateway.brokers import Brokers
+from services.gateway.registration import Registration
 from services.gateway.service import Gateway
 from tests.unit.gateway.asking import fetch, parts, produce, produce_body
 from tests.unit.gateway.fake_storage import FakeStorage
@@ -188,12 +190,34 @@ async def test_a_gateway_has_the_node_id_that_is_set_unless_another_live_one_has
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster, broker_id=3, **named("a")) as first:
         assert set(await shown(await first.connect())) == {3}
-        other = Gateway(parts_of(cluster, broker_id=3, **named("b")))
+        other = Gateway(replace(parts_of(cluster, broker_id=3, **named("b")), lease_ttl_seconds=0))
         with pytest.raises(ExceptionGroup) as refused:
             await first.run_beside(other)
         assert refused.group_contains(ConfigError, match="KAFSCALE_BROKER_ID")
         async with running_gateway(cluster=cluster, **named("c")) as third:
             assert set(await shown(await third.connect())) == {0, 3}
+
+
+async def test_a_gateway_that_was_killed_and_comes_back_at_another_address_waits_for_its_own_lease(
+    autojump_clock: MockClock,
+) -> None:
+    store, listener = MemoryMetadataStore(), Listener("IN", "", 1, "new", 1)
+    await gateway_member(store, 3, "old")
+    registration = Registration(
+        store, NAMESPACE, listeners=(listener,), address="", wanted=3, lease_ttl_seconds=10, now_ms=lambda: 0
+    )
+
+    async def end_lease() -> None:
+        await trio.sleep(9.5)
+        assert registration.membership is None
+        await store.txn((), [Delete(paths.member_key(NAMESPACE, "gateway", "run-3"))])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_lease)
+        with trio.fail_after(11):
+            await nursery.start(registration.run)
+        assert registration.node_id == 3
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_lost_lease_is_taken_anew_with_the_same_node_id() -> None:
