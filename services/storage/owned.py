@@ -1,5 +1,6 @@
 """The partitions that this run owns: taken over when they are given to it, on first use or before."""
 
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +28,33 @@ log = structlog.get_logger()
 
 Key = tuple[bytes, int]
 _REMEMBER_FAILURE = 0.5  # seconds for which a failed take-over is not tried again
+_MOST_FAILURES = 1000
+_SAME_TROUBLE = 10.0  # seconds after a failure within which the next take-over counts as the same one going on
 
 
 @dataclass(slots=True)
 class _Load:
+    """A take-over. ``since``: when it began, or the first of those that failed one after the other before it.
+
+    ``awaited``: who is to hand the partition over, as far as is known.
+    """
+
+    since: float
     done: trio.Event = field(default_factory=trio.Event)
+    awaited: NotAvailable | None = None
     error: NotAvailable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    since: float
+    at: float
+    error: NotAvailable
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is the answer to whoever asks now. That an owner hands over is waited for anew each time."""
+        return self.error.status != Status.NOT_OWNER and trio.current_time() - self.at < _REMEMBER_FAILURE
 
 
 class OwnedPartitions:
@@ -70,7 +92,7 @@ class OwnedPartitions:
         )
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
-        self._failed: dict[Key, tuple[float, NotAvailable]] = {}
+        self._failed: dict[Key, _Failure] = {}
         # Partitions whose state may name this run although their take-over failed; whether one is at work on that.
         self._unfinished: dict[Key, bool] = {}
         self.stopping = False
@@ -105,29 +127,39 @@ class OwnedPartitions:
         key = (ref.topic_id, ref.partition)
         return key in self._partitions or self.given(key)
 
-    async def acquire(self, ref: PartitionRef) -> Partition:
-        """The partition, taken over if need be. Raises NotAvailable; waits no longer than the settings say."""
+    async def acquire(self, ref: PartitionRef, *, patience: float = math.inf) -> Partition:
+        """The partition, taken over if need be. Raises NotAvailable; waits no longer than the settings say.
+
+        Nor longer than until the take-over, which goes on, has been tried for ``patience`` seconds.
+        """
         key = (ref.topic_id, ref.partition)
         found = self._partitions.get(key)
         if found is not None:
             return found
         self._check_given(key)
-        failed = self._failed.get(key)
-        if failed and trio.current_time() - failed[0] < _REMEMBER_FAILURE:
-            raise _again(failed[1])
-        self._failed.pop(key, None)
-        load = self._loading.get(key)
-        if load is None:
-            load = self._loading[key] = _Load()
-            self._nursery.start_soon(self._load, key, ref, load)
-        with trio.move_on_after(self._settings.partition_load_timeout_ms / 1000):
+        load = self._loading.get(key) or self._begin(key, ref)
+        timeout = self._settings.partition_load_timeout_ms / 1000
+        with trio.move_on_at(min(trio.current_time() + timeout, load.since + patience)):
             await load.done.wait()
         found = self._partitions.get(key)
         if found is not None:
             return found
-        if load.error is not None:
-            raise _again(load.error)
+        error = load.error or load.awaited
+        if error is not None:
+            raise _again(error)
         raise NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
+
+    def _begin(self, key: Key, ref: PartitionRef) -> _Load:
+        now, failed = trio.current_time(), self._failed.get(key)
+        if failed is not None and failed.stands:
+            raise _again(failed.error)
+        self._failed.pop(key, None)
+        load = self._loading[key] = _Load(now)
+        if failed is not None and now - failed.at < _SAME_TROUBLE:
+            load.since = failed.since
+            load.awaited = failed.error if failed.error.status == Status.NOT_OWNER else None
+        self._nursery.start_soon(self._load, key, ref, load)
+        return load
 
     async def has_records(self, ref: PartitionRef) -> bool:
         """Whether there is anything in the partition's log, owned or not. Raises Unavailable."""
@@ -158,7 +190,7 @@ class OwnedPartitions:
 
     async def _load(self, key: Key, ref: PartitionRef, load: _Load) -> None:
         try:
-            taken = await self._take_over(key, ref)
+            taken = await self._take_over(key, ref, load)
             partition = self._partition(ref, taken)
             if not taken.offline:
                 await self._restore_producers(partition)
@@ -172,14 +204,14 @@ class OwnedPartitions:
             log.warning("take-over failed", partition=f"{ref.topic}-{ref.partition}", error=str(error))
             load.error = NotAvailable(Status.UNAVAILABLE, str(error))
         finally:
-            if load.error is not None and load.error.status != Status.NOT_OWNER:
-                self._fail(key, load.error)
+            if isinstance(load.error, StillOwned) or (load.error and load.error.status != Status.NOT_OWNER):
+                self._fail(key, _Failure(load.since, trio.current_time(), load.error))
             self._follow_up(key, ref, load.error)
             del self._loading[key]
             load.done.set()
             self._taken(self._partitions.get(key))
 
-    async def _take_over(self, key: Key, ref: PartitionRef) -> TakenOver:
+    async def _take_over(self, key: Key, ref: PartitionRef, load: _Load) -> TakenOver:
         """Raises NotAvailable, Unavailable. A live owner, which is to hand the partition over, is waited for."""
         state_key = paths.partition_state_key(self._namespace, ref.topic, ref.partition)
         deadline = trio.current_time() + self._settings.handover_wait_ms / 1000
@@ -195,10 +227,12 @@ class OwnedPartitions:
                     fencing=partial(self._fencing, key),
                 )
             except StillOwned as held:
+                load.awaited = held
                 with trio.move_on_at(deadline) as waiting:
                     await wait_for_release(self._metadata, self._members, held, state_key=state_key)
                 if waiting.cancelled_caught:
                     raise
+                load.awaited = None
 
     def _fencing(self, key: Key) -> None:
         self._unfinished.setdefault(key, False)
@@ -223,11 +257,11 @@ class OwnedPartitions:
                     await give_back(self._metadata, namespace=self._namespace, run_id=self._run_id, ref=ref)
                     self._unfinished.pop(key, None)
 
-    def _fail(self, key: Key, error: NotAvailable) -> None:
+    def _fail(self, key: Key, failure: _Failure) -> None:
         # Bounded: what is not asked for again soon is of no use.
-        if len(self._failed) >= 1000:
+        if len(self._failed) >= _MOST_FAILURES:
             self._failed.clear()
-        self._failed[key] = (trio.current_time(), error)
+        self._failed[key] = failure
 
     def _partition(self, ref: PartitionRef, taken: TakenOver) -> Partition:
         state = taken.state

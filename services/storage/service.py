@@ -1,5 +1,6 @@
 """The SegmentStorage service: what protos/kafscale/v1/storage.proto says, on the partitions that this run owns."""
 
+import math
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -98,7 +99,9 @@ class StorageService:
         stream = run.streams.get(request.stream_id)
         if stream is None or not await stream.turn(request.sequence):
             raise Unavailable("no such commit stream, or an append out of its order")
-        partitions = await self._acquired(run, [append.partition for append in request.appends])
+        # All appends of the stream wait behind this one.
+        patience = self._parts.settings.append_load_wait_ms / 1000
+        partitions = await self._acquired(run, [append.partition for append in request.appends], patience=patience)
         stream.seen(request.seen)
         # From here to the reply nothing waits: the order of appends is the order of offsets.
         results = [
@@ -333,14 +336,16 @@ class StorageService:
             raise Unavailable("storage is starting")
         return self._run
 
-    async def _acquired(self, run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailable]:
+    async def _acquired(
+        self, run: Run, refs: list[PartitionRef], *, patience: float = math.inf
+    ) -> list[Partition | NotAvailable]:
         """Each partition, those not owned yet taken over at the same time."""
         found: list[Partition | NotAvailable | None] = [run.owned.get((ref.topic_id, ref.partition)) for ref in refs]
         if None in found:
             async with trio.open_nursery() as nursery:
                 for i, one in enumerate(found):
                     if one is None:
-                        nursery.start_soon(_acquire_into, run, refs[i], found, i)
+                        nursery.start_soon(_acquire_into, run, refs[i], patience, found, i)
         return [one for one in found if one is not None]
 
     async def _begin(self) -> None:
@@ -368,9 +373,11 @@ class StorageService:
                 ) from None
 
 
-async def _acquire_into(run: Run, ref: PartitionRef, found: list[Partition | NotAvailable | None], index: int) -> None:
+async def _acquire_into(
+    run: Run, ref: PartitionRef, patience: float, found: list[Partition | NotAvailable | None], index: int
+) -> None:
     try:
-        found[index] = await run.owned.acquire(ref)
+        found[index] = await run.owned.acquire(ref, patience=patience)
     except NotAvailable as error:
         found[index] = error
 

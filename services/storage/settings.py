@@ -99,6 +99,14 @@ class StorageSettings(LeaseSettings):
         parse=integer(1, 60_000),
         doc="How long the first request for a partition waits for its take-over before it is answered retriably.",
     )
+    append_load_wait_ms: int = setting(
+        "KAFSCALE_APPEND_LOAD_WAIT_MS",
+        default=500,
+        parse=integer(1, 60_000),
+        doc="How long records wait for the take-over of their partition, and with them all that their gateway sends "
+        "behind them; then those for this partition are refused retriably until it is taken over. Other requests wait "
+        "for KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
+    )
     handover_wait_ms: int = setting(
         "KAFSCALE_HANDOVER_WAIT_MS",
         default=1_000,

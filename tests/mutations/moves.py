@@ -8,6 +8,7 @@ _HANDOVER = "services/storage/handover.py"
 _OWNED = "services/storage/owned.py"
 _SCANS = "services/storage/scans.py"
 _DELETE_TESTS = "tests/unit/storage/test_deletion.py::"
+_SLOW = "tests/unit/storage/test_slow_stores.py::"
 _MOVE_TESTS = "tests/unit/storage/test_moves.py::"
 _PAUSE_TESTS = "tests/unit/storage/test_paused_owners.py::"
 _SCAN_TESTS = "tests/unit/storage/test_scans.py::"
@@ -193,5 +194,29 @@ MUTATIONS = (
         "if len(self._copies) > self._capacity:",
         "if False:",
         _SCAN_TESTS + "test_scans_remember_a_bounded_number_of_partitions",
+    ),
+    Mutation(
+        (),
+        "services/storage/service.py",
+        "for append in request.appends], patience=patience)",
+        "for append in request.appends])",
+        _SLOW + "test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once",
+        "one slow take-over does not hold up the appends of all partitions",
+    ),
+    Mutation(
+        (),
+        _OWNED,
+        "load.since = failed.since",
+        "pass",
+        _MOVE_TESTS + "test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_once",
+        "what failed just now is not waited for anew",
+    ),
+    Mutation(
+        (),
+        _OWNED,
+        "now - failed.at < _SAME_TROUBLE",
+        "True",
+        _SLOW + "test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for",
+        "a take-over that failed long ago does not keep the next one from being waited for",
     ),
 )

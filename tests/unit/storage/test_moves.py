@@ -280,6 +280,30 @@ def _stores_a_segment(call: Call) -> bool:
     return call.kind == "put_if_absent" and call.key.endswith(".kfs")
 
 
+async def test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_once(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
+        refs = await _used_topic(one, 8)
+        old = one.instances[0].caller
+        for ref in refs:
+            assert (await old.append(ref, numbered(1))).status == Status.OK
+        world.objects.plan = lambda call: Fault(delay=10) if _stores_a_segment(call) else None
+        new = (await one.start("b:1")).caller
+        (moving, *_) = [ref for ref in refs if one.given(ref).caller is new]
+        await trio.sleep(0.1)
+        waits = []
+        for _ in range(50):
+            asked = trio.current_time()
+            answer = await new.append(moving, numbered(2))
+            assert (answer.status, answer.owner) == (Status.NOT_OWNER, old.run_id)
+            waits.append(trio.current_time() - asked)
+            await trio.sleep(0.1)
+        assert waits[0] == pytest.approx(0.5)
+        assert max(waits[1:]) == pytest.approx(0)
+        await until(lambda: _all_where_given(one, refs))
+        assert (await one.append_durably(moving, numbered(2))).base_offset == 2
+
+
 async def test_readers_are_served_until_a_partition_is_given_back(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
