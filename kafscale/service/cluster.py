@@ -14,7 +14,9 @@ from kafscale.metadata.compaction import compact_history
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
+from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
+from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.client import Channel
 from kafscale.rpc.interface import SegmentStorageClient
 from kafscale.rpc.methods import BoundService
@@ -39,10 +41,11 @@ EVERY_SERVICE = (
     EtcdSettings,
     NamespaceSettings,
     HttpSettings,
-    HealthSettings,
     LogSettings,
 )
 """What each of them reads."""
+WITH_OBJECTS = (S3Settings, HealthSettings)
+"""What those read besides that use the bucket."""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,7 +70,7 @@ async def open_operations(settings: Loaded, service: str, stopping: trio.Event) 
     A process that is stopped before it is `Endpoint.ready` ends what is done here at once: it has nothing yet.
     """
     async with (
-        Operations.open(settings[HealthSettings], settings[HttpSettings], service, stopping) as operations,
+        Operations.open(settings[HttpSettings], service, stopping) as operations,
         trio.open_nursery() as nursery,
     ):
 
@@ -102,16 +105,17 @@ async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterat
 @asynccontextmanager
 async def open_objects(settings: Loaded, operations: Operations) -> AsyncIterator[ObjectStore]:
     """The bucket. Raises ConfigError, or Unavailable when S3 does not come up."""
+    counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     async with open_object_store(
         settings[S3Settings],
-        recorder=operations.counters,
-        health=operations.s3,
+        recorder=counters,
+        health=s3,
         random=random.random,
         patience=_patience(settings),
     ) as objects:
-        operations.observe_objects(objects)
+        operations.observe_objects(objects, s3, counters)
         yield objects
-    _log.info("object store", **operations.counters.totals())
+    _log.info("object store", **counters.totals())
 
 
 @asynccontextmanager
@@ -162,7 +166,7 @@ class Endpoint:
         """From now on health checks are told what ``operations`` finds."""
         operations.show_readiness(self._server)
         operations.health.start()
-        _log.info("ready", service=self.service, rpc=self.address)
+        _log.info("serving", rpc=self.address)
 
 
 @asynccontextmanager

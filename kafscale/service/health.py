@@ -30,7 +30,7 @@ _share = Parser("a number above 0 and up to 1", _parse_share, lambda value: f"{v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
-    """What every process reads to tell how it does. The states change nothing that is done for clients."""
+    """What a process that uses the object store reads to tell how that does. States change nothing for clients."""
 
     s3_window_seconds: float = setting(
         "KAFSCALE_S3_HEALTH_WINDOW_SEC",

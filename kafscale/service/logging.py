@@ -6,11 +6,12 @@ same form, from WARNING on.
 
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from kafscale.service.settings import choice, setting
 
@@ -26,12 +27,16 @@ class LogSettings:
     )
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Set up logging for the whole process, once, before anything logs. ``stream``: standard error."""
+def configure_logging(level: str, stream: TextIO | None = None, *, who: Mapping[str, str] | None = None) -> None:
+    """Set up logging for the whole process, once, before anything logs. ``stream``: standard error.
+
+    ``who``: fields that every line has, to tell this process's from those of others.
+    """
     stream = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
     common: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _adding(who or {}),
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
@@ -58,3 +63,10 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     root.handlers = [handler]
     root.setLevel(max(number, logging.WARNING))
     logging.captureWarnings(True)
+
+
+def _adding(fields: Mapping[str, str]) -> Processor:
+    def add(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {**event, **fields}
+
+    return add

@@ -21,7 +21,7 @@ from kafscale.objects.health import StoreHealth, clock_finding
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.server import RpcServer
-from kafscale.service.health import Health, HealthSettings
+from kafscale.service.health import Health
 from kafscale.service.http import HttpServer, Response, Route
 from kafscale.service.metrics import CONTENT_TYPE, Metrics
 from kafscale.service.network import HttpSettings
@@ -31,25 +31,21 @@ _log = structlog.get_logger(__name__)
 
 
 class Operations:
-    """``s3`` and ``counters`` are for `kafscale.service.stores.open_object_store`."""
+    """What is added to it is shown from then on."""
 
-    def __init__(self, settings: HealthSettings) -> None:
+    def __init__(self) -> None:
         self.health = Health()
         self.metrics = Metrics()
-        self.s3 = StoreHealth(settings.thresholds())
-        self.counters = OperationCounters()
         self.metrics.add(self.health.families())
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, settings: HealthSettings, http: HttpSettings, service: str, stopping: trio.Event
-    ) -> AsyncIterator["Operations"]:
+    async def open(cls, http: HttpSettings, service: str, stopping: trio.Event) -> AsyncIterator["Operations"]:
         """Answers from now on: not ready until `Health.start`, nor once ``stopping`` is set.
 
         ``service`` says the default address. Raises ConfigError when it cannot be listened on.
         """
-        operations = cls(settings)
+        operations = cls()
         server = HttpServer(operations.routes(), most_connections=http.http_max_connections)
 
         async def stop() -> None:
@@ -68,11 +64,11 @@ class Operations:
     def routes(self) -> dict[str, Route]:
         return {"/healthz": _alive, "/readyz": self._readiness, "/metrics": self._metrics}
 
-    def observe_objects(self, objects: ObjectStore) -> None:
+    def observe_objects(self, objects: ObjectStore, s3: StoreHealth, counters: OperationCounters) -> None:
         """Show how the object store does, whose requests are told to ``s3`` and ``counters``."""
-        self.metrics.add(self.counters.families())
-        self.metrics.add(self.s3.families())
-        self.health.add("s3", self.s3.finding, unready_from=State.UNAVAILABLE)
+        self.metrics.add(counters.families())
+        self.metrics.add(s3.families())
+        self.health.add("s3", s3.finding, unready_from=State.UNAVAILABLE)
         self.health.add("clock", lambda: clock_finding(objects), unready_from=State.UNAVAILABLE)
 
     def observed(self, metadata: MetadataStore) -> MetadataStore:

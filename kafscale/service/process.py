@@ -12,6 +12,7 @@ import trio
 
 from kafscale.errors import ConfigError
 from kafscale.service.logging import LogSettings, configure_logging
+from kafscale.service.network import NetworkSettings
 from kafscale.service.run import EXIT_CONFIG, run_service
 from kafscale.service.settings import load, warn_unknown
 from kafscale.service.variables import VARIABLES
@@ -51,25 +52,32 @@ def run_process(
     serve: Callable[[Loaded, trio.Event], Awaitable[None]],
     *,
     grace_ms: Callable[[Loaded], int],
+    service: str = "",
     check: Callable[[Loaded], object] = lambda _: None,
     known: Collection[str] = VARIABLES,
 ) -> int:
     """Read ``classes`` from the environment, run ``serve`` until a signal, and give the exit status.
 
     ``check`` raises ConfigError for settings that make no sense together, before anything is opened. ``grace_ms``: how
-    long ``serve`` may take to end; LAST_SECONDS more are for closing what it used. Variables that are not ``known`` are
+    long ``serve`` may take to end; LAST_SECONDS more are for closing what it used. ``service``: its name in every line
+    of the log, beside its address, for one of several processes. Variables that are not ``known`` are
     warned of; those of other services are known, since all may be started in one environment.
     """
     try:
-        configure_logging(load(LogSettings, os.environ).log_level)
         settings = Loaded(classes, os.environ)
         check(settings)
     except ConfigError as error:
         print(f"kafscale: {error}", file=sys.stderr)
         return EXIT_CONFIG
+    configure_logging(settings[LogSettings].log_level, who=_who(service, settings) if service else None)
     for message in warn_unknown(known, os.environ):
         _log.warning(message)
     return run_service(partial(serve, settings), grace_seconds=grace_ms(settings) / 1000 + LAST_SECONDS)
+
+
+def _who(service: str, settings: Loaded) -> dict[str, str]:
+    network = settings[NetworkSettings]
+    return {"service": service, "instance": network.advertised(service, network.rpc(service).port)}
 
 
 def wall_clock_ms() -> int:

@@ -10,6 +10,8 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.health import StoreHealth
+from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.direct import DirectIndexer, DirectStorage
 from kafscale.service.health import HealthSettings
 from kafscale.service.listeners import Listener
@@ -58,13 +60,14 @@ def _grace_ms(settings: Loaded) -> int:
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
     stores = settings[S3Settings]
     namespace = stores.namespace
+    counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     async with (
-        Operations.open(settings[HealthSettings], settings[HttpSettings], "gateway", stopping) as operations,
-        open_object_store(stores, recorder=operations.counters, health=operations.s3, random=random.random) as objects,
+        Operations.open(settings[HttpSettings], "gateway", stopping) as operations,
+        open_object_store(stores, recorder=counters, health=s3, random=random.random) as objects,
         open_sqlite(stores.data_dir / "metadata.sqlite") as sqlite,
         trio.open_nursery() as nursery,
     ):
-        operations.observe_objects(objects)
+        operations.observe_objects(objects, s3, counters)
         metadata = operations.observed(sqlite)
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
@@ -117,5 +120,5 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(serve_clients)
         operations.health.start()
         await storage_stopped.wait()
-        log.info("object store", **operations.counters.totals())
+        log.info("object store", **counters.totals())
         nursery.cancel_scope.cancel()

@@ -68,4 +68,4 @@ def grace_ms(settings: Loaded) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_process(SETTINGS, serve, check=check_shared, grace_ms=grace_ms))
+    sys.exit(run_process(SETTINGS, serve, service="gateway", check=check_shared, grace_ms=grace_ms))

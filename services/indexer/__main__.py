@@ -7,6 +7,7 @@ import trio
 from kafscale.rpc.typed import bind_indexer
 from kafscale.service.cluster import (
     EVERY_SERVICE,
+    WITH_OBJECTS,
     Endpoint,
     check_shared,
     open_metadata,
@@ -16,11 +17,11 @@ from kafscale.service.cluster import (
 )
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings, S3Settings
+from kafscale.service.stores import NamespaceSettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 
-SETTINGS = (IndexerSettings, S3Settings, *EVERY_SERVICE)
+SETTINGS = (IndexerSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
@@ -42,4 +43,4 @@ def grace_ms(settings: Loaded) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_process(SETTINGS, serve, check=check_shared, grace_ms=grace_ms))
+    sys.exit(run_process(SETTINGS, serve, service="indexer", check=check_shared, grace_ms=grace_ms))

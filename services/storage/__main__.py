@@ -9,6 +9,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc.typed import bind_storage
 from kafscale.service.cluster import (
     EVERY_SERVICE,
+    WITH_OBJECTS,
     Endpoint,
     check_shared,
     indexer_pool,
@@ -19,14 +20,14 @@ from kafscale.service.cluster import (
 )
 from kafscale.service.process import Loaded, run_process, wall_clock_ms
 from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings, S3Settings
+from kafscale.service.stores import NamespaceSettings
 from kafscale.threads import run_in_thread
 from services.storage.monitoring import show
 from services.storage.run import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
-SETTINGS = (StorageSettings, S3Settings, *EVERY_SERVICE)
+SETTINGS = (StorageSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
@@ -68,4 +69,4 @@ def grace_ms(settings: Loaded) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_process(SETTINGS, serve, check=check_shared, grace_ms=grace_ms))
+    sys.exit(run_process(SETTINGS, serve, service="storage", check=check_shared, grace_ms=grace_ms))

@@ -57,7 +57,7 @@ class ServiceProcess:
         self._process = ServerProcess([sys.executable, "-m", f"services.{self.service}"], log=self.log, env=self.env)
 
     def await_ready(self, *, timeout: float = START_SECONDS) -> None:
-        self.process.wait_for(lambda line: True if _said(line, "ready", self.service) else None, timeout=timeout)
+        self.process.wait_for(lambda line: True if _said(line, "serving") else None, timeout=timeout)
 
     def stop(self) -> int:
         """SIGTERM, and its exit status."""
@@ -85,7 +85,7 @@ class ServiceProcess:
             self.kill()
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """What it logged under ``name`` so far, entries that name a service left out."""
+        """What it logged under ``name`` so far."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return [json.loads(line) for line in lines if _said(line, name)]
 
@@ -194,10 +194,10 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _said(line: str, event: str, service: str = "") -> bool:
-    """Whether a line is the log entry of ``event``, by a process that names ``service`` where that is given."""
+def _said(line: str, event: str) -> bool:
+    """Whether a line is the log entry of ``event``."""
     try:
         entry = json.loads(line)
     except ValueError:
         return False
-    return isinstance(entry, dict) and entry.get("event") == event and entry.get("service", "") == service
+    return isinstance(entry, dict) and entry.get("event") == event

@@ -66,6 +66,9 @@ def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and_no_ot
     with make_cluster() as cluster:
         wanted = documented()
         for process in cluster.processes:
+            told = [json.loads(line) for line in process.log.read_text().splitlines()]
+            assert {(line["service"], line["instance"]) for line in told} == {(process.service, process.address)}
+            assert [line["event"] for line in told].count("serving") == 1
             assert ask(process, "/healthz") == (200, "ok\n")
             assert readiness(process)[0] == 200
             assert shown(process) == wanted[process.service]

@@ -14,8 +14,9 @@ from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.memory import MemoryMetadataStore, no_answer
-from kafscale.objects.health import Thresholds
+from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.memory import MemoryObjectStore
+from kafscale.objects.metrics import OperationCounters
 from kafscale.service.health import Health, HealthSettings
 from kafscale.service.metrics import Metrics
 from kafscale.service.network import Address, HttpSettings
@@ -118,7 +119,7 @@ async def test_of_two_processes_at_one_address_the_older_is_not_ready_and_says_s
         return membership
 
     def watched(membership: Membership) -> Operations:
-        operations = Operations(HealthSettings())
+        operations = Operations()
         operations.watch_address(lambda: membership, members, unready_from=State.UNAVAILABLE)
         operations.health.start()
         return operations
@@ -152,9 +153,7 @@ async def test_of_two_processes_at_one_address_the_older_is_not_ready_and_says_s
 async def operating() -> AsyncIterator[tuple[Operations, trio.Event, "Asker"]]:
     stopping = trio.Event()
     with structlog.testing.capture_logs() as logs:
-        async with Operations.open(
-            HealthSettings(), HttpSettings(http_addr=Address(HOST, 0)), "storage", stopping
-        ) as operations:
+        async with Operations.open(HttpSettings(http_addr=Address(HOST, 0)), "storage", stopping) as operations:
             port = next(log["port"] for log in logs if log["event"] == "health and metrics")
             async with httpcore.AsyncConnectionPool() as pool:
                 yield operations, stopping, Asker(pool, port)
@@ -176,7 +175,7 @@ async def test_readyz_follows_the_life_of_the_process_and_its_stores() -> None:
         status, body = await ask("/readyz")
         assert (status, json.loads(body)["checks"]["process"]["reason"]) == (503, "starting")
         objects, bare = MemoryObjectStore(), MemoryMetadataStore()
-        operations.observe_objects(objects)
+        operations.observe_objects(objects, StoreHealth(HealthSettings().thresholds()), OperationCounters())
         metadata = operations.observed(bare)
         operations.health.start()
         assert (await ask("/readyz"))[0] == 200

@@ -40,6 +40,14 @@ def test_a_log_line_is_one_json_object_where_nobody_looks_at_it() -> None:
     assert line == {"event": "segment stored", "topic": "t", "partition": 3, "level": "info"}
 
 
+def test_every_line_tells_whose_it_is() -> None:
+    stream = io.StringIO()
+    configure_logging("info", stream, who={"service": "storage", "instance": "10.0.0.1:9095"})
+    structlog.get_logger("a").info("segment stored")
+    logging.getLogger("httpx").warning("slow")
+    assert [(line["service"], line["instance"]) for line in lines(stream)] == [("storage", "10.0.0.1:9095")] * 2
+
+
 def test_a_traceback_stays_on_its_line() -> None:
     stream = io.StringIO()
     configure_logging("info", stream)
