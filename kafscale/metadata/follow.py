@@ -1,17 +1,16 @@
 """Follows a prefix of the metadata store for good: one read, then its changes, and all of it anew after a gap."""
 
+import math
 from collections.abc import Callable
 
-import structlog
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused
 from kafscale.metadata.interface import Compacted, Event, MetadataStore, Snapshot
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
-
-_log = structlog.get_logger(__name__)
 
 
 async def follow(
@@ -24,11 +23,12 @@ async def follow(
 ) -> None:
     """Tell ``reset`` all there is and ``apply`` each change after that, until cancelled.
 
-    Started when all was read once; raises Unavailable only before that. After a gap in the changes ``reset`` is told
+    Started when all was read once; raises Refused only before that. After a gap in the changes ``reset`` is told
     everything anew.
     """
     started = False
-    pause = _FIRST_PAUSE_SECONDS
+    read_at = math.inf
+    outage = Outage("read again later", first=_FIRST_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
     while True:
         try:
             snapshot = await store.read_prefix(prefix)
@@ -36,15 +36,17 @@ async def follow(
             if not started:
                 task_status.started()
                 started = True
-            pause = _FIRST_PAUSE_SECONDS
+            read_at = trio.current_time()
             async with store.watch(prefix, snapshot.revision + 1) as watch:
                 while True:
                     apply(await watch.next())
         except Compacted:
             continue
-        except Unavailable as error:
-            if not started:
+        except STORE_FAILURES as error:
+            if isinstance(error, Refused) and not started:
                 raise
-            _log.warning("read again later", prefix=prefix, reason=str(error))
-            await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            if trio.current_time() - read_at > _LONGEST_PAUSE_SECONDS:
+                # The watch has held: a store that refuses only watches is not read without a pause.
+                outage.over()
+            read_at = math.inf
+            await outage.pause(error, prefix=prefix)

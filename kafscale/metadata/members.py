@@ -80,7 +80,7 @@ class Members:
         return self._view
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the view until cancelled; started when it was read once. Raises Unavailable only before that.
+        """Keep the view until cancelled; started when it was read once. Raises Refused only before that.
 
         While the store does not answer the last view stays: who lost its lease by then is refused by who did not.
         """

@@ -9,14 +9,17 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore, Put
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.v1.metadata_pb2 import Member
 
 log = structlog.get_logger()
 
 _MARGIN = 0.2  # of the time to live: what the proof is short of it
-_RETRY_SECONDS = 1.0
+_LEAVE_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 2.0
 
 
 def suspension_clock() -> float:
@@ -59,26 +62,45 @@ class Membership:
         return self._clock() < self._deadline
 
     async def join(self) -> None:
-        """Take a lease and write the member key under it."""
-        sent = self._clock()
-        self.lease = await self._metadata.grant_lease(self._ttl)
-        await self._write()
-        self._extend(sent)
+        """Take a lease and write the member key under it, however often that takes.
+
+        A write that was not answered is repeated under the same lease: one that lands late must not tie the key to a
+        lease that nobody renews.
+        """
+        outage = Outage("not registered", first=_FIRST_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
+        while True:
+            sent = self._clock()
+            try:
+                if self.lease:
+                    await self._metadata.keep_alive(self.lease)
+                else:
+                    self.lease = await self._metadata.grant_lease(self._ttl)
+                await self._write()
+            except LeaseNotFound as error:
+                self.lease = 0
+                await outage.pause(error)
+            except STORE_FAILURES as error:
+                await outage.pause(error)
+            else:
+                self._extend(sent)
+                return
 
     async def keep(self) -> None:
         """Renew the lease until it is lost, which raises LeaseNotFound."""
+        outage = Outage("lease not renewed", first=0, longest=0)
         while True:
             await trio.sleep(self._ttl / 4)
             sent = self._clock()
             try:
                 await self._metadata.keep_alive(self.lease)
-            except Unavailable as error:
-                log.warning("lease not renewed", error=str(error), proven=self.proven)
+            except STORE_FAILURES as error:
+                outage.tell(error, proven=self.proven)
                 continue
+            outage.over()
             self._extend(sent)
 
     async def tell_leaving(self) -> None:
-        """Let the others see that this run hands over what it has. Raises Unavailable, LeaseNotFound."""
+        """Let the others see that this run hands over what it has. Raises Unavailable, Refused, LeaseNotFound."""
         self._member.leaving = True
         await self._write()
 
@@ -87,7 +109,7 @@ class Membership:
         self._deadline = -math.inf
         try:
             await self._metadata.revoke_lease(self.lease)
-        except (Unavailable, LeaseNotFound) as error:
+        except (*STORE_FAILURES, LeaseNotFound) as error:
             log.warning("lease not given back", error=str(error))
 
     async def _write(self) -> None:
@@ -104,18 +126,20 @@ async def stay_registered(
     """Keep a service that owns nothing registered until cancelled; then give its lease back.
 
     ``join`` makes a membership, with a new run id each time, and joins. A lost lease is taken anew: meanwhile others
-    do not see this process. Started after the first time; raises only before that.
+    do not see this process. Started after the first time; raises only before that, and not for a store that is
+    unavailable: that is repeated.
     """
     started = False
+    outage = Outage("not registered", first=_FIRST_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
     while True:
         try:
             membership = await join()
-        except Unavailable as error:
-            if not started:
+        except STORE_FAILURES as error:
+            if isinstance(error, Refused) and not started:
                 raise
-            log.warning("not registered", error=str(error))
-            await trio.sleep(_RETRY_SECONDS)
+            await outage.pause(error)
             continue
+        outage.over()
         if not started:
             task_status.started(membership)
             started = True
@@ -124,5 +148,5 @@ async def stay_registered(
         except LeaseNotFound:
             log.warning("lease lost: registered anew", run=membership.run_id)
         finally:
-            with trio.move_on_after(_RETRY_SECONDS, shield=True):
+            with trio.move_on_after(_LEAVE_SECONDS, shield=True):
                 await membership.leave()

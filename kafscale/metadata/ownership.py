@@ -41,7 +41,7 @@ class OwnershipMap:
         self._listeners.append(changed)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the map until cancelled; started when it was read once. Raises Unavailable only before that."""
+        """Keep the map until cancelled; started when it was read once. Raises Refused only before that."""
         await follow(self._store, self._prefix, reset=self._reset, apply=self._apply, task_status=task_status)
 
     def _reset(self, snapshot: Snapshot) -> None:

@@ -65,7 +65,7 @@ class TopicCatalog:
         return self._view
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the view until cancelled; started when it was read once. Raises Unavailable only before that."""
+        """Keep the view until cancelled; started when it was read once. Raises Refused only before that."""
         await follow(self._store, self._prefix, reset=self._reset, apply=self._follow, task_status=task_status)
 
     async def wait_change(self, seen: TopicsView) -> TopicsView:

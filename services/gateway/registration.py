@@ -6,10 +6,11 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from kafscale.errors import ConfigError, Unavailable
+from kafscale.errors import ConfigError
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.metadata.node_ids import Claim, NodeIds, instance_of
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import Member
 
@@ -74,7 +75,7 @@ class Registration:
         with trio.move_on_after(_LEAVING_SECONDS):
             try:
                 await self._membership.tell_leaving()
-            except (Unavailable, LeaseNotFound) as error:
+            except (*STORE_FAILURES, LeaseNotFound) as error:
                 _log.warning("others are not told that this gateway leaves", reason=str(error))
 
     async def _claim(self) -> Claim:

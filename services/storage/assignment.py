@@ -11,9 +11,9 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Compacted, MetadataStore, Snapshot
 from kafscale.metadata.members import Members
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
@@ -185,18 +185,19 @@ class Assignment:
 
     async def _take_what_is_given(self) -> None:
         """Take over what is free of what this run is given, and the rest as its owners give it back."""
+        outage = Outage("partitions are looked at later", first=_RETRY, longest=_RETRY)
         while True:
             try:
                 snapshot = await self._metadata.read_prefix(self._prefix)
+                outage.over()
                 awaited = await self._take_free(snapshot)
                 if awaited:
                     await self._take_released(awaited, snapshot.revision + 1)
                 return
             except Compacted:
                 continue
-            except Unavailable as error:
-                log.warning("partitions are looked at later", error=str(error))
-                await trio.sleep(_RETRY)
+            except STORE_FAILURES as error:
+                await outage.pause(error)
 
     async def _take_free(self, snapshot: Snapshot) -> dict[str, PartitionRef]:
         """Begin to take over what no live run has; gives the others by their states' keys."""

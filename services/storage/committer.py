@@ -1,23 +1,21 @@
 """Commits stored segments: in offset order per partition, many partitions in one transaction."""
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TxnResult, Unchanged
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from services.storage.buffer import Buffer
 from services.storage.figures import StorageFigures
 from services.storage.partition import Partition
 
-log = structlog.get_logger()
-
 _MOST_PARTITIONS = 100  # compares and operations of a transaction are limited to 128
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Committer:
                     self._figures.commit_seconds.observe(trio.current_time() - began)
 
     async def _commit(self, entries: list[_Entry]) -> None:
-        pause = 0.05
+        outage = Outage("commit not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while entries:
             try:
                 result = await self._metadata.txn(
@@ -84,10 +82,8 @@ class Committer:
                     [Put(self._key(entry), entry.value) for entry in entries],
                     [Get(self._key(entry)) for entry in entries],
                 )
-            except Unavailable as error:
-                log.warning("commit not answered", partitions=len(entries), error=str(error))
-                await trio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-                pause = min(pause * 2, 2.0)
+            except STORE_FAILURES as error:
+                await outage.pause(error, partitions=len(entries))
                 continue
             entries = self._settle(entries, result)
 

@@ -15,6 +15,7 @@ from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
+from kafscale.metadata.outage import Outage
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
@@ -96,7 +97,7 @@ class TopicDeleter:
         deletion = _Deletion(
             topic, self._membership, self._metadata, self._objects, namespace=self._namespace, holds=self._holds
         )
-        pause = _FIRST_PAUSE
+        outage = Outage("topic deletion goes on later", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         # Once it has begun it goes on here, whoever is responsible by then: nobody else gets at the partitions.
         while deletion.began or self._responsible(topic):
             try:
@@ -108,9 +109,7 @@ class TopicDeleter:
             except _Done:
                 break
             except KafscaleError as error:
-                log.warning("topic deletion goes on later", topic=topic.name, error=str(error))
-                await trio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await outage.pause(error, topic=topic.name)
         self._under_way.discard(topic.id)
 
 

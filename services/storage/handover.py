@@ -12,8 +12,8 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.figures import StorageFigures
@@ -66,7 +66,8 @@ class HandOver:
     async def release(self, partition: Partition) -> None:
         """Give the partition back, its epoch ended, unless somebody else has it already."""
         key = paths.partition_state_key(self._namespace, partition.ref.topic, partition.ref.partition)
-        state, revision, pause = partition.state, partition.state_revision, _FIRST_PAUSE
+        state, revision = partition.state, partition.state_revision
+        outage = Outage("release not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while (state.owner, state.epoch) == (self._run_id, partition.epoch):
             free = PartitionState()
             free.CopyFrom(state)
@@ -75,10 +76,8 @@ class HandOver:
                 done = await self._metadata.txn(
                     [Unchanged(key, revision)], [Put(key, free.SerializeToString())], [Get(key)]
                 )
-            except Unavailable as error:
-                log.warning("release not answered", partition=partition.name, error=str(error))
-                await trio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            except STORE_FAILURES as error:
+                await outage.pause(error, partition=partition.name)
                 continue
             if done.succeeded:
                 self._figures.hand_overs += 1

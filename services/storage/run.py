@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import structlog
 import trio
 
-from kafscale.errors import Unavailable
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.interface import IndexerClient
@@ -44,7 +44,6 @@ _RELEASE_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
 """Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
 _TELL_SECONDS = 2.0
-_JOIN_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +204,7 @@ class Run:
 
     async def start(self) -> None:
         """Join, wait until that is seen here, then keep everything going in the nursery."""
-        await self._join()
+        await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
         view = self._parts.members.view
         while self.membership.run_id not in view.by_run_id:
@@ -217,16 +216,6 @@ class Run:
         self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._follow_configs)
-
-    async def _join(self) -> None:
-        """A run may begin while the store that ended the one before does not answer once more."""
-        while True:
-            try:
-                await self.membership.join()
-                return
-            except Unavailable as error:
-                log.warning("not registered", error=str(error))
-                await trio.sleep(_JOIN_PAUSE)
 
     def appended(self, partition: Partition, size: int) -> None:
         """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
@@ -288,7 +277,7 @@ class Run:
         with trio.move_on_after(_TELL_SECONDS):
             try:
                 await self.membership.tell_leaving()
-            except (Unavailable, LeaseNotFound) as error:
+            except (*STORE_FAILURES, LeaseNotFound) as error:
                 # Partitions are handed over nevertheless; that others are to have them is seen when this run is gone.
                 log.warning("leaving without telling", error=str(error))
 

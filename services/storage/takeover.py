@@ -14,6 +14,7 @@ from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.metadata.interface import Compacted, Event, Get, KeyValue, MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -24,6 +25,7 @@ from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
 _GIVE_BACK_PAUSE = 0.5
+_LONGEST_GIVE_BACK_PAUSE = 2.0
 
 
 class NotAvailable(KafscaleError):
@@ -216,7 +218,7 @@ async def wait_for_release(metadata: MetadataStore, members: Members, held: Stil
                 while not any(_lets_go(event, state_key, held.owner) for event in await watch.next()):
                     pass
             nursery.cancel_scope.cancel()
-    except* (Unavailable, Compacted):
+    except* (*STORE_FAILURES, Compacted):
         # The caller reads the state anew.
         await trio.sleep(_WATCH_PAUSE)
 
@@ -224,6 +226,7 @@ async def wait_for_release(metadata: MetadataStore, members: Members, held: Stil
 async def give_back(metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef) -> None:
     """Release a partition of a topic that is not there any more, if this run's take-over got as far as its fence."""
     key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    outage = Outage("release not answered", first=_GIVE_BACK_PAUSE, longest=_LONGEST_GIVE_BACK_PAUSE)
     while True:
         try:
             kv = await metadata.get(key)
@@ -235,8 +238,8 @@ async def give_back(metadata: MetadataStore, *, namespace: str, run_id: str, ref
             done = await metadata.txn([Unchanged(key, kv.mod_revision)], [Put(key, state.SerializeToString())])
             if done.succeeded:
                 return
-        except Unavailable:
-            await trio.sleep(_GIVE_BACK_PAUSE)
+        except STORE_FAILURES as error:
+            await outage.pause(error, partition=f"{ref.topic}-{ref.partition}")
 
 
 async def _gone(members: Members, held: StillOwned, scope: trio.CancelScope) -> None:

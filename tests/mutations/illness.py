@@ -37,9 +37,9 @@ MUTATIONS = (
     ),
     _breaking(
         "a new run waits for the metadata store",
-        "services/storage/run.py",
-        "await self._join()",
-        "await self.membership.join()",
+        "kafscale/metadata/membership.py",
+        "            except STORE_FAILURES as error:\n                await outage.pause(error)\n            else:\n",
+        "            except STORE_FAILURES:\n                raise\n            else:\n",
         _ILLNESS + "test_a_lease_that_is_lost_while_etcd_goes_away_again_ends_nothing",
     ),
     _breaking(

@@ -7,16 +7,18 @@ from itertools import count
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import LiveMember, Members, MembersView
-from kafscale.metadata.memory import MemoryMetadataStore, no_answer
+from kafscale.metadata.memory import Fault, MemoryMetadataStore, Method, no_answer
 from kafscale.v1.metadata_pb2 import Member
 
 NS = "ns"
+_READS: tuple[Method, ...] = ("read_prefix", "watch")
 PLACES = [(bytes([topic]) * 16, partition) for topic in range(10) for partition in range(100)]
 ADDRESSES = {
     "one host": [f"127.0.0.1:{9095 + 10 * number}" for number in range(5)],
@@ -150,8 +152,30 @@ async def test_the_last_view_stays_while_the_store_does_not_answer(mock_clock: M
         assert runs(watched) == ["y"]
 
 
-async def test_a_store_that_does_not_answer_at_the_start_is_an_error() -> None:
+async def test_a_store_that_does_not_answer_at_the_start_is_asked_again(autojump_clock: MockClock) -> None:
     store = MemoryMetadataStore()
-    store.faults = [no_answer("read_prefix")]
-    with pytest.raises(Unavailable):
-        await Members(store, NS, "storage").run()
+    store.faults = [no_answer("read_prefix", times=3)]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Members(store, NS, "storage").run)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_refused_ends_a_start_and_later_is_said_once_until_it_is_mended(
+    autojump_clock: MockClock,
+) -> None:
+    store = MemoryMetadataStore()
+    watched = Members(store, NS, "storage")
+    store.faults = [Fault(method="read_prefix", before=Refused("permission denied"))]
+    with pytest.raises(Refused):
+        await watched.run()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watched.run)
+        for _ in range(2):
+            store.faults = [Fault(method=method, before=Refused("permission denied"), times=5) for method in _READS]
+            with capture_logs() as said:
+                await put(store, "x", "a")
+                await trio.sleep(60)
+                assert not store.faults[1].times
+            assert [entry["log_level"] for entry in said] == ["error"]
+            assert runs(watched) == ["x"]
+        nursery.cancel_scope.cancel()

@@ -1,14 +1,17 @@
 """A run's lease: proof, loss, leaving; and registration that stays."""
 
+from collections.abc import Sequence
+
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
-from kafscale.errors import ConfigError, Unavailable
-from kafscale.metadata.interface import LeaseNotFound
+from kafscale.errors import ConfigError, Refused, Unavailable
+from kafscale.metadata.interface import LeaseNotFound, Operation, TxnResult, Unchanged
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
-from kafscale.metadata.memory import MemoryMetadataStore, no_answer
+from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1.metadata_pb2 import Member
 
 NS = "ns"
@@ -69,6 +72,81 @@ async def test_a_run_tells_that_it_leaves_and_then_leaves() -> None:
         await mine.tell_leaving()
 
 
+class LateStore(MemoryMetadataStore):
+    """The first write is given up by its caller, and lands five seconds later."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        super().__init__()
+        self._nursery = nursery
+        self._first = True
+
+    async def txn(
+        self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        if not self._first:
+            return await super().txn(compares, then, otherwise)
+        self._first = False
+        self._nursery.start_soon(self._later, compares, then, otherwise)
+        raise Unavailable("no answer in time")
+
+    async def _later(
+        self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation]
+    ) -> None:
+        await trio.sleep(5)
+        await super().txn(compares, then, otherwise)
+
+
+async def test_a_write_of_the_key_that_lands_late_ties_it_to_no_lease_that_nobody_renews(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        store = LateStore(nursery)
+        mine = membership(store)
+        await mine.join()
+        nursery.start_soon(mine.keep)
+        for _ in range(10):
+            await trio.sleep(TTL)
+            assert mine.proven
+            assert [member.run_id for member in await registered(store)] == ["x"], "proven, and nobody sees it"
+        nursery.cancel_scope.cancel()
+
+
+async def test_joining_goes_on_through_lost_answers_and_a_lease_that_ran_out_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    store = MemoryMetadataStore()
+    mine = membership(store)
+    store.faults = [
+        lost_answer("grant_lease"),
+        lost_answer("txn"),
+        Fault(method="keep_alive", delay=2 * TTL, before=Unavailable("no answer")),
+        no_answer("txn", times=2),
+        Fault(method="txn", before=Refused("permission denied")),
+    ]
+    await mine.join()
+    assert (mine.proven, len(await registered(store))) == (True, 1)
+    await store.keep_alive(mine.lease)
+    await mine.leave()
+    assert await registered(store) == [], "the key is tied to another lease"
+
+
+async def test_a_lease_whose_renewal_is_refused_is_renewed_when_that_is_mended_and_it_is_said_once(
+    autojump_clock: MockClock,
+) -> None:
+    store = MemoryMetadataStore()
+    mine = membership(store)
+    await mine.join()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mine.keep)
+        for reason in ("permission denied", "permission denied", "no such role"):
+            store.faults = [Fault(method="keep_alive", before=Refused(reason), times=2)]
+            with capture_logs() as said:
+                await trio.sleep(TTL)
+            assert [(entry["log_level"], entry["refused"]) for entry in said] == [("error", reason)]
+            assert mine.proven
+        nursery.cancel_scope.cancel()
+
+
 def test_run_ids_are_random() -> None:
     assert len({new_run_id() for _ in range(100)}) == 100
 
@@ -88,7 +166,7 @@ async def test_a_registration_is_taken_anew_after_its_loss_and_given_back_in_the
     async with trio.open_nursery() as nursery:
         first = await nursery.start(stay_registered, join)
         assert first is made[0]
-        store.faults = [no_answer("grant_lease", times=2)]
+        store.faults = [no_answer("grant_lease"), Fault(method="grant_lease", before=Refused("permission denied"))]
         await store.revoke_lease(first.lease)
         await trio.sleep(2 * TTL)
         assert [member.run_id for member in await registered(store)] == ["run-1"]
@@ -97,10 +175,26 @@ async def test_a_registration_is_taken_anew_after_its_loss_and_given_back_in_the
     assert await registered(store) == []
 
 
-@pytest.mark.parametrize("error", [Unavailable("no answer"), ConfigError("a wrong id")])
+@pytest.mark.parametrize("error", [Refused("permission denied"), ConfigError("a wrong id")])
 async def test_a_registration_that_fails_at_the_start_is_an_error(error: Exception) -> None:
     async def join() -> Membership:
         raise error
 
     with pytest.raises(type(error)):
         await stay_registered(join)
+
+
+async def test_a_registration_whose_store_is_unavailable_at_the_start_is_tried_again(autojump_clock: MockClock) -> None:
+    store = MemoryMetadataStore()
+
+    async def join() -> Membership:
+        await store.get("claimed")
+        one = membership(store)
+        await one.join()
+        return one
+
+    store.faults = [no_answer("get", times=3), lost_answer("txn", times=3)]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(stay_registered, join)
+        assert len(await registered(store)) == 1
+        nursery.cancel_scope.cancel()

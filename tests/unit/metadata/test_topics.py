@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
-from kafscale.errors import CorruptData, Unavailable
+from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.metadata.interface import Compacted, KeyValue, Put, Snapshot
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo, UnknownTopic
@@ -315,12 +315,12 @@ async def test_a_broken_watch_is_resumed_without_missing_a_change(
                 await one.wait_change(one.view)
 
 
-async def test_a_store_that_does_not_answer_at_start_stops_the_start(store: MemoryMetadataStore) -> None:
-    store.faults = [no_answer("read_prefix")]
+async def test_a_store_that_refuses_at_start_stops_the_start(store: MemoryMetadataStore) -> None:
+    store.faults = [Fault(method="read_prefix", before=Refused("permission denied"))]
     with pytest.raises(BaseExceptionGroup) as caught:
         async with open_catalog(store):
             pass
-    assert caught.group_contains(Unavailable)
+    assert caught.group_contains(Refused)
 
 
 async def test_the_cluster_has_one_id_whoever_asks_first(store: MemoryMetadataStore, autojump_clock: MockClock) -> None:

@@ -4,8 +4,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kafscale.errors import Unavailable
-from kafscale.metadata.memory import no_answer
+from kafscale import paths
+from kafscale.errors import Refused, Unavailable
+from kafscale.metadata.memory import Fault as MetadataFault
+from kafscale.metadata.memory import Method, no_answer
 from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.memory import Call, Fault
 from kafscale.objects.metrics import MeteredObjectStore
@@ -13,7 +15,7 @@ from kafscale.objects.retry import RetryingObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.vitals import State
 from services.storage.cache import LruCache, SegmentId
-from tests.unit.storage.harness import Caller, World, batch, values
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, values
 
 
 def slow_down(call: Call) -> Fault | None:
@@ -224,3 +226,61 @@ async def test_a_lease_that_is_lost_while_etcd_goes_away_again_ends_nothing(
         await trio.sleep(300)
         fetched = await caller.fetch(ref, 0)
         assert (fetched.status, values(fetched.records)) == (Status.OK, [b"x"])
+
+
+REFUSALS: dict[str, tuple[Method, str]] = {
+    "a renewal": ("keep_alive", ""),
+    "a new lease": ("grant_lease", ""),
+    "a commit": ("txn", paths.partition_states_prefix(NAMESPACE)),
+    "a history": ("txn", paths.epoch_histories_prefix(NAMESPACE)),
+    "a registration": ("txn", paths.members_prefix(NAMESPACE, "storage")),
+    "a reading": ("read_prefix", ""),
+    "a watch": ("watch", ""),
+    "a look": ("get", ""),
+}
+
+
+@pytest.mark.parametrize(("method", "key"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("lost", [False, True], ids=["lease holds", "lease lost"])
+async def test_what_etcd_refuses_for_a_while_ends_nothing(
+    autojump_clock: MockClock, method: Method, key: str, lost: bool
+) -> None:
+    """As when somebody mends the rights of etcd's users while the process runs."""
+    async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
+        ref, idle = await world.topic(catalog), await world.topic(catalog, "idle")
+        assert await caller.durable(await caller.append(ref, batch(b"a")))
+        refusal = MetadataFault(method=method, key=key, before=Refused("etcdserver: permission denied"), times=10**9)
+        world.metadata.faults.append(refusal)
+        if lost:
+            world.metadata.faults.append(no_answer("keep_alive", times=8))
+        waiting = await caller.append(ref, batch(b"b"))
+        await caller.append(idle, batch(b"c"))
+        await trio.sleep(60)
+        world.metadata.faults.remove(refusal)
+        await trio.sleep(60)
+        await until_served(caller, ref, 0)
+        assert lost or (waiting.status == Status.OK and await caller.durable(waiting))
+        assert (await caller.read_all(ref))[:1] == [b"a"]
+
+
+@pytest.mark.parametrize("end", ["hand over", "delete"])
+async def test_what_etcd_refuses_for_a_while_holds_up_the_end_of_a_partition_only(
+    autojump_clock: MockClock, end: str
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"a")))
+        states = paths.partition_states_prefix(NAMESPACE)
+        world.metadata.faults.append(
+            MetadataFault(method="txn", key=states, before=Refused("etcdserver: permission denied"), times=3)
+        )
+        if end == "delete":
+            await catalog.mark_deleting(ref.topic)
+            with trio.fail_after(60):
+                await catalog.wait_free(ref.topic)
+    async with world.service() as (caller, catalog):
+        if end == "hand over":
+            assert await caller.read_all(ref) == [b"a"]
+        else:
+            assert not catalog.view.by_name
