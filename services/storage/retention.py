@@ -2,7 +2,8 @@
 
 The log start moves first, in the partition's state; only then what lies wholly below it is deleted, some objects at a
 time, and again after a crash in between. What is above the log start is never deleted. Nor is a hole in the middle ever
-skipped: the log start moves over missing objects only when a listing shows that nothing older is left.
+skipped: the log start moves over missing objects only when a listing shows that nothing older is left, and the bucket
+has this cluster's mark: an endpoint may lead to an empty replica for a while.
 """
 
 from collections.abc import Awaitable, Callable
@@ -112,7 +113,7 @@ class Retention:
         partition.looked_at = trio.current_time()
         try:
             if suspect:
-                await self._move_to(partition, await self._oldest_left(partition), "older objects are gone")
+                await self._move_over_missing(partition)
             try:
                 await self._move_to(partition, await self._due(partition), "retention")
             except Damaged as error:
@@ -129,6 +130,25 @@ class Retention:
         if start > partition.log.log_start:
             log.info("log start moves", partition=partition.name, log_start=start, reason=why)
             await self._move(partition, start)
+
+    async def _move_over_missing(self, partition: Partition) -> None:
+        # Before and after, so that it is of the bucket that is listed in between.
+        marked = await self._is_marked()
+        start = await self._oldest_left(partition)
+        if start > partition.log.log_start and not (marked and await self._is_marked()):
+            reason = "the object store has neither the oldest objects nor this cluster's mark: the log start stays"
+            log.error("objects are missing", partition=partition.name, reason=reason)
+            return
+        await self._move_to(partition, start, "older objects are gone")
+
+    async def _is_marked(self) -> bool:
+        """Whether what answers for the object store now has this cluster's objects. Raises Unavailable."""
+        cluster = await self._catalog.cluster()
+        try:
+            mark = await self._objects.get(paths.cluster_mark_key(self._namespace))
+        except ObjectNotFound:
+            return False
+        return mark.body == cluster.cluster_id.encode()
 
     async def _due(self, partition: Partition) -> int:
         """Where the log may start by its topic's configs. Raises Damaged, Unavailable.

@@ -26,8 +26,8 @@ MUTATIONS = (
     Mutation(
         (57,),
         _MODULE,
-        "if suspect:\n                await self._move_to",
-        "if False:\n                await self._move_to",
+        "if suspect:\n                await self._move_over_missing",
+        "if False:\n                await self._move_over_missing",
         _RETENTION + "test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start",
     ),
     # A hole is taken for the old end.
@@ -77,5 +77,13 @@ MUTATIONS = (
         "compared = True",
         _RETENTION + "test_the_store_is_asked_for_its_clock_before_anything_is_too_old",
         "age is counted by a clock that the object store's confirms",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "not (marked and await self._is_marked())",
+        "not marked",
+        _RETENTION + "test_a_store_without_the_clusters_mark_moves_no_log_start",
+        "missing objects count where the cluster's mark is, in the same place",
     ),
 )

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.memory import no_answer
+from kafscale.objects.interface import Object
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
@@ -20,6 +21,7 @@ from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
 HOUR = 3_600_000
 CHECK = 300
 """Seconds between two looks, the default."""
+MARK = paths.cluster_mark_key(NAMESPACE)
 
 
 async def bases(world: World) -> list[int]:
@@ -75,11 +77,10 @@ async def test_the_store_is_asked_for_its_clock_before_anything_is_too_old(autoj
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [0] * 3)
         world.now_ms += 30 * 24 * HOUR
-        # Nothing has been asked of the store since the jump.
-        mark = paths.cluster_mark_key(NAMESPACE)
 
+        # Nothing has been asked of the store since the jump.
         def plan(call: Call) -> None:
-            if (call.kind, call.key) == ("head", mark):
+            if (call.kind, call.key) == ("head", MARK):
                 world.objects.clock_skew_seconds = -30 * 24 * 3600.0
 
         world.objects.plan = plan
@@ -189,6 +190,43 @@ async def test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_
         fetched = await caller.fetch(ref, 0)
         assert (fetched.status, fetched.log_start) == (Status.OFFSET_OUT_OF_RANGE, 4)
         assert (await caller.fetch(ref, 4)).status == Status.OK
+
+
+_EMPTY: dict[str, Object] = {}
+_ANOTHERS = {MARK: Object(b"another cluster", "v0")}
+
+
+@pytest.mark.parametrize("elsewhere", [_EMPTY, _ANOTHERS], ids=["empty", "anothers"])
+@pytest.mark.parametrize("only_the_listing", [False, True], ids=["all", "listing"])
+async def test_a_store_without_the_clusters_mark_moves_no_log_start(
+    autojump_clock: MockClock, elsewhere: dict[str, Object], *, only_the_listing: bool
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 3)
+    async with world.service() as (caller, _):
+        assert (await caller.offset_at(ref, -1)).offset == 6
+        kept = world.objects._objects
+        world.objects.calls.clear()
+
+        def marks() -> int:
+            return sum(call.kind == "get" and call.key == MARK for call in world.objects.calls)
+
+        def plan(call: Call) -> None:
+            """The endpoint leads elsewhere for a while; or back, when the mark is read for the first time only."""
+            first = call.key == MARK and marks() == 1
+            world.objects._objects = kept if first and only_the_listing else elsewhere
+
+        world.objects.plan = plan
+        assert (await caller.fetch(ref, 0)).status == Status.DAMAGED
+        await trio.sleep(5)
+        world.objects.plan, world.objects._objects = None, kept
+        await trio.sleep(2 * CHECK)
+        assert await log_start(caller, ref) == 0
+        assert marks() == 1 + only_the_listing
+        assert len(await caller.read_all(ref)) == 6
+        assert await bases(world) == [0, 2, 4]
 
 
 async def test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing(autojump_clock: MockClock) -> None:
