@@ -1,6 +1,6 @@
 """ListOffsets (2), versions 0 to 10: ends of the log, and offsets by timestamp.
 
-- 0: a list of offsets for each partition, newest first (see `_old_style`).
+- 0: a list of offsets for each partition, newest first: the record that the timestamp leads to, and the log start.
 - 1: one offset and its timestamp. 2: isolation level (without meaning here), throttle time. 3: same on the wire.
 - 4: the leader epoch, both ways. 5: same on the wire. 6: flexible.
 - 7: timestamp -3, the record with the largest timestamp. 8: -4, the earliest local offset: the log start, as in Kafka
