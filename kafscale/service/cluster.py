@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import ConfigError
+from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.compaction import compact_history
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import LiveMember, Members, MembersView
@@ -119,13 +119,25 @@ async def open_objects(settings: Loaded, operations: Operations) -> AsyncIterato
 
 
 @asynccontextmanager
-async def running(*runs: Runnable) -> AsyncIterator[None]:
-    """Keep ``runs`` going; entered when each, one after the other, has begun."""
+async def running(settings: Loaded, *runs: Runnable) -> AsyncIterator[None]:
+    """Keep ``runs`` going; entered when each, one after the other, has begun. Raises Unavailable: not in time."""
     async with trio.open_nursery() as nursery:
         for run in runs:
-            await nursery.start(run)
+            await start_in_time(nursery, settings, run)
         yield
         nursery.cancel_scope.cancel()
+
+
+async def start_in_time(
+    nursery: trio.Nursery, settings: Loaded, run: Callable[..., Awaitable[object]], *args: object
+) -> None:
+    """Start what repeats itself until etcd answers. Raises Unavailable when that takes longer than is allowed."""
+    # One call may be under way then, or the lease of the process before be waited for.
+    more = max(settings[EtcdSettings].timeout_ms / 1000, settings[LeaseSettings].lease_ttl_seconds)
+    with trio.move_on_after(_patience(settings) + more):
+        await nursery.start(run, *args)
+        return
+    raise Unavailable("KAFSCALE_START_PATIENCE_MS is over: etcd did not answer all that is asked at the start")
 
 
 class Endpoint:
@@ -197,7 +209,7 @@ async def registered(
         return membership
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(stay_registered, join)
+        await start_in_time(nursery, settings, stay_registered, join)
         yield
         nursery.cancel_scope.cancel()
 

@@ -14,6 +14,7 @@ from kafscale.service.cluster import (
     open_metadata,
     open_operations,
     running,
+    start_in_time,
     storage_connector,
 )
 from kafscale.service.network import LeaseSettings
@@ -50,7 +51,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             address=endpoint.address,
         )
         async with (
-            running(catalog.run, storages.run, gateways.run, ownership.run),
+            running(settings, catalog.run, storages.run, gateways.run, ownership.run),
             endpoint.serving(),
             trio.open_nursery() as nursery,
         ):
@@ -59,7 +60,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             # Without a proven lease it serves on: it knows whom to ask.
             operations.watch_lease(lambda: gateway.membership, unready_from=None)
             operations.watch_address(lambda: gateway.membership, gateways)
-            await nursery.start(gateway.run, stopping)
+            await start_in_time(nursery, settings, gateway.run, stopping)
             endpoint.ready(operations)
 
 

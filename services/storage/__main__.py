@@ -42,7 +42,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         catalog = TopicCatalog(metadata, namespace)
         members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
         async with (
-            running(catalog.run, members.run, indexers.run),
+            running(settings, catalog.run, members.run, indexers.run),
             indexer_pool(indexers, settings, operations) as indexer,
         ):
             parts = Parts(
