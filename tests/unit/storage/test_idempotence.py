@@ -152,7 +152,9 @@ async def test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log
         assert len(await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))) == 1
 
 
-async def test_a_partition_without_idempotent_producers_costs_nothing(autojump_clock: MockClock) -> None:
+async def test_pitfall_14_a_restart_reads_nothing_of_a_log_without_idempotent_producers(
+    autojump_clock: MockClock,
+) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)

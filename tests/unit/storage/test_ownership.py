@@ -6,12 +6,12 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Delete, Put, Unchanged
+from kafscale.metadata.interface import Delete, Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.metadata_pb2 import Member, PartitionState
+from kafscale.v1.metadata_pb2 import Member
 from services.storage.partition import settled
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
+from tests.unit.storage.harness import NAMESPACE, World, batch
 
 
 async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_clock: MockClock) -> None:
@@ -142,26 +142,6 @@ async def test_a_changed_state_fences_and_fails_what_was_buffered(autojump_clock
         await world.seize(ref)
         appended = await caller.append(ref, batch(b"too late"))
         assert not await caller.durable(appended)
-
-
-async def test_rolled_back_metadata_puts_the_partition_offline(autojump_clock: MockClock) -> None:
-    world = World()
-    async with world.service() as (caller, catalog):
-        ref = await world.topic(catalog)
-        await caller.durable(await caller.append(ref, batch(b"x")))
-        key = state_key(ref)
-        item = await world.metadata.get(key)
-        assert item is not None
-        old = PartitionState.FromString(item.value)
-    item = await world.metadata.get(key)
-    assert item is not None
-    old.owner, old.epoch, old.committed_end = "", 0, 0
-    await world.metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, old.SerializeToString())])
-    async with world.service() as (caller, _):
-        refused = await caller.append(ref, batch(b"y"))
-        assert refused.status == Status.DAMAGED
-        assert "epoch" in refused.detail
-        assert (await caller.fetch(ref, 0)).status == Status.DAMAGED
 
 
 def test_settled_history_drops_epochs_that_wrote_nothing_or_lie_below_the_log() -> None:
