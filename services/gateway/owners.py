@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-import structlog
 import trio
 
 from kafscale.errors import KafscaleError
@@ -29,8 +28,6 @@ class Result(Protocol):
 Q = TypeVar("Q")
 R = TypeVar("R", bound=Result)
 Ask = Callable[[StorageLink, list[Q]], Awaitable[Sequence[R]]]
-
-_log = structlog.get_logger(__name__)
 
 
 @contextmanager
@@ -89,9 +86,8 @@ async def _ask_one(
 ) -> None:
     try:
         results = await ask(link, [query for question in questions for query in question.queries])
-    except KafscaleError as error:
-        # Refused too: an address that another kind of service has now.
-        _log.info("a storage instance does not answer", error=str(error))
+    except KafscaleError:
+        # Refused too: an address that another kind of service has now. The link's stream has it in the log.
         return
     answered()
     position = 0

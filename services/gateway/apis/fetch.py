@@ -17,7 +17,6 @@ again. An empty answer with the last known high watermark would tell a reader at
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
 import trio
 from kio.schema.errors import ErrorCode
 
@@ -47,8 +46,6 @@ from services.gateway.topics import KnownTopic
 _READ_COMMITTED = 1
 _LONGEST_WAIT_MS = 300_000
 _ZSTD_FROM = 10
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -253,9 +250,9 @@ class _Fetch:
                 self.got += size
                 taken += size
                 self.failed = self.failed or fetched.status != common_pb2.OK
-        except KafscaleError as error:
-            # Refused too: an address that another kind of service has now.
-            _log.info("a storage instance gives no records", error=str(error))
+        except KafscaleError:
+            # Refused too: an address that another kind of service has now. The link's stream has it in the log.
+            pass
         finally:
             memory.used += taken - asked
             if unanswered:
