@@ -13,8 +13,9 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.metadata.membership import Membership
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, clocks_agree
 from kafscale.v1.common_pb2 import PartitionRef
@@ -103,7 +104,7 @@ class Retention:
                 try:
                     if self._owned.may_have(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
-                except (NotAvailable, Unavailable) as error:
+                except (NotAvailable, *STORE_FAILURES) as error:
                     log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))
 
     async def _check(self, partition: Partition, *, suspect: bool = False) -> None:

@@ -1,5 +1,7 @@
 """S3 or the metadata store is ill: nothing is lost, what can be served is served, and all goes on by itself."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -246,8 +248,9 @@ async def test_what_etcd_refuses_for_a_while_ends_nothing(
     autojump_clock: MockClock, method: Method, key: str, lost: bool
 ) -> None:
     """As when somebody mends the rights of etcd's users while the process runs."""
-    async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
-        ref, idle = await world.topic(catalog), await world.topic(catalog, "idle")
+    world = World(replace(World().settings, lease_ttl_seconds=10, retention_bytes=10**9, retention_check_ms=5_000))
+    async with world.service() as (caller, catalog):
+        ref, idle, _ = [await world.topic(catalog, name) for name in ("orders", "idle", "unused")]
         assert await caller.durable(await caller.append(ref, batch(b"a")))
         refusal = MetadataFault(method=method, key=key, before=Refused("etcdserver: permission denied"), times=10**9)
         world.metadata.faults.append(refusal)
