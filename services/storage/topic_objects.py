@@ -2,7 +2,9 @@
 
 Each topic's is written by the member to whom its partition 0 is given, some time after a change: nobody waits for it.
 Two members may believe that for a moment; each object has the metadata revision that it was made from, and an older one
-never replaces a newer one.
+never replaces a newer one. What one of them sent may land after another has deleted the topic: so when a topic that
+was being deleted is gone, it is looked at later whether its object came back. That a topic is not known is no reason to
+delete its object.
 """
 
 import math
@@ -27,6 +29,9 @@ SECONDS_BETWEEN = 5.0
 """Of one topic: more changes than that share a write."""
 _AT_THE_SAME_TIME = 4
 _ATTEMPTS = 4
+_LATE_SECONDS = 60.0
+"""For so long a put may be repeated, by one that has not seen yet that the topic is deleted."""
+_MOST_GONE = 10_000
 
 
 class TopicObjects:
@@ -56,6 +61,8 @@ class TopicObjects:
         self._not_before: dict[bytes, float] = {}
         self._due: dict[bytes, float] = {}
         self._under_way: dict[bytes, trio.Event] = {}
+        # Topics whose deletion was seen to end: name, and when. Their objects are looked at once more.
+        self._gone: dict[bytes, tuple[str, float]] = {}
         self._wake = trio.Event()
 
     def moved(self, topic_id: bytes) -> None:
@@ -83,13 +90,17 @@ class TopicObjects:
                     check_at = trio.current_time() + self._check_seconds
                     for topic_id in self._seen:
                         self._ask(topic_id)
+                    await self._sweep()
                 await self._write_due()
 
     async def _follow_topics(self) -> None:
         view = self._catalog.view
         while True:
             self._wake.set()
-            view = await self._catalog.wait_change(view)
+            before, view = view, await self._catalog.wait_change(view)
+            for topic in before.by_name.values():
+                if not topic.live and topic.id not in view.by_id and len(self._gone) < _MOST_GONE:
+                    self._gone[topic.id] = topic.name, trio.current_time()
 
     async def _follow_members(self) -> None:
         view = self._members.view
@@ -99,12 +110,11 @@ class TopicObjects:
 
     def _look(self) -> None:
         """See which topics are given to this run, and which of them are not as they were."""
-        members = self._members.view
-        topics = {}
-        for topic in self._catalog.view.by_name.values():
-            given = members.owner(topic.id, 0) if topic.live else None
-            if given is not None and given.run_id == self._membership.run_id:
-                topics[topic.id] = topic.mod_revision
+        topics = {
+            topic.id: topic.mod_revision
+            for topic in self._catalog.view.by_name.values()
+            if topic.live and self._is_given(topic.id)
+        }
         for kept in (self._seen, self._stored, self._not_before, self._due):
             for topic_id in kept.keys() - topics.keys():
                 del kept[topic_id]
@@ -112,6 +122,11 @@ class TopicObjects:
             if self._seen.get(topic_id) != revision:
                 self._seen[topic_id] = revision
                 self._ask(topic_id)
+
+    def _is_given(self, topic_id: bytes) -> bool:
+        """Whether it is for this run to see to the topic's object."""
+        given = self._members.view.owner(topic_id, 0)
+        return given is not None and given.run_id == self._membership.run_id
 
     def _ask(self, topic_id: bytes) -> None:
         self._due.setdefault(topic_id, self._not_before.get(topic_id, -math.inf))
@@ -189,6 +204,34 @@ class TopicObjects:
                 continue
             return made
         raise Unavailable(f"{key}: others go on writing it")
+
+    async def _sweep(self) -> None:
+        """Delete what came back of topics that were deleted some time ago."""
+        late = trio.current_time() - _LATE_SECONDS - self._objects.settle_seconds
+        for topic_id, name in [(topic_id, name) for topic_id, (name, at) in self._gone.items() if at <= late]:
+            try:
+                if self._is_given(topic_id):
+                    await self._delete_late(name, topic_id)
+            except KafscaleError as error:
+                log.warning("late topic objects are looked for again later", topic=name, error=str(error))
+                return
+            del self._gone[topic_id]
+
+    async def _delete_late(self, name: str, topic_id: bytes) -> None:
+        """Raises Unavailable, Refused: to be done again."""
+        key, topic_key = paths.topic_object_key(self._namespace, name), paths.topic_key(self._namespace, name)
+        found = _parsed(key, await self._there(key))
+        if found is not None and found.id == topic_id and await self._metadata.get(topic_key) is None:
+            # No await between the proof and the request that it is for.
+            if not self._membership.proven:
+                raise Unavailable("the lease cannot be proven")
+            await self._objects.delete_many([key])
+            log.info("late topic object deleted", topic=name)
+        # The object of a new topic of the name may have been met instead.
+        item = await self._metadata.get(topic_key)
+        again = await self._made(TopicInfo.read(item)) if item is not None else None
+        if again is not None:
+            await self._put(again)
 
     async def _there(self, key: str) -> Object | None:
         try:

@@ -153,8 +153,8 @@ MUTATIONS = (
     _breaking(
         "a topic's object is written by one member",
         "services/storage/topic_objects.py",
-        "if given is not None and given.run_id == self._membership.run_id:",
-        "if given is not None:",
+        "return given is not None and given.run_id == self._membership.run_id",
+        "return given is not None",
         _TOPICS + "test_one_member_writes_and_another_goes_on_when_it_dies",
     ),
     _breaking(
@@ -170,5 +170,26 @@ MUTATIONS = (
         "if made is not None and (stored is None or not stored.same_as(made)):",
         "if made is not None:",
         _TOPICS + "test_what_has_not_changed_costs_the_object_store_nothing",
+    ),
+    _breaking(
+        "a late object of a deleted topic goes",
+        "services/storage/topic_objects.py",
+        "                    await self._sweep()\n",
+        "",
+        _TOPICS + "test_an_object_that_lands_after_its_topic_is_deleted_goes_later",
+    ),
+    _breaking(
+        "a late object's deletion leaves a new topic its own",
+        "services/storage/topic_objects.py",
+        "await self._put(again)",
+        "pass",
+        _TOPICS + "test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted",
+    ),
+    _breaking(
+        "that metadata does not know a topic is no reason to delete its object",
+        "services/storage/topic_objects.py",
+        "if not topic.live and topic.id not in view.by_id",
+        "if topic.id not in view.by_id",
+        _TOPICS + "test_an_object_whose_topic_is_not_known_is_kept",
     ),
 )

@@ -9,15 +9,16 @@ from kafscale import paths
 from kafscale.catalog.page import parse_page
 from kafscale.catalog.topic_object import TopicObject, parse_topic_object
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put, Unchanged
+from kafscale.metadata.interface import Delete, Put, Unchanged
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectNotFound
-from kafscale.objects.memory import Fault, MemoryObjectStore
+from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.topic_objects import SECONDS_BETWEEN
+from tests.unit.storage.cluster import Cluster, Instance, cluster
 from tests.unit.storage.harness import NAMESPACE, World, siblings, state_key
 from tests.unit.storage.test_catalogs import START, produce
 from tests.unit.storage.test_retention import CHECK, truncate
@@ -176,6 +177,88 @@ async def _by_one_of_two(world: World, second: MemoryObjectStore, catalog: Topic
         found = await stored(world, name)
         assert found is not None
         assert found.configs == {"retention.ms": "7200000"}
+
+
+async def test_an_object_that_lands_after_its_topic_is_deleted_goes_later(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1") as some:
+        (a,) = some.instances
+        late = await _deleted_by_another(world, some, a)
+        late.set()
+        await trio.sleep(1)
+        assert await stored(world) is not None
+        await trio.sleep(2 * CHECK)
+        assert await stored(world) is None
+
+
+async def test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1") as some:
+        (a,) = some.instances
+        late = await _deleted_by_another(world, some, a)
+        late.set()
+        deleting = trio.Event()
+
+        def plan(call: Call) -> Fault | None:
+            if (call.kind, call.key) != ("delete_many", KEY):
+                return None
+            deleting.set()
+            return Fault(delay=SOON)
+
+        world.objects.plan = plan
+        with trio.fail_after(2 * CHECK):
+            await deleting.wait()
+        # It is made, and its object stored by another than who deletes, while the delete is under way.
+        while (given := some.view.owner((world.now_ms + 1).to_bytes(16, "big"), 0)) is None or given.address != "a:1":
+            world.now_ms += 1
+        ref = await world.topic(a.catalog)
+        await trio.sleep(SOON / 2)
+        assert await stored(world) is not None
+        await trio.sleep(2 * SOON)
+        found = await stored(world)
+        assert found is not None
+        assert found.id == ref.topic_id
+
+
+async def test_an_object_whose_topic_is_not_known_is_kept(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (_, catalog):
+        await world.topic(catalog)
+        await trio.sleep(SOON)
+    # As metadata that was restored from a backup.
+    item = await world.metadata.get(paths.topic_key(NAMESPACE, "orders"))
+    assert item is not None
+    async with world.service():
+        await world.metadata.txn((), [Delete(item.key)])
+        await trio.sleep(3 * CHECK)
+        assert await stored(world) is not None
+
+
+async def _deleted_by_another(world: World, some: Cluster, a: Instance) -> trio.Event:
+    """A topic was deleted while ``a`` still puts its object, which waits for what is given."""
+    late, puts = trio.Event(), 0
+
+    def plan(call: Call) -> Fault | None:
+        nonlocal puts
+        if (call.kind, call.key) != ("put_if_absent", KEY):
+            return None
+        puts += 1
+        return Fault(hold=late) if puts == 1 else None
+
+    world.objects.plan = plan
+    ref = await world.topic(a.catalog, partitions=1)
+    await trio.sleep(1)
+    assert puts == 1
+    for number in range(2, 20):
+        started = await some.start(f"b:{number}")
+        if some.given(ref) is started:
+            break
+        await started.stop()
+    await a.catalog.mark_deleting("orders")
+    with trio.fail_after(60):
+        await a.catalog.wait_free("orders")
+    assert await stored(world) is None
+    return late
 
 
 async def test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_ends(autojump_clock: MockClock) -> None:
