@@ -2,6 +2,7 @@
 that goes on in order."""
 
 from collections import OrderedDict
+from functools import partial
 
 import structlog
 import trio
@@ -21,13 +22,14 @@ from services.storage.figures import StorageFigures
 from services.storage.finder import Damaged, OfAnotherEpoch, SegmentFinder
 from services.storage.partition import CommittedLog
 from services.storage.segments import UNKNOWN_TIME, KnownSegment
-from services.storage.single_flight import SingleFlight
+from services.storage.single_flight import Flight, SingleFlight
 
 log = structlog.get_logger()
 
 _INDEX_TIMEOUT = 10.0
 _MIN_RANGE = 64 * 1024
 _READERS_REMEMBERED = 4096
+_READS_WAITING = 32  # fetches for each of the reads in flight
 
 
 class Reader:
@@ -54,6 +56,8 @@ class Reader:
         self._readahead = readahead
         self.run_sync = run_sync
         self._limiter = trio.CapacityLimiter(reads_in_flight)
+        self._reads: SingleFlight[tuple[CommittedLog, int, int], bytes] = SingleFlight(nursery)
+        self._most_reads = _READS_WAITING * reads_in_flight
         self._loads: SingleFlight[SegmentId, CachedSegment] = SingleFlight(nursery)
         self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
         self._ends: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
@@ -66,8 +70,27 @@ class Reader:
     async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds ``offset``; about ``max_bytes``, one batch at least.
 
-        ``offset`` lies in the log. Raises Damaged, Unavailable.
+        ``offset`` lies in the log. What is cached is given without waiting. Raises Damaged, Unavailable.
         """
+        if self.is_cached(view, offset):
+            return await self._read(view, offset, max_bytes)
+        return await self.begin(view, offset, max_bytes).wait()
+
+    def is_cached(self, view: CommittedLog, offset: int) -> bool:
+        segment = view.segments.holding(offset)
+        return segment is not None and self._id(view, segment) in self.segments
+
+    def begin(self, view: CommittedLog, offset: int, max_bytes: int) -> Flight[bytes]:
+        """Begin to read from the store. It goes on when nobody waits any more: who asks again joins it, or finds it.
+
+        Raises Unavailable where too many reads wait already.
+        """
+        key = (view, offset, max_bytes)
+        if len(self._reads) >= self._most_reads and not self._reads.under_way(key):
+            raise Unavailable("too many reads wait for the object store")
+        return self._reads.begin(key, partial(self._read, view, offset, max_bytes))
+
+    async def _read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         segment = await self.holding(view, offset)
         pieces: list[bytes | memoryview] = []
         size, position = 0, offset

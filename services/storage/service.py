@@ -1,7 +1,7 @@
 """The SegmentStorage service: what protos/kafscale/v1/storage.proto says, on the partitions that this run owns."""
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 import trio
@@ -12,7 +12,6 @@ from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import new_run_id
 from kafscale.objects.interface import PreconditionFailed
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
@@ -44,7 +43,9 @@ from services.storage.finder import Damaged
 from services.storage.offsets import list_offset
 from services.storage.partition import Partition
 from services.storage.placing import place
+from services.storage.refusal import refusal_of
 from services.storage.run import Parts, Run
+from services.storage.single_flight import Flight
 from services.storage.takeover import NotAvailable
 
 log = structlog.get_logger()
@@ -144,7 +145,9 @@ class StorageService:
         partitions = _readable(run, refs) if request.scan else await self._acquired(run, refs)
         limits, reply = [request.max_bytes, *request.more_max_bytes], FetchReply()
         left_of = list(limits)
-        for fetch, found in zip(request.fetches, partitions, strict=True):
+        deadline = trio.current_time() + self._parts.settings.fetch_read_timeout_ms / 1000
+        begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}
+        for index, (fetch, found) in enumerate(zip(request.fetches, partitions, strict=True)):
             # Filled in place: protobuf's append would encode, decode and so copy the records.
             result = reply.results.add()
             if isinstance(found, NotAvailable):
@@ -155,12 +158,23 @@ class StorageService:
             # The first batch found of a group is given whole, later partitions only get what is left.
             left = left_of[fetch.group]
             whole = left == limits[fetch.group]
-            if found is None:
-                records = await run.scans.fetch(fetch, min(fetch.max_bytes, max(left, 0)), result)
-            else:
-                leader_epoch = -1 if request.scan else fetch.leader_epoch
-                records = await self._fetch_one(run, found, fetch, max(left, 0), result, leader_epoch=leader_epoch)
-            if whole or len(records) <= left:
+            # What waits for nothing is given after the deadline, too.
+            with trio.move_on_at(deadline) as waiting:
+                if found is None:
+                    records = await run.scans.fetch(fetch, min(fetch.max_bytes, max(left, 0)), result)
+                else:
+                    records = await self._fetch_one(
+                        run,
+                        found,
+                        fetch,
+                        max(left, 0),
+                        result,
+                        leader_epoch=-1 if request.scan else fetch.leader_epoch,
+                        reading=begun.get(index),
+                    )
+            if waiting.cancelled_caught:
+                result.status, result.detail = Status.UNAVAILABLE, "the store has not answered in time"
+            elif whole or len(records) <= left:
                 result.records = records
                 left_of[fetch.group] -= len(records)
         return reply
@@ -174,10 +188,11 @@ class StorageService:
         result: PartitionFetched,
         *,
         leader_epoch: int,
+        reading: Flight[bytes] | None,
     ) -> bytes:
         """Everything of ``result`` but its records, and the records."""
         view = partition.log
-        refusal = await self._refusal(run, partition, leader_epoch, fetch.offset, only_records=True)
+        refusal = await refusal_of(run, self._parts, partition, leader_epoch, fetch.offset, only_records=True)
         if refusal is not None:
             result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
         result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
@@ -185,7 +200,7 @@ class StorageService:
         if refusal or limit <= 0 or fetch.offset >= view.committed_end:
             return b""
         try:
-            return await run.reader.read(view, fetch.offset, limit)
+            return await (reading.wait() if reading else run.reader.read(view, fetch.offset, limit))
         except Damaged as error:
             if not run.membership.proven:
                 # What is missing may have been deleted by a later owner.
@@ -199,43 +214,6 @@ class StorageService:
             result.status, result.detail = Status.UNAVAILABLE, str(error)
         return b""
 
-    async def _refusal(
-        self, run: Run, partition: Partition, leader_epoch: int, offset: int, *, only_records: bool = False
-    ) -> NotAvailable | None:
-        """Why there is no answer. ``only_records``: what is asked for is records, not where the log begins or ends."""
-        view = partition.log
-        below_the_end = view.log_start <= offset < view.committed_end
-        # What is committed never changes, so it needs no lease; where the log ends now, only the owner knows.
-        if not run.membership.proven and not (only_records and below_the_end):
-            elsewhere = run.owned.elsewhere(partition.key)
-            return NotAvailable(Status.NOT_OWNER, "the lease cannot be proven at present", elsewhere)
-        if partition.closed:
-            return NotAvailable(Status.NOT_OWNER, "the partition was given back", run.owned.elsewhere(partition.key))
-        if not view.epochs:
-            return NotAvailable(Status.DAMAGED, partition.offline or "the epoch history is not settled")
-        if 0 <= leader_epoch < partition.epoch:
-            return NotAvailable(Status.FENCED_EPOCH, f"the leader epoch is {partition.epoch}")
-        if leader_epoch > partition.epoch:
-            return NotAvailable(Status.UNKNOWN_EPOCH, f"the leader epoch is {partition.epoch}")
-        if offset < view.log_start:
-            return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}")
-        # What is taken in and not committed yet is in the log, as producers know who do not wait for that.
-        if offset <= (view.committed_end if partition.offline else partition.buffer.next_offset):
-            return None
-        # Out of range makes a consumer skip or repeat: only the state itself may say so.
-        try:
-            key = paths.partition_state_key(self._parts.namespace, partition.ref.topic, partition.ref.partition)
-            now = await self._parts.metadata.get(key)
-        except Unavailable as error:
-            return NotAvailable(Status.UNAVAILABLE, str(error))
-        if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:
-            owner = PartitionState.FromString(now.value).owner if now else ""
-            return NotAvailable(Status.NOT_OWNER, "taken over by another run", owner)
-        if offset <= PartitionState.FromString(now.value).committed_end:
-            # A commit has applied whose answer is on its way.
-            return None
-        return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")
-
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
         run = self._current()
         partitions = await self._acquired(run, [query.partition for query in request.queries])
@@ -246,7 +224,7 @@ class StorageService:
         return ListOffsetsReply(results=results)
 
     async def _list_one(self, run: Run, partition: Partition, query: PartitionQuery) -> PartitionOffset:
-        refusal = await self._refusal(run, partition, query.leader_epoch, partition.log.log_start)
+        refusal = await refusal_of(run, self._parts, partition, query.leader_epoch, partition.log.log_start)
         if refusal is not None:
             return _no_offset(refusal)
         try:
@@ -273,7 +251,7 @@ class StorageService:
         return EpochEndsReply(results=results)
 
     async def _epoch_end(self, run: Run, partition: Partition, query: EpochQuery) -> EpochEnd:
-        refusal = await self._refusal(run, partition, query.leader_epoch, partition.log.log_start)
+        refusal = await refusal_of(run, self._parts, partition, query.leader_epoch, partition.log.log_start)
         if refusal is not None:
             return _no_epoch(refusal)
         epoch, end_offset = partition.log.end_of_epoch(query.epoch)
@@ -380,6 +358,31 @@ async def _acquire_into(
         found[index] = await run.owned.acquire(ref, patience=patience)
     except NotAvailable as error:
         found[index] = error
+
+
+def _begin_reads(
+    run: Run,
+    fetches: Sequence[PartitionFetch],
+    partitions: Sequence[Partition | NotAvailable | None],
+    limits: Sequence[int],
+) -> dict[int, Flight[bytes]]:
+    """Read what is not cached at the same time: those, by their place, that have room even if all give all they may."""
+    begun: dict[int, Flight[bytes]] = {}
+    left_of = list(limits)
+    for index, (fetch, found) in enumerate(zip(fetches, partitions, strict=True)):
+        limit = min(fetch.max_bytes, left_of[fetch.group])
+        if not isinstance(found, Partition) or limit <= 0:
+            continue
+        view = found.log
+        if not view.epochs or not view.log_start <= fetch.offset < view.committed_end:
+            continue
+        left_of[fetch.group] -= limit
+        if not run.reader.is_cached(view, fetch.offset):
+            try:
+                begun[index] = run.reader.begin(view, fetch.offset, limit)
+            except Unavailable:
+                break
+    return begun
 
 
 def _readable(run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailable | None]:

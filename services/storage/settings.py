@@ -91,7 +91,16 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_READS_IN_FLIGHT",
         default=32,
         parse=integer(1, 1024),
-        doc="Reads from the object store at the same time, read-ahead included.",
+        doc="Reads from the object store at the same time, read-ahead included. At most 32 times as many fetches wait "
+        "for theirs; beyond it they are answered retriably.",
+    )
+    fetch_read_timeout_ms: int = setting(
+        "KAFSCALE_FETCH_READ_TIMEOUT_MS",
+        default=5_000,
+        parse=integer(1, 60_000),
+        doc="How long one Fetch waits for reads from the object store in all; then partitions that are not read yet "
+        "are answered retriably beside the records of the others, and their reads go on. Well below the gateways' "
+        "KAFSCALE_STORAGE_TIMEOUT_MS.",
     )
     partition_load_timeout_ms: int = setting(
         "KAFSCALE_PARTITION_LOAD_TIMEOUT_MS",

@@ -11,11 +11,23 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Flight(Generic[V]):
+class Flight(Generic[V]):
+    """A load under way, or what it gave."""
+
     def __init__(self) -> None:
         self.landed = trio.Event()
         self.value: V | None = None
         self.error: KafscaleError | None = None
+
+    async def wait(self) -> V:
+        """What the load gives, at once when it has landed, or raises of KafscaleError; Unavailable: the run ended."""
+        if not self.landed.is_set():
+            await self.landed.wait()
+        if self.error is not None:
+            raise self.error
+        if self.value is None:
+            raise Unavailable("this run is over")
+        return self.value
 
 
 class SingleFlight(Generic[K, V]):
@@ -23,27 +35,29 @@ class SingleFlight(Generic[K, V]):
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._flights: dict[K, _Flight[V]] = {}
+        self._flights: dict[K, Flight[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
 
     def under_way(self, key: K) -> bool:
         return key in self._flights
 
-    async def do(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        """What ``load`` gives, or raises of KafscaleError, for all who asked; Unavailable when the run ends."""
+    def begin(self, key: K, load: Callable[[], Awaitable[V]]) -> Flight[V]:
+        """Begin a load, or join the one under way; it goes on whether somebody waits or not."""
         flight = self._flights.get(key)
         if flight is None:
             if self._nursery.cancel_scope.cancel_called:
                 raise Unavailable("this run is over")
-            flight = self._flights[key] = _Flight()
+            flight = self._flights[key] = Flight()
             self._nursery.start_soon(self._fly, key, flight, load)
-        await flight.landed.wait()
-        if flight.error is not None:
-            raise flight.error
-        if flight.value is None:
-            raise Unavailable("this run is over")
-        return flight.value
+        return flight
 
-    async def _fly(self, key: K, flight: _Flight[V], load: Callable[[], Awaitable[V]]) -> None:
+    async def do(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+        """What ``load`` gives, or raises of KafscaleError, for all who asked; Unavailable when the run ends."""
+        return await self.begin(key, load).wait()
+
+    async def _fly(self, key: K, flight: Flight[V], load: Callable[[], Awaitable[V]]) -> None:
         try:
             flight.value = await load()
         except KafscaleError as error:

@@ -219,4 +219,28 @@ MUTATIONS = (
         _SLOW + "test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for",
         "a take-over that failed long ago does not keep the next one from being waited for",
     ),
+    Mutation(
+        (),
+        "services/storage/service.py",
+        "with trio.move_on_at(deadline) as waiting:",
+        "with trio.move_on_at(math.inf) as waiting:",
+        _SLOW + "test_cached_records_are_given_beside_a_partition_that_cannot_be_read",
+        "what cannot be read does not keep back what is cached",
+    ),
+    Mutation(
+        (),
+        "services/storage/service.py",
+        "begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}",
+        "begun: dict[int, Flight[bytes]] = {}",
+        _SLOW + "test_cold_partitions_are_read_together_and_on_when_the_time_is_over",
+        "the cold partitions of one fetch are read at the same time",
+    ),
+    Mutation(
+        (),
+        "services/storage/reader.py",
+        "return await self.begin(view, offset, max_bytes).wait()",
+        "return await self._read(view, offset, max_bytes)",
+        _SLOW + "test_fetches_that_wait_for_the_store_are_bounded",
+        "fetches that wait for the object store are bounded",
+    ),
 )

@@ -30,7 +30,7 @@ async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(a
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"x")))
     await trio.sleep(60)
-    async with world.service() as (caller, _):
+    async with world.service(append_load_wait_ms=5_000) as (caller, _):
         before = await world.metadata.get(state_key(ref))
         # The first transaction reads, the second one fences.
         world.metadata.faults += [Fault(method="txn", key=state_key(ref), delay=delay) for delay in (0, 2)]

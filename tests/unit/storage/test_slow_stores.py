@@ -1,14 +1,16 @@
 """What is slow or cold holds up nothing else: neither the appends nor the records of other partitions."""
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
-from kafscale.v1.common_pb2 import Status
-from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.harness import batch, siblings, state_key
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import FetchRequest, PartitionAppend, PartitionFetch, PartitionFetched
+from tests.unit.storage.harness import Caller, World, batch, siblings, state_key, values
 from tests.unit.storage.test_illness import IllWorld, slow_down
 
 
@@ -55,3 +57,67 @@ async def test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for
         await trio.sleep(60)
         world.bare.plan = lambda call: Fault(delay=0.3)
         assert (await caller.append(ref, batch(b"taken"))).status == Status.OK
+
+
+async def _stored(world: World, partitions: int) -> list[PartitionRef]:
+    """Two segments in each of these partitions of a topic, by an instance that has stopped."""
+    async with world.service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=partitions), partitions)
+        for ref in refs:
+            await caller.fill(ref, 2)
+    return refs
+
+
+async def _fetch(caller: Caller, refs: list[PartitionRef], offset: int = 0) -> Sequence[PartitionFetched]:
+    """All of them in one message, within the time that gateways allow; ``offset``: in the last of them."""
+    fetches = [PartitionFetch(partition=ref, max_bytes=1 << 16, leader_epoch=-1) for ref in refs]
+    fetches[-1].offset = offset
+    request = FetchRequest(stream_id=caller.stream_id, max_bytes=1 << 20, fetches=fetches)
+    with trio.fail_after(30):
+        return (await caller.storage.fetch(request, timeout=30)).results
+
+
+async def test_cached_records_are_given_beside_a_partition_that_cannot_be_read(autojump_clock: MockClock) -> None:
+    world = IllWorld()
+    refs = await _stored(world, 3)
+    world.wrapped()
+    async with world.service() as (caller, _):
+        for ref in refs:
+            assert (await caller.offset_at(ref, -1)).offset == 400
+        assert await caller.durable(await caller.append(refs[-1], batch(b"cached")), refs[-1])
+        world.bare.plan = slow_down
+        for _ in range(5):
+            began = trio.current_time()
+            *cold, cached = await _fetch(caller, refs, 400)
+            assert [found.status for found in cold] == [Status.UNAVAILABLE] * 2
+            assert (cached.status, values(cached.records)) == (Status.OK, [b"cached"])
+            assert trio.current_time() - began == pytest.approx(5)
+
+
+async def test_cold_partitions_are_read_together_and_on_when_the_time_is_over(autojump_clock: MockClock) -> None:
+    refs = await _stored(world := World(), 4)
+    async with world.service(fetch_read_timeout_ms=1_500) as (caller, _):
+        for ref in refs:
+            assert (await caller.offset_at(ref, -1)).offset == 400
+        world.objects.plan = lambda call: Fault(delay=1)
+        began = trio.current_time()
+        for _ in range(20):
+            if all(found.status == Status.OK for found in await _fetch(caller, refs)):
+                break
+            await trio.sleep(0.1)
+        # Each takes several requests, one after the other; and never as many again.
+        assert 3 <= trio.current_time() - began <= 6
+        assert world.objects.count("get_range") < 4 * 5
+
+
+async def test_fetches_that_wait_for_the_store_are_bounded(autojump_clock: MockClock) -> None:
+    (ref,) = await _stored(world := World(), 1)
+    async with world.service(reads_in_flight=1, fetch_read_timeout_ms=100) as (caller, _):
+        assert (await caller.offset_at(ref, -1)).offset == 400
+        world.objects.plan = lambda call: Fault(delay=100)
+        details = [(await caller.fetch(ref, offset)).detail for offset in range(40)]
+        assert len(set(details[:32])) == len(set(details[32:])) == 1
+        assert "too many" in details[32]
+        world.objects.plan = None
+        await trio.sleep(1_000)
+        assert (await caller.fetch(ref, 0)).status == Status.OK
