@@ -13,6 +13,7 @@ from tests.mutations import (
     rules,
     storage,
     stores,
+    streams,
 )
 from tests.mutations.mutation import Mutation
 
@@ -23,6 +24,7 @@ REQUIRED = frozenset((*_ALONE, *range(21, 28), *range(36, 42)))
 MUTATIONS: tuple[Mutation, ...] = (
     *storage.MUTATIONS,
     *stores.MUTATIONS,
+    *streams.MUTATIONS,
     *catalogs.MUTATIONS,
     *etcd.MUTATIONS,
     *gateway.MUTATIONS,

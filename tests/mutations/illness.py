@@ -35,6 +35,14 @@ MUTATIONS = (
         "self.segments.put(key, found)",
         _ILLNESS + "test_pitfall_20_lagging_readers_do_not_delay_produce",
     ),
+    # What readers bring back counts as much as what was written.
+    Mutation(
+        (20,),
+        "services/storage/cache.py",
+        "self._read_back.bytes > self._capacity // _READ_BACK_SHARE or",
+        "self._read_back.bytes > self._capacity or",
+        _ILLNESS + "test_pitfall_20_a_cold_scan_does_not_push_out_the_tail",
+    ),
     _breaking(
         "a new run waits for the metadata store",
         "kafscale/metadata/membership.py",

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
 from kafscale.errors import Unavailable
@@ -16,7 +16,7 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.v1.storage_pb2 import PartitionAppend, PartitionAppended
+from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
@@ -208,6 +208,27 @@ async def test_a_dead_owners_object_at_our_name_is_replaced(autojump_clock: Mock
         assert await caller.durable(appended)
         assert SegmentHeader.parse((await world.objects.get(stray)).body).epoch == appended.epoch
         assert await caller.read_all(ref) == [b"old", b"new"]
+
+
+async def test_pitfall_59_messages_that_arrive_out_of_order_are_applied_in_theirs(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        replies: dict[int, PartitionAppended] = {}
+
+        async def send(sequence: int) -> None:
+            append = PartitionAppend(partition=ref, records=batch(b"%d" % sequence))
+            request = AppendRequest(stream_id=caller.stream_id, sequence=sequence, seen=0, appends=[append])
+            replies[sequence] = (await caller.storage.append(request, timeout=60)).results[0]
+
+        async with trio.open_nursery() as nursery:
+            for sequence in (4, 2, 3):
+                nursery.start_soon(send, sequence)
+                await wait_all_tasks_blocked()
+            assert replies == {}
+            nursery.start_soon(send, 1)
+        assert [replies[sequence].base_offset for sequence in (1, 2, 3, 4)] == [0, 1, 2, 3]
+        await caller.flush(ref)
+        assert await caller.read_all(ref) == [b"1", b"2", b"3", b"4"]
 
 
 async def test_pitfall_64_a_dead_owners_index_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
