@@ -87,7 +87,7 @@ async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockC
             await caller.flush(ref)
     await trio.sleep(60)
     for offset in (1, 1999, 2000, 2001, 5000, 8000):
-        async with world.service() as (caller, _):
+        async with world.service(fetch_read_timeout_ms=60_000) as (caller, _):
             world.objects.plan = lambda call: Fault(delay=1)
             with trio.fail_after(60):
                 fetched = await caller.fetch(ref, offset)
