@@ -81,7 +81,7 @@ async def take_over(
     )
     found = await _above_the_end(objects, namespace=namespace, ref=ref, state=state)
     leftovers = [key for key, _ in found]
-    offline = await _rolled_back(objects, found, state)
+    offline = await _rolled_back(objects, found, state, await _settled_epoch(metadata, namespace, ref, topic))
     if offline is not None:
         return TakenOver(topic, state, revision, [], offline, unclean, leftovers)
     history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
@@ -152,10 +152,21 @@ async def _above_the_end(
     return [(key, size) for key, size in listed if key is not None and key.base_offset >= end]
 
 
+async def _settled_epoch(metadata: MetadataStore, namespace: str, ref: PartitionRef, topic: Topic) -> int:
+    """The last epoch that may have stored anything: one that is not settled has not."""
+    kv = await metadata.get(paths.epoch_history_key(namespace, ref.topic, ref.partition))
+    entries = history_of(EpochHistory.FromString(kv.value)) if kv else []
+    return entries[-1][0] if entries else topic.epoch_floor
+
+
 async def _rolled_back(
-    objects: ObjectStore, found: list[tuple[paths.SegmentKey, int]], state: PartitionState
+    objects: ObjectStore, found: list[tuple[paths.SegmentKey, int]], state: PartitionState, settled_epoch: int
 ) -> str | None:
-    """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest."""
+    """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest.
+
+    The answer stays the same however often the partition is taken over meanwhile: that raises the state's epoch, but
+    settles none.
+    """
     end = state.committed_end
     expected, chained, epoch = end, 0, -1
     for key, size in found:
@@ -166,8 +177,8 @@ async def _rolled_back(
             footer = SegmentFooter.parse(await objects.get_range(str(key), size - FOOTER_SIZE, FOOTER_SIZE))
         except (CorruptData, ObjectNotFound):
             continue
-        if header.epoch >= state.epoch:
-            return f"object {key} has epoch {header.epoch}, the metadata only {state.epoch}"
+        if header.epoch > settled_epoch or header.epoch >= state.epoch:
+            return f"object {key} has epoch {header.epoch}, the metadata only {min(settled_epoch, state.epoch - 1)}"
         if key.base_offset == expected:
             # Each dead owner may have left as many as one can have in flight.
             expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import ConfigError, Unavailable
-from kafscale.metadata.interface import Put, Unchanged
+from kafscale.metadata.interface import Delete, Put, Unchanged
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -63,6 +63,21 @@ async def test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline(
     old.owner, old.epoch, old.committed_end = "", 0, 0
     await _set_back(world, ref, old)
     assert await _is_offline(world, ref, "epoch")
+
+
+async def test_pitfall_56_older_metadata_stays_offline_however_often_it_is_taken_over(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+    keys = [state_key(ref), paths.epoch_history_key(NAMESPACE, ref.topic, ref.partition)]
+    async with world.service() as (caller, _):
+        await _committed(caller, ref, b"x")
+    # A backup from before the partition's first owner.
+    assert (await world.metadata.txn((), [Delete(key) for key in keys])).succeeded
+    for _ in range(3):
+        assert await _is_offline(world, ref, "epoch")
 
 
 async def test_pitfall_56_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline(
