@@ -1,7 +1,7 @@
 """Why an owner does not answer what it is asked of a partition."""
 
 from kafscale import paths
-from kafscale.errors import Unavailable
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.partition import Partition
@@ -36,7 +36,7 @@ async def refusal_of(
     try:
         key = paths.partition_state_key(parts.namespace, partition.ref.topic, partition.ref.partition)
         now = await parts.metadata.get(key)
-    except Unavailable as error:
+    except STORE_FAILURES as error:
         return NotAvailable(Status.UNAVAILABLE, str(error))
     if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:
         owner = PartitionState.FromString(now.value).owner if now else ""

@@ -96,11 +96,11 @@ class StorageSettings(LeaseSettings):
     )
     fetch_read_timeout_ms: int = setting(
         "KAFSCALE_FETCH_READ_TIMEOUT_MS",
-        default=5_000,
+        default=1_500,
         parse=integer(1, 60_000),
         doc="How long one Fetch waits for reads from the object store in all; then partitions that are not read yet "
-        "are answered retriably beside the records of the others, and their reads go on. Well below the gateways' "
-        "KAFSCALE_STORAGE_TIMEOUT_MS.",
+        "are answered retriably beside the records of the others, and their reads go on. Below the gateways' "
+        "KAFSCALE_OWNER_GRACE_MS.",
     )
     partition_load_timeout_ms: int = setting(
         "KAFSCALE_PARTITION_LOAD_TIMEOUT_MS",

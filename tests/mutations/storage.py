@@ -84,7 +84,7 @@ MUTATIONS = (
     Mutation(
         (6,),
         "services/storage/committer.py",
-        'await outage.pause(error, partitions=len(entries))',
+        "await outage.pause(error, partitions=len(entries))",
         "[self._apply(entry, entry.compare) for entry in entries]\n                return",
         _WRITE + "test_pitfall_06_end_does_not_move_while_the_commit_is_not_answered",
     ),
@@ -251,7 +251,7 @@ MUTATIONS = (
     Mutation(
         (48,),
         "services/storage/committer.py",
-        'await outage.pause(error, partitions=len(entries))',
+        "await outage.pause(error, partitions=len(entries))",
         "for entry in entries:\n"
         "                    end, buffer = entry.partition.log.committed_end, entry.partition.buffer\n"
         "                    buffer._open = Buffer(end, end)\n"

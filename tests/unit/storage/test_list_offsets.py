@@ -11,7 +11,9 @@ each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no
 
 
 @each
-async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(indexing: bool, autojump_clock: MockClock) -> None:
+async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(
+    indexing: bool, autojump_clock: MockClock
+) -> None:
     async with (world := World(indexing=indexing)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         for timestamp in (1_000, 2_000, 3_000):
@@ -24,7 +26,9 @@ async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(indexing:
 
 
 @each
-async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(indexing: bool, autojump_clock: MockClock) -> None:
+async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(
+    indexing: bool, autojump_clock: MockClock
+) -> None:
     world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -41,7 +45,9 @@ async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(indexin
 
 
 @each
-async def test_the_largest_time_of_all_is_looked_for_in_every_segment(indexing: bool, autojump_clock: MockClock) -> None:
+async def test_the_largest_time_of_all_is_looked_for_in_every_segment(
+    indexing: bool, autojump_clock: MockClock
+) -> None:
     world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
