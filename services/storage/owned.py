@@ -73,7 +73,7 @@ class OwnedPartitions:
         settings: StorageSettings,
         namespace: str,
         run_id: str,
-        restore: Callable[[CommittedLog, PartitionState], Awaitable[ProducerTable]],
+        restore: Callable[[CommittedLog, PartitionState], Awaitable[tuple[ProducerTable, int]]],
         taken: Callable[[Partition | None], None],
     ) -> None:
         self._nursery = nursery
@@ -300,7 +300,9 @@ class OwnedPartitions:
 
     async def _restore_producers(self, partition: Partition) -> None:
         try:
-            partition.committed_producers = await self._restore(partition.log, partition.state)
+            partition.committed_producers, read = await self._restore(partition.log, partition.state)
+            # So that owners who die one after another leave no more and more to read.
+            partition.segments_since_snapshot = read
         except Damaged as error:
             # What is left can be read; writing on could repeat or reorder what producers sent.
             partition.offline = str(error)

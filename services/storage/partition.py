@@ -139,6 +139,11 @@ class Partition:
         )
 
     @property
+    def has_rests(self) -> bool:
+        """Whether there may be objects that are not the log's any more: deletions of a former owner go on with this."""
+        return self.log.log_start > self.deleted_below or bool(self.leftovers)
+
+    @property
     def key(self) -> tuple[bytes, int]:
         return self.topic.id, self.ref.partition
 

@@ -96,13 +96,17 @@ class Retention:
 
     async def _check_all(self) -> None:
         for topic in list(self._catalog.view.by_name.values()):
-            config = self._owned.config_of(topic.configs)
-            if not topic.live or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
+            if not topic.live:
                 continue
+            config = self._owned.config_of(topic.configs)
+            limited = (config.retention_ms, config.retention_bytes) != (_UNLIMITED, _UNLIMITED)
             for index in range(topic.partitions):
                 ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=index)
+                owned = self._owned.get((topic.id, index))
                 try:
-                    if self._owned.may_have(ref) and await self._owned.has_records(ref):
+                    if owned is not None and owned.has_rests:
+                        await self._check(owned)
+                    elif limited and self._owned.may_have(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
                 except (NotAvailable, *STORE_FAILURES) as error:
                     log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))

@@ -364,7 +364,7 @@ class Run:
         self._parts.figures.take_overs += partition is not None
         self.assignment.taken(partition)
 
-    async def _restore(self, view: CommittedLog, state: PartitionState) -> ProducerTable:
+    async def _restore(self, view: CommittedLog, state: PartitionState) -> tuple[ProducerTable, int]:
         return await restore(
             view,
             state,

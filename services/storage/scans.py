@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Get, MetadataStore
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
@@ -62,7 +62,7 @@ class Scans:
         except Damaged as error:
             log.error("committed data cannot be read by a scan", reason=str(error))
             result.status, result.detail = Status.DAMAGED, str(error)
-        except Unavailable as error:
+        except STORE_FAILURES as error:
             result.status, result.detail = Status.UNAVAILABLE, str(error)
         return b""
 

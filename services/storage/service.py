@@ -10,6 +10,7 @@ from kafscale import paths
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import new_run_id
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.objects.interface import PreconditionFailed
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import (
@@ -210,7 +211,7 @@ class StorageService:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             run.retention.look_at(partition)
             result.status, result.detail = Status.DAMAGED, str(error)
-        except Unavailable as error:
+        except STORE_FAILURES as error:
             result.status, result.detail = Status.UNAVAILABLE, str(error)
         return b""
 
@@ -238,7 +239,7 @@ class StorageService:
         except Damaged as error:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             return _no_offset(NotAvailable(Status.DAMAGED, str(error)))
-        except Unavailable as error:
+        except STORE_FAILURES as error:
             return _no_offset(NotAvailable(Status.UNAVAILABLE, str(error)))
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
@@ -380,7 +381,7 @@ def _begin_reads(
         if not run.reader.is_cached(view, fetch.offset):
             try:
                 begun[index] = run.reader.begin(view, fetch.offset, limit)
-            except Unavailable:
+            except STORE_FAILURES:
                 break
     return begun
 

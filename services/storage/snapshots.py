@@ -38,8 +38,8 @@ async def restore(
     reader: Reader,
     limit: int,
     now_ms: int,
-) -> ProducerTable:
-    """The committed view at ``state``'s committed end. Raises Damaged, Unavailable."""
+) -> tuple[ProducerTable, int]:
+    """The committed view at ``state``'s committed end, and how many segments were read. Raises Damaged, Unavailable."""
     table, start = ProducerTable(limit), max(state.producers_from, state.log_start)
     if state.producer_snapshot:
         try:
@@ -48,8 +48,9 @@ async def restore(
             # Everything in it can be found in the log as well.
             log.error("producer snapshot lost, reading the log", key=state.producer_snapshot, error=str(error))
             start = state.log_start
+    read = 0
     if start >= view.committed_end:
-        return table
+        return table, read
     segment: KnownSegment | None = await reader.holding(view, start)
     while segment is not None:
         with suppress(OfAnotherEpoch):
@@ -58,8 +59,9 @@ async def restore(
                 header = peek(whole.data, position)
                 if header.producer_id >= 0 and header.base_offset >= start:
                     table.add(Sequenced.of(header, header.base_offset), now_ms)
+        read += 1
         segment = await reader.finder.after(view, segment)
-    return table
+    return table, read
 
 
 class ProducerSnapshots:

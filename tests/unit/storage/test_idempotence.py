@@ -381,3 +381,18 @@ async def test_several_batches_at_once_from_an_idempotent_producer_are_refused(a
         ref = await world.topic(catalog)
         assert (await caller.append(ref, numbered(0) + numbered(1))).status == Status.INVALID
         assert (await caller.append(ref, numbered(0))).base_offset == 0
+
+
+async def test_owners_that_die_one_after_another_leave_no_more_and_more_to_read(autojump_clock: MockClock) -> None:
+    world, sent = World(), 0
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+    for _ in range(5):
+        world.objects.calls.clear()
+        async with world.service(graceful=False) as (caller, _):
+            for _ in range(15):
+                await flushed(caller, ref, [sent])
+                sent += 1
+            assert world.objects.count("get") <= 1 + 24
+            await trio.sleep(1)
+        await trio.sleep(60)

@@ -370,3 +370,17 @@ async def test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_
         await trio.sleep(CHECK + 10)
         assert await log_start(caller, ref) == 120
         assert len(await caller.read_all(ref, 120)) == 60
+
+
+async def test_a_new_owner_goes_on_with_a_deletion_where_nothing_is_limited(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 3)
+        world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "delete_many" else None
+        assert await truncate(caller, ref, -1) == (Status.OK, 6)
+        await trio.sleep(10)
+    world.objects.plan = None
+    async with world.service():
+        await trio.sleep(2 * CHECK)
+        assert await bases(world) == []

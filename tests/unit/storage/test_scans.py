@@ -59,7 +59,7 @@ async def test_pitfall_60_a_scan_says_out_of_range_only_by_the_state_as_it_is_no
 
 
 async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojump_clock: MockClock) -> None:
-    async with cluster(World(), "a:1", "b:1") as two:
+    async with cluster(World(), "a:1", "b:1", fetch_read_timeout_ms=10_000) as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
         assert (await other.caller.fetch(ref, 1, scan=True)).committed_end == 1

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from kafscale.errors import Refused
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -121,3 +122,19 @@ async def test_fetches_that_wait_for_the_store_are_bounded(autojump_clock: MockC
         world.objects.plan = None
         await trio.sleep(1_000)
         assert (await caller.fetch(ref, 0)).status == Status.OK
+
+
+async def test_cached_records_are_given_beside_a_partition_that_the_store_refuses_to_read(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    refs = await _stored(world, 2)
+    async with world.service() as (caller, _):
+        for ref in refs:
+            assert (await caller.offset_at(ref, -1)).offset == 400
+        assert await caller.durable(await caller.append(refs[-1], batch(b"cached")), refs[-1])
+        world.objects.plan = lambda call: Fault(error=Refused("403")) if call.kind.startswith("get") else None
+        cold, cached = await _fetch(caller, refs, 400)
+        assert cold.status == Status.UNAVAILABLE
+        assert (cached.status, values(cached.records)) == (Status.OK, [b"cached"])
+        assert (await caller.offset_at(refs[0], 1)).status == Status.UNAVAILABLE
