@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
 from services.gateway.commit_view import CommitView, Key
-from services.gateway.kafka_errors import MAY_BE_KEPT, NEVER_KEPT, behind, code_of
+from services.gateway.kafka_errors import MAY_BE_KEPT, NEVER_KEPT, append_code_of, behind
 from services.gateway.pending import PendingAppend
 
 _ENTRY_BYTES = 32
@@ -159,7 +159,7 @@ class AppendStream:
             return
         for append, result in zip(appends, reply.results, strict=True):
             if result.status != common_pb2.OK:
-                error = code_of(result.status)
+                error = append_code_of(result.status)
                 if result.status == common_pb2.NOT_OWNER:
                     self._moved(append.key, result.owner)
                 if result.status == common_pb2.UNKNOWN_PRODUCER:

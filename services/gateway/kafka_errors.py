@@ -2,7 +2,8 @@
 
 A code is chosen by what clients do with it. NOT_LEADER_OR_FOLLOWER: fetch metadata anew, then retry; nothing was kept.
 NOT_ENOUGH_REPLICAS: retry after a pause, without new metadata, nothing was kept; that is what a full buffer needs.
-NOT_ENOUGH_REPLICAS_AFTER_APPEND: retry, but the records may be in the log.
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: retry, but the records may be in the log. KAFKA_STORAGE_ERROR: the log cannot be read,
+at present or for good; readers retry.
 """
 
 from kio.schema.errors import ErrorCode
@@ -17,7 +18,7 @@ _CODES = {
     common_pb2.BUFFER_FULL: ErrorCode.not_enough_replicas,
     common_pb2.OFFSET_OUT_OF_RANGE: ErrorCode.offset_out_of_range,
     common_pb2.DAMAGED: ErrorCode.kafka_storage_error,
-    common_pb2.UNAVAILABLE: ErrorCode.not_leader_or_follower,
+    common_pb2.UNAVAILABLE: ErrorCode.kafka_storage_error,
     common_pb2.REFUSED_BEHIND: ErrorCode.not_enough_replicas,
     common_pb2.FENCED_EPOCH: ErrorCode.fenced_leader_epoch,
     common_pb2.UNKNOWN_EPOCH: ErrorCode.unknown_leader_epoch,
@@ -41,6 +42,11 @@ def code_of(status: common_pb2.Status, *, by_id: bool = False) -> ErrorCode:
     if by_id and status in (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH):
         return ErrorCode.unknown_topic_id
     return _CODES.get(status, ErrorCode.unknown_server_error)
+
+
+def append_code_of(status: common_pb2.Status) -> ErrorCode:
+    """The same for an append, which was not kept: where a store does not answer, new metadata would not help."""
+    return OVERLOADED if status == common_pb2.UNAVAILABLE else code_of(status)
 
 
 def checked_epoch(told: int) -> int:

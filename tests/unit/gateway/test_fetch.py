@@ -253,7 +253,7 @@ async def test_an_error_in_one_partition_is_told_at_once_with_the_others_records
         (common_pb2.OFFSET_OUT_OF_RANGE, ErrorCode.offset_out_of_range),
         (common_pb2.NOT_OWNER, ErrorCode.not_leader_or_follower),
         (common_pb2.DAMAGED, ErrorCode.kafka_storage_error),
-        (common_pb2.UNAVAILABLE, ErrorCode.not_leader_or_follower),
+        (common_pb2.UNAVAILABLE, ErrorCode.kafka_storage_error),
     ],
 )
 async def test_what_storage_says_is_told_as_kafkas_error(status: common_pb2.Status, error: ErrorCode) -> None:

@@ -308,7 +308,7 @@ async def test_damaged_old_messages_are_refused() -> None:
         (common_pb2.TOPIC_ID_MISMATCH, ErrorCode.unknown_topic_or_partition),
         (common_pb2.BUFFER_FULL, ErrorCode.not_enough_replicas),
         (common_pb2.DAMAGED, ErrorCode.kafka_storage_error),
-        (common_pb2.UNAVAILABLE, ErrorCode.not_leader_or_follower),
+        (common_pb2.UNAVAILABLE, ErrorCode.not_enough_replicas),
         (common_pb2.REFUSED_BEHIND, ErrorCode.not_enough_replicas),
         (common_pb2.TOO_LARGE, ErrorCode.message_too_large),
         (common_pb2.INVALID, ErrorCode.invalid_request),

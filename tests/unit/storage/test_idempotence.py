@@ -391,7 +391,7 @@ async def test_owners_that_die_one_after_another_leave_no_more_and_more_to_read(
         world.objects.calls.clear()
         async with world.service(graceful=False) as (caller, _):
             for _ in range(15):
-                await flushed(caller, ref, [sent])
+                await flushed(caller, ref, range(sent, sent + 1))
                 sent += 1
             assert world.objects.count("get") <= 1 + 24
             await trio.sleep(1)
