@@ -14,7 +14,7 @@ What is checked:
 - The log starts no higher than it was allowed to.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -78,8 +78,8 @@ class _Rising:
     values: list[int] = field(default_factory=list)
 
     def before(self, time: float) -> int:
-        """The highest that was answered up to ``time``; -1: nothing was."""
-        i = bisect_right(self.times, time) - 1
+        """The highest that was answered before ``time``; -1: nothing was. What is told of one time has no order."""
+        i = bisect_left(self.times, time) - 1
         return self.values[i] if i >= 0 else -1
 
     def add(self, time: float, value: int) -> None:

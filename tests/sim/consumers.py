@@ -24,7 +24,6 @@ class Consumer:
         self._name = name
         self._offset = 0
         self._max_bytes = view.faults.one_of([1, 500, 4000, _MOST_BYTES])
-        self._begins_anew = view.faults.one_of([0.0, 0.02])
 
     async def run(self) -> None:
         """Until cancelled, or the topic is gone."""
@@ -34,7 +33,7 @@ class Consumer:
                 async with connected(self._view.gateways, self._faults) as connection:
                     while not self._partition.gone:
                         await self._poll(connection)
-                        if self._faults.dice.random() < self._begins_anew:
+                        if self._faults.hits("reader-begins-anew"):
                             self._go_to(0)
                         if self._faults.dice.random() < 0.02:
                             # To another gateway, maybe.
@@ -88,7 +87,9 @@ async def fetch(
     if partition.doomed:
         return None
     if error is ErrorCode.kafka_storage_error:
-        view.complain("damaged", partition, f"a fetch at {offset} is answered {error.name}")
+        # A store that does not answer is told so as well; for good it is damage.
+        if view.at_ease:
+            view.complain("damaged", partition, f"a fetch at {offset} is answered {error.name}")
     elif not error.retriable and error not in _PASSING:
         view.complain("refused", partition, f"a fetch at {offset} is answered {error.name}")
     return None

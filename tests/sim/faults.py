@@ -13,11 +13,13 @@ OPERATIONS: dict[str, float] = {
     "object-lost-answer": 0.04,
     "object-late": 0.03,
     "object-slow": 0.03,
+    "delete-late": 0.05,
     "listing-torn": 0.2,
     "metadata-error": 0.02,
     "metadata-lost-answer": 0.03,
     "metadata-late": 0.02,
     "metadata-slow": 0.03,
+    "commit-late": 0.02,
     "watch-gap": 0.02,
     "watch-broken": 0.02,
     "watch-slow": 0.05,
@@ -32,8 +34,12 @@ OPERATIONS: dict[str, float] = {
     # At a named point of a process's way: right before or after something was done for it.
     "crash-at-point": 0.003,
     "pause-at-point": 0.006,
-    # Of each reply to a client: its connection breaks before it.
+    # Between the two halves of what an owner does: the object is stored and the commit has not begun.
+    "crash-after-put": 0.01,
+    "pause-after-put": 0.01,
+    # Of each reply to a client: its connection breaks before it; it reads everything again after it.
     "connection-lost": 0.01,
+    "reader-begins-anew": 0.01,
 }
 """Chances, before a seed makes some of them larger and others zero."""
 
@@ -41,6 +47,7 @@ EVENTS: dict[str, float] = {
     "crash": 3.0,
     "pause": 3.0,
     "leave": 1.5,
+    "come-and-go": 0.5,
     "ping-pong": 1.0,
     "lease-lost": 1.0,
     "clock-jump": 1.0,
@@ -73,7 +80,7 @@ class Faults:
         boost = boost or {}
         self._odds = {kind: chance * self._weight() * boost.get(kind, 1.0) for kind, chance in OPERATIONS.items()}
         self._weights = {kind: weight * self._weight() * boost.get(kind, 1.0) for kind, weight in EVENTS.items()}
-        self.seconds_between_events = self.dice.choice([0.3, 0.6, 1.2])
+        self.seconds_between_events = self.dice.choice([0.2, 0.4, 0.8])
 
     def _weight(self) -> float:
         return self.dice.choice([0.0, 0.3, 1.0, 1.0, 2.5])

@@ -14,6 +14,8 @@ from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.stores import Family
 from tests.sim.view import Partition, View
 
+_LEAVES = 3
+
 
 class Nemesis:
     """``start_topic`` makes a topic anew and puts clients on it; ``stop`` lets a storage process leave gracefully."""
@@ -34,10 +36,12 @@ class Nemesis:
         self._nursery = nursery
         self._stop = stop
         self._remake = remake
+        self._coming_and_going = False
         self._acts: dict[str, Callable[[], None]] = {
             "crash": self._crash,
             "pause": self._pause,
             "leave": self._leave,
+            "come-and-go": self._come_and_go,
             "ping-pong": self._ping_pong,
             "lease-lost": self._lose_lease,
             "clock-jump": self._jump,
@@ -68,10 +72,11 @@ class Nemesis:
         """A process has come to ``point`` of its way: perhaps it dies here, or stops for a while."""
         if process.dead or process.frozen:
             return
-        if self._faults.hits("crash-at-point"):
+        stored = point.startswith("after PUT") and point.endswith(".kfs")
+        if self._faults.hits("crash-at-point") or (stored and self._faults.hits("crash-after-put")):
             self._cluster.trace.add(f"fault: crash {point}", by=process.name)
             process.crash()
-        elif self._faults.hits("pause-at-point"):
+        elif self._faults.hits("pause-at-point") or (stored and self._faults.hits("pause-after-put")):
             self._nursery.start_soon(self._freeze, process, point)
 
     def _storages(self) -> Sequence[Process]:
@@ -121,8 +126,27 @@ class Nemesis:
         if process is not None:
             self._stop(process)
 
+    def _come_and_go(self) -> None:
+        """One of them leaves and comes back, again and again: the others take over from it, give back, and so on."""
+        if self._coming_and_going:
+            return
+        process = self._storage("come-and-go")
+        if process is not None:
+            self._coming_and_going = True
+            self._nursery.start_soon(self._leave_again_and_again, process)
+
+    async def _leave_again_and_again(self, process: Process) -> None:
+        for _ in range(_LEAVES):
+            self._stop(process)
+            await process.ended.wait()
+            while self._cluster.storages[process.address] is process:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            process = self._cluster.storages[process.address]
+            await trio.sleep(self._faults.between(0.3, 1.0))
+        self._coming_and_going = False
+
     def _ping_pong(self) -> None:
-        """Ownership goes from A to B and back to A: A leaves and comes back at once, or is paused beyond its lease."""
+        """Ownership goes from A to B and back to A: one is paused beyond its lease, then the others."""
         process = self._storage("ping-pong")
         if process is not None:
             self._nursery.start_soon(self._there_and_back, process)
@@ -154,6 +178,9 @@ class Nemesis:
             process.clock_ahead += self._faults.between(0.3, 2.0)
 
     def _cut(self, what: str) -> None:
+        if any(getattr(process, what) for process in self._cluster.storages.values()):
+            # One at a time, so that others take over.
+            return
         process = self._storage(what.replace("_", "-"))
         if process is not None:
             self._nursery.start_soon(self._cut_for_a_while, process, what)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -29,8 +29,11 @@ _SHOWN = 5
 def run_seed(seed: int, variant: str = "", keep_trace: bool = False) -> Result:
     """One seed, also of a deliberately broken variant of the product."""
     broken = VARIANTS[variant] if variant else None
-    with broken.applied() if broken else nullcontext():
-        result = simulate(seed, broken.boost if broken else None, keep_trace=keep_trace)
+    if broken is None:
+        result = simulate(seed, keep_trace=keep_trace)
+    else:
+        with broken.applied():
+            result = simulate(seed, broken.boost, troubled_seconds=broken.troubled_seconds, keep_trace=keep_trace)
     collect()
     return result
 
@@ -43,12 +46,23 @@ def run_many(seeds: Iterable[int], *, workers: int, variant: str = "") -> Iterat
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(seeds)
-        futures = [pool.submit(run_seed, seed, variant) for seed, _ in zip(waiting, range(2 * workers), strict=False)]
+        futures = [pool.submit(run_seed, seed, variant) for seed in islice(waiting, 2 * workers)]
         while futures:
             yield futures.pop(0).result()
             for seed in waiting:
                 futures.append(pool.submit(run_seed, seed, variant))
                 break
+
+
+def until_found(variant: str, most: int, *, workers: int = 1) -> tuple[int, Result | None]:
+    """How many seeds it took to notice a variant, and what was noticed; None: nothing in so many seeds."""
+    first = VARIANTS[variant].first_seed
+    tried = 0
+    for result in run_many(range(first, first + most), workers=workers, variant=variant):
+        tried += 1
+        if result.violations:
+            return tried, result
+    return tried, None
 
 
 def write_trace(result: Result, directory: Path) -> Path:

@@ -75,7 +75,7 @@ class Network:
             self.trace.add(f"done: {what}", by=process.name)
             return result
 
-        if faults.hits(f"{family}-late"):
+        if faults.hits(_late(family, what)):
             after = faults.between(0.05, longest)
             self.trace.add(f"fault: {what} lands {after:.3f} s later", by=process.name)
             self.nursery.start_soon(self._stray, after, land)
@@ -127,6 +127,12 @@ class Network:
             await do()
         except KafscaleError as error:
             self.trace.add(f"a late request fails: {type(error).__name__}", by="network")
+
+
+def _late(family: Family, what: str) -> str:
+    if what.startswith("DELETE"):
+        return "delete-late"
+    return "commit-late" if "/partitions/" in what else f"{family}-late"
 
 
 class RemoteObjects:

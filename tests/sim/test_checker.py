@@ -51,6 +51,13 @@ def test_a_good_history_is_no_reason_to_complain(promise: Promise) -> None:
     assert story.checker.records_read == 3
 
 
+def test_what_is_asked_for_when_another_is_answered_may_be_older() -> None:
+    story = _Story()
+    story.asked(end=3, asked=0.0, answered=1.0)
+    story.asked(end=2, asked=1.0, answered=2.0)
+    assert story.kinds([0, 1, 2]) == set()
+
+
 def test_a_record_without_an_ack_may_be_there_or_not() -> None:
     assert _Story().kinds([]) == set()
     assert _Story().kinds([0, 2]) == set()
@@ -159,7 +166,7 @@ def _of_nobody(story: _Story) -> Iterable[int]:
 
 def _end_goes_back(story: _Story) -> Iterable[int]:
     story.asked(end=3, asked=0.0, answered=1.0)
-    story.asked(end=2, asked=1.0, answered=2.0)
+    story.asked(end=2, asked=1.5, answered=2.0)
     return [0, 1, 2]
 
 
@@ -177,7 +184,7 @@ def _end_is_short(story: _Story) -> Iterable[int]:
 def _start_goes_back(story: _Story) -> Iterable[int]:
     story.checker.may_start(LOG, 1)
     story.asked(start=1, asked=0.0, answered=1.0)
-    story.asked(start=0, asked=1.0, answered=2.0)
+    story.asked(start=0, asked=1.5, answered=2.0)
     return [0]
 
 

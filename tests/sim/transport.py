@@ -107,12 +107,15 @@ class RemoteStorage:
 
     async def _reach(self) -> StorageProcess:
         there = self._there()
-        if self._here.dead or self._here.cut_from_peers or (there is not None and there.cut_from_peers):
+        if self._cut_off(there):
             await trio.sleep_forever()
         if there is None or not there.serving:
             await trio.sleep(self._faults.latency())
             raise Unavailable("connection refused")
         return there
+
+    def _cut_off(self, there: StorageProcess | None) -> bool:
+        return self._here.dead or self._here.cut_from_peers or (there is not None and there.cut_from_peers)
 
     @asynccontextmanager
     async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
@@ -131,10 +134,14 @@ class RemoteStorage:
                 # The receiver went first.
                 return
 
+        there = self._there()
         try:
-            there = await self._reach()
             await trio.sleep(self._faults.latency())
-            there.spawn(lambda: serve(there))
+            if there is None or not there.serving:
+                raise Unavailable("connection refused")
+            # Where nobody is reached nothing is received: opening a stream does not wait for the peer.
+            if not self._cut_off(there):
+                there.spawn(lambda: serve(there))
             yield stream
         finally:
             if self._faults.calm or self._faults.dice.random() < 0.7:

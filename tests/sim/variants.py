@@ -1,17 +1,233 @@
-"""The product, deliberately broken in one way each: what the simulation must find."""
+"""The product, deliberately broken in one way each: what the simulation must find.
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+A variant changes lines of the product's functions while it is applied, as tests/mutations do in a copy of the tree; its
+``boost`` makes the faults more frequent that bring the defect out.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from tests.sim.world import TROUBLED_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``old``, which is there once, becomes ``new`` in a function, given by module and qualified name."""
+
+    module: str
+    function: str
+    old: str
+    new: str
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        module = importlib.import_module(self.module)
+        assert module.__file__ is not None
+        source = Path(module.__file__).read_text()
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.module}: {source.count(self.old)} times {self.old!r}")
+        changed: dict[str, Any] = {"__name__": self.module}
+        exec(compile(source.replace(self.old, self.new), module.__file__, "exec"), changed)
+        first, *rest = self.function.split(".")
+        there, here = changed[first], getattr(module, first)
+        for name in rest:
+            there, here = getattr(there, name), getattr(here, name)
+        assert isinstance(here, FunctionType)
+        # The code, not the name: whoever has imported the function gets the change too.
+        kept, here.__code__ = here.__code__, there.__code__
+        try:
+            yield
+        finally:
+            here.__code__ = kept
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``boost`` multiplies the chances of the faults that bring the defect out."""
+    """``boost`` multiplies the chances of faults, ``first_seed`` is where looking for it begins."""
 
     why: str
-    applied: Callable[[], AbstractContextManager[object]]
+    changes: tuple[Change, ...]
     boost: Mapping[str, float] = field(default_factory=dict)
+    troubled_seconds: float = TROUBLED_SECONDS
+    first_seed: int = 0
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for change in self.changes:
+                stack.enter_context(change.applied())
+            yield
 
 
-VARIANTS: dict[str, Variant] = {}
+_CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
+
+VARIANTS: dict[str, Variant] = {
+    "ack-before-commit": Variant(
+        "acks=all is answered when the records are in the owner's buffer",
+        (
+            Change(
+                "services.gateway.appender",
+                "AppendStream.replied",
+                "append.wait_for = result.hold_until if append.unacknowledged else result.end_offset",
+                "append.wait_for = result.hold_until",
+            ),
+        ),
+        _CRASHES,
+    ),
+    "plain-put": Variant(
+        "objects are written whether or not the name is taken",
+        (
+            Change(
+                "kafscale.objects.memory",
+                "MemoryObjectStore.put_if_absent",
+                "if key in self._objects:",
+                "if False:",
+            ),
+        ),
+        {"pause-at-point": 6.0, "crash-at-point": 4.0, "object-late": 4.0},
+    ),
+    "no-revision-compare": Variant(
+        "commits do not compare the state's revision",
+        (
+            Change(
+                "services.storage.committer",
+                "Committer._commit",
+                "[Unchanged(self._key(entry), entry.compare) for entry in entries],",
+                "[],",
+            ),
+        ),
+        {"pause-at-point": 6.0, "pause-after-put": 10.0, "ping-pong": 3.0},
+    ),
+    "watermark-before-put": Variant(
+        "the committed end moves before the segment is stored",
+        (
+            Change(
+                "services.storage.flusher",
+                "Flusher._store",
+                "            index = await self._index(segment)\n",
+                "            index = await self._index(segment)\n"
+                "            buffer.segment = segment\n"
+                "            self._stored(partition)\n",
+            ),
+        ),
+        _CRASHES | {"object-slow": 3.0},
+    ),
+    "sequences-not-recovered": Variant(
+        "a new owner does not know what idempotent producers sent before",
+        (
+            Change(
+                "services.storage.owned",
+                "OwnedPartitions._restore_producers",
+                "await self._restore(partition.log, partition.state)",
+                "(ProducerTable(1000), 0)",
+            ),
+        ),
+        _CRASHES,
+    ),
+    "no-epoch-test-on-read": Variant(
+        "an object at a base below the committed end is taken for the log's",
+        (
+            Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
+            Change(
+                "services.storage.reader",
+                "Reader._parsed",
+                "if parsed.header.epoch != view.epoch_of(segment.base_offset):",
+                "if False:",
+            ),
+            Change(
+                "services.storage.reader",
+                "Reader._scan",
+                "at_end=at_end, epoch=view.epoch_of(segment.base_offset)",
+                "at_end=at_end",
+            ),
+        ),
+        {"cut-from-metadata": 12.0, "metadata-down": 4.0, "crash": 2.0},
+    ),
+    "offsets-reused": Variant(
+        "a commit without an answer has failed: its offsets are given again in the same epoch",
+        (
+            Change(
+                "services.storage.committer",
+                "Committer._commit",
+                "await outage.pause(error, partitions=len(entries))",
+                "for entry in entries:\n"
+                "                    end, buffer = entry.partition.log.committed_end, entry.partition.buffer\n"
+                "                    buffer._open = Buffer(end, end)\n"
+                "                    buffer._sealed.clear()\n"
+                "                return",
+            ),
+        ),
+        {"commit-late": 4.0, "metadata-lost-answer": 3.0},
+    ),
+    "delete-to-set-aside": Variant(
+        "a dead owner's object is deleted before ours is written",
+        (
+            Change(
+                "services.storage.flusher",
+                "Flusher._claim",
+                "await self._objects.replace_if_match(key, data, there.etag)",
+                "await self._objects.delete_many([key]); await self._objects.put_if_absent(key, data)",
+            ),
+        ),
+        {"delete-late": 12.0, "crash-after-put": 12.0},
+    ),
+    "cache-filled-at-put": Variant(
+        "what is stored and not committed enters the cache, under its base alone",
+        (
+            Change(
+                "services.storage.run",
+                "Run.__init__",
+                "stored=self._committer.ready,",
+                "stored=lambda partition: (\n"
+                "                [\n"
+                "                    self.reader.segments.put(\n"
+                "                        SegmentId(partition.topic.id, partition.ref.partition, s.base_offset, 0),\n"
+                "                        CachedSegment(s.data, s.offsets, s.positions, s.next_offset, "
+                "s.max_timestamp_ms),\n"
+                "                    )\n"
+                "                    for s in [buffer.segment for buffer in partition.buffer.stored()]\n"
+                "                ],\n"
+                "                self._committer.ready(partition),\n"
+                "            ),\n",
+            ),
+            Change(
+                "services.storage.reader",
+                "Reader._id",
+                "segment.base_offset, view.epoch_of(segment.base_offset))\n\n\ndef",
+                "segment.base_offset, 0)\n\n\ndef",
+            ),
+            Change(
+                "services.storage.reader",
+                "Reader.holding",
+                "if header.epoch == key.epoch:",
+                "if header.epoch == view.epoch_of(segment.base_offset):",
+            ),
+        ),
+        {
+            "come-and-go": 20.0,
+            "commit-late": 15.0,
+            "reader-begins-anew": 10.0,
+            # The run that has it in its cache must live on.
+            **dict.fromkeys(("crash", "pause", "leave", "ping-pong", "lease-lost", "metadata-down"), 0.0),
+            **dict.fromkeys(("crash-at-point", "crash-after-put", "pause-at-point", "pause-after-put"), 0.0),
+        },
+        troubled_seconds=12.0,
+    ),
+    "duplicate-acked-early": Variant(
+        "a repeated batch is acked although its original is only buffered",
+        (
+            Change(
+                "services.storage.placing",
+                "_repeated",
+                "end_offset=original.last_offset + 1,",
+                "end_offset=0,",
+            ),
+        ),
+        _CRASHES | {"connection-lost": 6.0, "call-lost-answer": 4.0, "object-slow": 3.0},
+    ),
+}

@@ -50,6 +50,8 @@ class View:
         self.gateways = gateways
         self.now_ms = now_ms
         self.producing = True
+        # Nothing that goes wrong now can be blamed on faults.
+        self.at_ease = False
         self.partitions: list[Partition] = []
         self._trace = trace
         self._times: dict[bytes, int] = {}
@@ -89,12 +91,12 @@ class View:
     def ends(self, partition: Partition, *, start: int, end: int, asked: float) -> None:
         """An answer that tells where the log begins and ends."""
         partition.known_end = max(partition.known_end, end)
-        self._expire(partition)
+        self._expire(partition, start)
         self.checker.watermarks(partition.log, start=start, end=end, asked=asked, answered=trio.current_time())
 
     def expire_all(self) -> None:
         for partition in self.partitions:
-            self._expire(partition)
+            self._expire(partition, 0)
 
     def complain(self, kind: str, partition: Partition, detail: str) -> None:
         """What a client may never meet, told by the client itself."""
@@ -105,11 +107,14 @@ class View:
         if partition.retention_ms >= 0 and offset >= 0 and value in self._times:
             partition.times[offset] = self._times[value]
 
-    def _expire(self, partition: Partition) -> None:
-        """Retention may take what is older than it allows, up to the first record that is known to be younger."""
+    def _expire(self, partition: Partition, start: int) -> None:
+        """Retention may take what is older than it allows, up to the first record that is known to be younger.
+
+        Where none is, any ``start`` that is told may be: above what is known there may be records without an ack.
+        """
         if partition.retention_ms < 0 or not partition.times:
             return
         limit = self.now_ms() - partition.retention_ms
         young = min((offset for offset, time in partition.times.items() if time > limit), default=None)
-        self.checker.may_start(partition.log, partition.known_end if young is None else young)
+        self.checker.may_start(partition.log, max(partition.known_end, start) if young is None else young)
         partition.truncated = True

@@ -26,7 +26,7 @@ from tests.sim.trace import Trace
 from tests.sim.transport import StorageProcess
 from tests.sim.view import Partition, View
 
-_TROUBLED_SECONDS = 6.5
+TROUBLED_SECONDS = 4.5
 _QUIET_SECONDS = 30.0
 _READING_SECONDS = 20.0
 _SETTLE_SECONDS = 1.0
@@ -46,11 +46,17 @@ class Result:
     digest: str = ""
 
 
-def simulate(seed: int, boost: Mapping[str, float] | None = None, *, keep_trace: bool = False) -> Result:
+def simulate(
+    seed: int,
+    boost: Mapping[str, float] | None = None,
+    *,
+    troubled_seconds: float = TROUBLED_SECONDS,
+    keep_trace: bool = False,
+) -> Result:
     """Run one seed. ``boost`` multiplies the chances of kinds of faults."""
     result = Result(seed)
     trace = Trace()
-    world = _World(seed, dict(boost or {}), trace)
+    world = _World(seed, dict(boost or {}), trace, troubled_seconds)
     with in_memory_connections(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run)
     result.violations = world.checker.violations
@@ -63,9 +69,10 @@ def simulate(seed: int, boost: Mapping[str, float] | None = None, *, keep_trace:
 
 
 class _World:
-    def __init__(self, seed: int, boost: dict[str, float], trace: Trace) -> None:
+    def __init__(self, seed: int, boost: dict[str, float], trace: Trace, troubled_seconds: float) -> None:
         self.checker = Checker()
         self.trace = trace
+        self._troubled_seconds = troubled_seconds
         self.faults = Faults(seed, boost)
         self._producers: list[IdempotentProducer | PlainProducer] = []
         self._stops: dict[Process, trio.Event] = {}
@@ -75,7 +82,7 @@ class _World:
         async with trio.open_nursery() as nursery:
             self._begin(nursery)
             await self._make_topics()
-            with trio.move_on_after(_TROUBLED_SECONDS):
+            with trio.move_on_after(self._troubled_seconds):
                 await self._nemesis.run()
             await self._calm_down()
             await self._check()
@@ -109,6 +116,8 @@ class _World:
                 retention_ms=-1,
                 retention_check_ms=1000,
                 drain_timeout_ms=1000,
+                handover_wait_ms=dice.choice([100, 400]),
+                handover_timeout_ms=dice.choice([150, 3000]),
             ),
             gateway_settings=GatewaySettings(
                 storage_timeout_ms=600,
@@ -149,7 +158,7 @@ class _World:
 
     def _use(self, partition: Partition) -> None:
         """Put clients on a partition."""
-        for _ in range(self.faults.one_of([1, 1, 2])):
+        for _ in range(self.faults.one_of([1, 2, 2])):
             self._number += 1
             made = producer(self.view, partition, f"p{self._number}", self.faults.one_of(KINDS))
             self._producers.append(made)
@@ -209,6 +218,7 @@ class _World:
             process.thaw()
         await trio.sleep(LATEST_SECONDS + 1)
         self.view.producing = False
+        self.view.at_ease = True
         with trio.move_on_after(_QUIET_SECONDS):
             while waiting := [one for one in self._producers if not one.done]:  # noqa: ASYNC110
                 await trio.sleep(0.1)
