@@ -1,81 +1,24 @@
 """Several storage instances behind one gateway: who is asked, who is believed, and what a change of owner does."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import Any
-
 import pytest
 import trio
 from kio.schema.errors import ErrorCode
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
-from kafscale.errors import Refused
-from kafscale.metadata.topic_values import TopicInfo
-from kafscale.records.batch import walk
-from kafscale.v1.common_pb2 import PartitionRef
 from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Client, Cluster, Harness, batch, read_response, running_gateway
-
-NOT_LEADER = ErrorCode.not_leader_or_follower
-AFTER_APPEND = ErrorCode.not_enough_replicas_after_append
-READERS = ("fetch", "list_offsets", "epoch_ends", "delete_records")
-
-
-class Two:
-    """A gateway, and two storage instances of which ``a`` owns the only partition of ``t``."""
-
-    def __init__(self, harness: Harness, a: FakeStorage, b: FakeStorage, topic: TopicInfo) -> None:
-        self.harness, self.a, self.b, self.topic = harness, a, b, topic
-
-    def ref(self, partition: int = 0) -> PartitionRef:
-        return PartitionRef(topic="t", topic_id=self.topic.id, partition=partition)
-
-    async def own(self, run_id: str, epoch: int, partition: int = 0) -> None:
-        await self.harness.cluster.own(self.topic, run_id, epoch=epoch, partition=partition)
-        await settled()
-
-
-async def settled() -> None:
-    """Until nothing happens any more, news of the metadata store included."""
-    await wait_all_tasks_blocked(0.02)
-
-
-@asynccontextmanager
-async def two_owners(partitions: int = 1, **settings: Any) -> AsyncIterator[Two]:
-    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
-    await cluster.add("a", a)
-    await cluster.add("b", b)
-    async with running_gateway(cluster=cluster, **settings) as harness:
-        two = Two(harness, a, b, await harness.topic("t", partitions))
-        await b.wait_until(lambda: bool(b.opened))
-        for index in range(partitions):
-            await two.own("ab"[index % 2], 1, index)
-        yield two
-
-
-def offsets(records: bytes) -> list[int]:
-    return [header.base_offset for _, header in walk(records)]
-
-
-async def read(client: Client, kind: str, *, epoch: int = -1) -> Any:
-    """One partition's answer to a request that is no Produce."""
-    if kind == "fetch":
-        return parts(await fetch(client, {("t", 0): 0}, max_wait_ms=0, leader_epoch=epoch))[0]
-    if kind == "list_offsets":
-        asked = nested(2, 4, "ListOffsetsPartition")(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
-        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=(asked,))
-        return (await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))).topics[0].partitions[0]
-    if kind == "epoch_ends":
-        end = nested(23, 3, "OffsetForLeaderPartition")(partition=0, current_leader_epoch=epoch, leader_epoch=1)
-        topic = nested(23, 3, "OffsetForLeaderTopic")(topic="t", partitions=(end,))
-        return (await client.ask(23, 3, replica_id=-1, topics=(topic,))).topics[0].partitions[0]
-    deleted = nested(21, 1, "DeleteRecordsPartition")(partition_index=0, offset=0)
-    topic = nested(21, 1, "DeleteRecordsTopic")(name="t", partitions=(deleted,))
-    reply = await client.ask(21, 1, topics=(topic,), timeout=timedelta(seconds=5))
-    return reply.topics[0].partitions[0]
+from tests.unit.gateway.harness import Cluster, batch, read_response, running_gateway
+from tests.unit.gateway.two_owners import (
+    AFTER_APPEND,
+    NOT_LEADER,
+    READERS,
+    offsets,
+    parked,
+    read,
+    received,
+    settled,
+    two_owners,
+)
 
 
 async def test_each_partition_goes_to_its_own_owner() -> None:
@@ -87,68 +30,6 @@ async def test_each_partition_goes_to_its_own_owner() -> None:
         assert sorted(key[1] for key in two.b.partitions) == [1, 3]
         reply = parts(await fetch(client, {("t", index): 0 for index in range(4)}))
         assert [offsets(part.records) for part in reply] == [[0]] * 4
-
-
-async def test_a_silent_owner_holds_up_the_records_of_another_for_the_grace_only() -> None:
-    async with two_owners(2, owner_grace_ms=100) as two:
-        client = await two.harness.connect()
-        for index in range(2):
-            assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
-        two.b.fetch_gate = trio.Event()
-        first, second = parts(await fetch(client, {("t", 0): 0, ("t", 1): 0}))
-        assert (first.error_code, offsets(first.records)) == (0, [0])
-        assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
-        two.b.fetch_gate.set()
-        first, second = parts(await fetch(client, {("t", 0): 1, ("t", 1): 0}))
-        assert (second.error_code, offsets(second.records)) == (0, [0]), "nothing is skipped"
-
-
-async def test_an_owner_that_falls_silent_later_holds_up_the_others_for_the_grace_only() -> None:
-    async with two_owners(2, owner_grace_ms=100) as two:
-        client, producer = await two.harness.connect(), await two.harness.connect()
-        body = fetch_body({("t", 0): 0, ("t", 1): 0}, min_bytes=1 << 16, max_wait_ms=60_000)
-        await client.send(1, 12, body)
-        await two.b.wait_until(lambda: len(two.b.fetches) == 1)
-        assert (await produce(producer, batch(b"v"), partition=0)).error_code == 0
-        await two.a.wait_until(lambda: len(two.a.fetches) == 2)
-        await settled()
-        two.b.fetch_gate = trio.Event()
-        assert (await produce(producer, batch(b"v"), partition=1)).error_code == 0
-        first, second = parts(read_response(1, 12, (await client.receive())[1]))
-        assert (first.error_code, offsets(first.records)) == (0, [0])
-        assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
-
-
-async def test_a_silent_owner_holds_up_the_offsets_of_another_for_the_grace_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with two_owners(2, owner_grace_ms=100) as two:
-        client = await two.harness.connect()
-        monkeypatch.setattr(two.b, "list_offsets", silence)
-        asked = tuple(
-            nested(2, 4, "ListOffsetsPartition")(partition_index=index, timestamp=-1, current_leader_epoch=-1)
-            for index in range(2)
-        )
-        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=asked)
-        reply = await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))
-        assert [part.error_code for part in reply.topics[0].partitions] == [0, NOT_LEADER]
-
-
-async def silence(request: object, *, timeout: float) -> None:
-    """Said by an instance that was stopped."""
-    await trio.sleep(timeout)
-
-
-@pytest.mark.parametrize("kind", READERS)
-async def test_an_address_that_another_kind_of_service_has_now_is_answered_retriably(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unimplemented(request: object, *, timeout: float) -> None:
-        raise Refused("unknown method")
-
-    async with two_owners() as two:
-        monkeypatch.setattr(two.a, kind, unimplemented)
-        assert (await read(await two.harness.connect(), kind)).error_code == NOT_LEADER
 
 
 async def test_a_partition_that_nobody_has_owned_goes_to_whom_it_is_given() -> None:
@@ -303,49 +184,6 @@ async def test_what_waits_for_the_stream_of_a_member_that_vanishes_is_refused_at
         assert two.a.appends == []
 
 
-@pytest.mark.parametrize("news", ["ownership", "refusal", "members"])
-async def test_what_was_never_sent_to_a_former_owner_out_of_reach_does_not_hold_up_what_goes_to_the_next(
-    news: str,
-) -> None:
-    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
-    # Live, and it has no stream.
-    a.auto_ready = False
-    await cluster.add("a", a)
-    async with running_gateway(cluster=cluster) as harness:
-        two = Two(harness, a, b, await harness.topic("t"))
-        if news != "members":
-            await cluster.add("b", b)
-            await two.own("a", 1)
-        client, other = await harness.connect(), await harness.connect()
-        await client.send(0, 9, produce_body({("t", 0): batch(b"0")}, timeout_ms=30_000))
-        await settled()
-        if news == "ownership":
-            await two.own("b", 2)
-        elif news == "refusal":
-            a.moved[two.topic.id, 0] = "b"
-            assert (await read(other, "fetch")).error_code == 0
-        else:
-            await cluster.add("a", a, leaving=True)
-            await cluster.add("b", b)
-        assert (await produced(client)).error_code == NOT_LEADER, "at once, not after its timeout"
-        assert (await produce(other, batch(b"1"))).error_code == 0
-        assert (a.appends, len(b.appends)) == ([], 1)
-
-
-async def test_a_fetch_that_is_parked_at_an_owner_out_of_reach_moves_too() -> None:
-    async with two_owners() as two:
-        two.a.auto_ready = False
-        two.a.break_streams()
-        await settled()
-        client, producer = await two.harness.connect(), await two.harness.connect()
-        await parked(two, client)
-        await two.own("b", 2)
-        two.b.partition(two.ref()).epoch = 2
-        assert (await produce(producer, batch(b"v"))).error_code == 0
-        part = await received(client)
-        assert (part.error_code, offsets(part.records)) == (0, [0])
-
-
 async def test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
@@ -364,17 +202,6 @@ async def test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_
         for value in (b"0", b"1", b"2"):
             assert (await produce(client, batch(value))).error_code == 0
         assert [append.records[-2:-1] for each in two.b.appends for append in each.appends] == [b"0", b"1", b"2"]
-
-
-async def parked(two: Two, client: Client, *, max_wait_ms: int = 60_000) -> None:
-    await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=max_wait_ms))
-    await two.a.wait_until(lambda: bool(two.a.fetches))
-    await settled()
-
-
-async def received(client: Client) -> Any:
-    (part,) = parts(read_response(1, 12, (await client.receive())[1]))
-    return part
 
 
 async def test_a_parked_fetch_goes_on_at_the_new_owner() -> None:

@@ -1,0 +1,117 @@
+"""Owners that are live and do not answer, or answer as another service: they hold up nobody else for long."""
+
+import pytest
+import trio
+
+from kafscale.errors import Refused
+from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.unit.gateway.exchanges import nested
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import Cluster, batch, read_response, running_gateway
+from tests.unit.gateway.two_owners import NOT_LEADER, READERS, Two, offsets, parked, read, received, settled, two_owners
+
+
+async def test_a_silent_owner_holds_up_the_records_of_another_for_the_grace_only() -> None:
+    async with two_owners(2, owner_grace_ms=100) as two:
+        client = await two.harness.connect()
+        for index in range(2):
+            assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
+        two.b.fetch_gate = trio.Event()
+        first, second = parts(await fetch(client, {("t", 0): 0, ("t", 1): 0}))
+        assert (first.error_code, offsets(first.records)) == (0, [0])
+        assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
+        two.b.fetch_gate.set()
+        first, second = parts(await fetch(client, {("t", 0): 1, ("t", 1): 0}))
+        assert (second.error_code, offsets(second.records)) == (0, [0]), "nothing is skipped"
+
+
+async def test_an_owner_that_falls_silent_later_holds_up_the_others_for_the_grace_only() -> None:
+    async with two_owners(2, owner_grace_ms=100) as two:
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        body = fetch_body({("t", 0): 0, ("t", 1): 0}, min_bytes=1 << 16, max_wait_ms=60_000)
+        await client.send(1, 12, body)
+        await two.b.wait_until(lambda: len(two.b.fetches) == 1)
+        assert (await produce(producer, batch(b"v"), partition=0)).error_code == 0
+        await two.a.wait_until(lambda: len(two.a.fetches) == 2)
+        await settled()
+        two.b.fetch_gate = trio.Event()
+        assert (await produce(producer, batch(b"v"), partition=1)).error_code == 0
+        first, second = parts(read_response(1, 12, (await client.receive())[1]))
+        assert (first.error_code, offsets(first.records)) == (0, [0])
+        assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
+
+
+async def test_a_silent_owner_holds_up_the_offsets_of_another_for_the_grace_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two_owners(2, owner_grace_ms=100) as two:
+        client = await two.harness.connect()
+        monkeypatch.setattr(two.b, "list_offsets", silence)
+        asked = tuple(
+            nested(2, 4, "ListOffsetsPartition")(partition_index=index, timestamp=-1, current_leader_epoch=-1)
+            for index in range(2)
+        )
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=asked)
+        reply = await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))
+        assert [part.error_code for part in reply.topics[0].partitions] == [0, NOT_LEADER]
+
+
+async def silence(request: object, *, timeout: float) -> None:
+    """Said by an instance that was stopped."""
+    await trio.sleep(timeout)
+
+
+@pytest.mark.parametrize("kind", READERS)
+async def test_an_address_that_another_kind_of_service_has_now_is_answered_retriably(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unimplemented(request: object, *, timeout: float) -> None:
+        raise Refused("unknown method")
+
+    async with two_owners() as two:
+        monkeypatch.setattr(two.a, kind, unimplemented)
+        assert (await read(await two.harness.connect(), kind)).error_code == NOT_LEADER
+
+
+@pytest.mark.parametrize("news", ["ownership", "refusal", "members"])
+async def test_what_was_never_sent_to_a_former_owner_out_of_reach_does_not_hold_up_what_goes_to_the_next(
+    news: str,
+) -> None:
+    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
+    # Live, and it has no stream.
+    a.auto_ready = False
+    await cluster.add("a", a)
+    async with running_gateway(cluster=cluster) as harness:
+        two = Two(harness, a, b, await harness.topic("t"))
+        if news != "members":
+            await cluster.add("b", b)
+            await two.own("a", 1)
+        client, other = await harness.connect(), await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"0")}, timeout_ms=30_000))
+        await settled()
+        if news == "ownership":
+            await two.own("b", 2)
+        elif news == "refusal":
+            a.moved[two.topic.id, 0] = "b"
+            assert (await read(other, "fetch")).error_code == 0
+        else:
+            await cluster.add("a", a, leaving=True)
+            await cluster.add("b", b)
+            await settled()
+        assert (await produced(client)).error_code == NOT_LEADER, "at once, not after its timeout"
+        assert (await produce(other, batch(b"1"))).error_code == 0
+        assert (a.appends, len(b.appends)) == ([], 1)
+
+
+async def test_a_fetch_that_is_parked_at_an_owner_out_of_reach_moves_too() -> None:
+    async with two_owners() as two:
+        two.a.auto_ready = False
+        two.a.break_streams()
+        await settled()
+        client, producer = await two.harness.connect(), await two.harness.connect()
+        await parked(two, client)
+        await two.own("b", 2)
+        two.b.partition(two.ref()).epoch = 2
+        assert (await produce(producer, batch(b"v"))).error_code == 0
+        part = await received(client)
+        assert (part.error_code, offsets(part.records)) == (0, [0])
