@@ -81,7 +81,7 @@ def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) ->
         for command, log in zip(services, logs, strict=True):
             running.enter_context(_running(here(command), log, settings))
         for log in logs:
-            _await(lambda log=log: '"service": ' in log.read_text(), f"{log}: {log.read_text()}")  # type: ignore[misc]
+            _await(lambda log=log: '"event": "serving"' in log.read_text(), f"{log}: {log.read_text()}")  # type: ignore[misc]
         subprocess.run(["bash", "-c", here(write)], check=True, timeout=LONG)
         done = subprocess.run(["bash", "-c", here(read)], check=True, timeout=LONG, capture_output=True, text=True)
         assert done.stdout == "hello\n"
