@@ -49,7 +49,7 @@ class Membership:
         clock: Callable[[], float] = suspension_clock,
     ) -> None:
         self._metadata = metadata
-        self._key = paths.member_key(namespace, member.service, member.run_id)
+        self.key = paths.member_key(namespace, member.service, member.run_id)
         self._ttl = ttl_seconds
         self._clock = clock
         self._member = member
@@ -113,7 +113,7 @@ class Membership:
             log.warning("lease not given back", error=str(error))
 
     async def _write(self) -> None:
-        await self._metadata.txn((), [Put(self._key, self._member.SerializeToString(), self.lease)])
+        await self._metadata.txn((), [Put(self.key, self._member.SerializeToString(), self.lease)])
 
     def _extend(self, sent: float) -> None:
         self._deadline = sent + self._ttl * (1 - _MARGIN)

@@ -20,6 +20,10 @@ class TopicDeleting(KafscaleError):
     """A topic of this name is being deleted; the name is not free yet."""
 
 
+class DeleterGone(KafscaleError):
+    """The run that deletes the topic has lost its lease: another one may be at work on it."""
+
+
 class UnknownTopic(KafscaleError):
     """No live topic has this name or id."""
 

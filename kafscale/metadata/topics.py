@@ -28,6 +28,7 @@ from kafscale.metadata.interface import (
 )
 from kafscale.metadata.topic_values import (
     ClusterInfo,
+    DeleterGone,
     InvalidTopicName,
     TopicDeleting,
     TopicExists,
@@ -119,10 +120,12 @@ class TopicCatalog:
             except Unavailable as error:
                 await retry.pause(error)
 
-    async def finish_delete(self, name: str, topic_id: bytes, highest_epoch: int) -> None:
+    async def finish_delete(self, name: str, topic_id: bytes, highest_epoch: int, *, deleter: str) -> None:
         """Free the name of a topic that is being deleted and whose prefixes are empty; no error when that is done.
 
-        ``highest_epoch`` is the highest of its partitions'. Raises ValueError for a live topic.
+        ``highest_epoch`` is the highest of its partitions'. ``deleter`` is the member key of the run that emptied them:
+        when it is gone another run may be at work there, and nothing is done any more. Raises DeleterGone then, and
+        ValueError for a live topic.
         """
         key = paths.topic_key(self._namespace, name)
         retry = _Retry()
@@ -134,7 +137,11 @@ class TopicCatalog:
                     break
                 if found.live:
                     raise ValueError(f"topic {name} is not being deleted")
-                if await self._forget(found, max(highest_epoch, found.epoch_floor)):
+                member = await self._store.get(deleter)
+                if member is None:
+                    raise DeleterGone(name)
+                there = Unchanged(deleter, member.mod_revision)
+                if await self._forget(found, max(highest_epoch, found.epoch_floor), there):
                     break
             except Unavailable as error:
                 await retry.pause(error)
@@ -171,14 +178,14 @@ class TopicCatalog:
                 raise Unavailable(f"topic {name} may have been made and deleted again")
             cluster = now_cluster or await self._cluster_item()
 
-    async def _forget(self, topic: TopicInfo, highest_epoch: int) -> bool:
+    async def _forget(self, topic: TopicInfo, highest_epoch: int, there: Unchanged) -> bool:
         """Lift the floor, remove the partitions' keys, free the name. False: something moved, look again."""
         # First of all: whoever repeats a half-done deletion may not find the states any more that hold the epochs.
         cluster_item = await self._cluster_item()
         if not await self._lift_floor(cluster_item, highest_epoch, [], []):
             return False
         key = paths.topic_key(self._namespace, topic.name)
-        unmoved = Unchanged(key, topic.mod_revision)
+        unmoved = [Unchanged(key, topic.mod_revision), there]
         keys = [
             make(self._namespace, topic.name, partition)
             for partition in range(topic.partitions)
@@ -186,10 +193,10 @@ class TopicCatalog:
         ]
         for start in range(0, len(keys), _DELETES_PER_TXN):
             deletes = [Delete(gone) for gone in keys[start : start + _DELETES_PER_TXN]]
-            if not (await self._store.txn([unmoved], deletes)).succeeded:
+            if not (await self._store.txn(unmoved, deletes)).succeeded:
                 return False
         # The cluster's value is written even when the floor stays: `create` relies on seeing that names were freed.
-        return await self._lift_floor(await self._cluster_item(), highest_epoch, [unmoved], [Delete(key)])
+        return await self._lift_floor(await self._cluster_item(), highest_epoch, unmoved, [Delete(key)])
 
     async def _lift_floor(
         self, item: KeyValue, epoch: int, compares: list[Unchanged], operations: list[Operation]

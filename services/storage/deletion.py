@@ -103,7 +103,7 @@ class TopicDeleter:
             try:
                 await self._topic_objects.leave(topic.id)
                 highest = await deletion.run()
-                await self._catalog.finish_delete(topic.name, topic.id, highest)
+                await self._catalog.finish_delete(topic.name, topic.id, highest, deleter=self._membership.key)
                 log.info("topic deleted", topic=topic.name)
                 break
             except _Done:

@@ -116,7 +116,7 @@ async def test_metadata_tells_the_leader_epochs_of_the_ownership_map() -> None:
         await wait_all_tasks_blocked(0.02)
         assert await told() == [1, 7]
         await harness.catalog.mark_deleting("t")
-        await harness.catalog.finish_delete("t", topic.id, 7)
+        await harness.catalog.finish_delete("t", topic.id, 7, deleter=paths.member_key(NAMESPACE, "storage", "storage"))
         again = await harness.catalog.create("t", 1, {}, now_ms=0, topic_id=b"2" * 16)
         await wait_all_tasks_blocked(0.02)
         assert await told() == [again.epoch_floor + 1]

@@ -8,12 +8,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 from trio.testing import wait_all_tasks_blocked
 
+from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
 from tests.unit.gateway.asking import produce
 from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import Client, batch, read_response, request, running_gateway
+from tests.unit.gateway.harness import NAMESPACE, Client, batch, read_response, request, running_gateway
 
 SECONDS_5 = timedelta(seconds=5)
 
@@ -228,7 +229,7 @@ async def test_a_name_that_is_being_deleted_is_waited_for() -> None:
         client = await harness.connect()
         await client.send(19, 7, request(19, 7, topics=(topic("t"),), timeout=SECONDS_5, validate_only=False))
         await wait_all_tasks_blocked(0.02)
-        await harness.catalog.finish_delete("t", old.id, 5)
+        await harness.catalog.finish_delete("t", old.id, 5, deleter=paths.member_key(NAMESPACE, "storage", "storage"))
         _, body = await client.receive()
         (made,) = read_response(19, 7, body).topics
         assert made.error_code == 0

@@ -1,6 +1,7 @@
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.v1 import metadata_pb2
 
 NAMESPACE = "test"
+DELETER = paths.member_key(NAMESPACE, "storage", "deleter")
 _ids = (number.to_bytes(16, "big") for number in itertools.count(1))
 
 
@@ -38,6 +40,7 @@ def store() -> MemoryMetadataStore:
 
 @pytest.fixture
 async def catalog(store: MemoryMetadataStore, autojump_clock: MockClock) -> AsyncIterator[TopicCatalog]:
+    await store.txn((), [Put(DELETER, b"")])
     async with open_catalog(store) as catalog:
         yield catalog
 
@@ -48,7 +51,7 @@ async def make(catalog: TopicCatalog, name: str, partitions: int = 1) -> TopicIn
 
 async def delete(catalog: TopicCatalog, name: str, highest_epoch: int) -> None:
     hidden = await catalog.mark_deleting(name)
-    await catalog.finish_delete(name, hidden.id, highest_epoch)
+    await catalog.finish_delete(name, hidden.id, highest_epoch, deleter=DELETER)
 
 
 async def test_a_made_topic_is_in_the_view_when_create_returns(
@@ -148,7 +151,7 @@ async def test_pitfall_12_a_name_is_not_free_until_its_deletion_is_finished(
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         assert not freed.is_set()
-        await catalog.finish_delete("orders", first.id, 5)
+        await catalog.finish_delete("orders", first.id, 5, deleter=DELETER)
     second = await make(catalog, "orders")
     assert second.id != first.id
 
@@ -173,11 +176,11 @@ async def test_pitfall_51_the_end_of_an_old_deletion_does_not_touch_the_new_topi
     new = await make(catalog, "orders")
     state = paths.partition_state_key(NAMESPACE, "orders", 0)
     await store.txn([], [Put(state, b"new")])
-    await catalog.finish_delete("orders", old.id, 50)
+    await catalog.finish_delete("orders", old.id, 50, deleter=DELETER)
     assert catalog.view.live("orders") == new
     assert await store.get(state) is not None
     with pytest.raises(ValueError, match="not being deleted"):
-        await catalog.finish_delete("orders", new.id, 50)
+        await catalog.finish_delete("orders", new.id, 50, deleter=DELETER)
 
 
 async def test_pitfall_51_a_half_done_deletion_keeps_the_epochs_that_only_its_first_half_knew(
@@ -187,9 +190,9 @@ async def test_pitfall_51_a_half_done_deletion_keeps_the_epochs_that_only_its_fi
     await catalog.mark_deleting("orders")
     store.faults = [Fault(method="txn", key=paths.partition_state_key(NAMESPACE, "orders", 0), hang=True)]
     with trio.move_on_after(60) as scope:
-        await catalog.finish_delete("orders", first.id, 9)
+        await catalog.finish_delete("orders", first.id, 9, deleter=DELETER)
     assert scope.cancelled_caught
-    await catalog.finish_delete("orders", first.id, 0)
+    await catalog.finish_delete("orders", first.id, 0, deleter=DELETER)
     assert (await make(catalog, "orders")).epoch_floor >= 9
 
 
@@ -202,9 +205,9 @@ async def test_pitfall_51_two_that_finish_a_deletion_spare_the_topic_made_in_bet
     # The first one stops after it removed the partitions' keys, before it looks at the cluster again.
     store.faults = [Fault(method="get", key=cluster), Fault(method="get", key=cluster, delay=10)]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(catalog.finish_delete, "orders", old, 1)
+        nursery.start_soon(partial(catalog.finish_delete, "orders", old, 1, deleter=DELETER))
         await trio.testing.wait_all_tasks_blocked()
-        await catalog.finish_delete("orders", old, 1)
+        await catalog.finish_delete("orders", old, 1, deleter=DELETER)
         new = await make(catalog, "orders")
     stored = await store.get(paths.topic_key(NAMESPACE, "orders"))
     assert stored is not None
@@ -224,6 +227,7 @@ async def test_a_finished_deletion_leaves_no_key_of_the_topic_and_all_of_the_oth
     assert [item.key for item in (await store.read_prefix("")).items] == [
         paths.cluster_key(NAMESPACE),
         paths.epoch_history_key(NAMESPACE, "orders-2", 0),
+        DELETER,
         paths.partition_state_key(NAMESPACE, "orders-2", 0),
         paths.topic_key(NAMESPACE, "orders-2"),
     ]
@@ -252,7 +256,7 @@ async def test_every_step_repeats_safely_whichever_answer_is_missing(
     assert found.id == first
     await troubled(lambda: catalog.mark_deleting(first))
     assert catalog.view.live("orders") is None
-    await troubled(lambda: catalog.finish_delete("orders", first, 4))
+    await troubled(lambda: catalog.finish_delete("orders", first, 4, deleter=DELETER))
     assert "orders" not in catalog.view.by_name
     assert (await catalog.cluster()).epoch_floor == 4
 
@@ -287,7 +291,7 @@ async def test_a_delete_repeated_after_a_lost_answer_spares_the_next_topic_of_th
         view = catalog.view
         while view.live("orders") is not None:
             view = await catalog.wait_change(view)
-        await catalog.finish_delete("orders", first.id, 1)
+        await catalog.finish_delete("orders", first.id, 1, deleter=DELETER)
         made.append(await make(catalog, "orders"))
 
     async with trio.open_nursery() as nursery:

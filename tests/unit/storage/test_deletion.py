@@ -5,10 +5,11 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.memory import Fault as MetadataFault
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 PARTITIONS = 6
 
@@ -177,6 +178,34 @@ async def test_pitfall_51_a_paused_deleter_deletes_nothing_of_the_next_topic(aut
         responsible.resume()
         await trio.sleep(5)
         assert await two.read_all(made[0]) == [b"new"]
+
+
+async def test_pitfall_51_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_clock: MockClock) -> None:
+    world = World(settle_seconds=15)
+    async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
+        refs = await _used(two)
+        responsible, other = _responsible(two, refs)
+        late = MetadataFault(method="txn", key=state_key(refs[0]), delay=20)
+
+        def plan(call: Call) -> None:
+            # The last thing to be deleted: then the partitions' keys are, and the name is free.
+            if call.kind == "delete_many" and call.key == paths.topic_object_key(NAMESPACE, "orders"):
+                world.metadata.faults = [late]
+
+        world.objects.plan = plan
+        await other.catalog.mark_deleting("orders")
+        with trio.fail_after(10):
+            while late.times:  # noqa: ASYNC110  the store has no event for it
+                await trio.sleep(0.01)
+        responsible.pause()
+        # The lease ends; the other one deletes until nothing that the first one sent can land; the first one's lands.
+        await trio.sleep(21)
+        await responsible.kill()
+        await two.start(responsible.address)
+        await trio.sleep(2)
+        assert "orders" in other.catalog.view.by_name
+        await other.catalog.wait_free("orders")
+        await _comes_back_empty(two, refs)
 
 
 async def test_pitfall_51_a_delete_without_an_answer_is_waited_for(autojump_clock: MockClock) -> None:
