@@ -71,23 +71,24 @@ class StorageService:
             try:
                 async with trio.open_nursery() as nursery:
                     run = Run(self._parts, self._make_run_id(), nursery)
-                    await run.start()
-                    self._run = run
-                    if not started:
-                        task_status.started()
-                        started = True
-                    await stop.wait()
-                    stopped = True
-                    await run.drain()
-                    lost = run.lost_bytes
-                    nursery.cancel_scope.cancel()
+                    try:
+                        await run.start()
+                        self._run = run
+                        if not started:
+                            task_status.started()
+                            started = True
+                        await stop.wait()
+                        stopped = True
+                        await run.drain()
+                        lost = run.lost_bytes
+                        nursery.cancel_scope.cancel()
+                    finally:
+                        # Before the nursery closes: appends must find the run's end, not a nursery that takes nothing.
+                        self._run = None
+                        run.end()
             except* LeaseNotFound:
                 self._parts.figures.leases_lost += 1
                 log.error("lease lost: everything is taken over anew")
-            finally:
-                if self._run is not None:
-                    self._run.end()
-                self._run = None
         if lost:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
 

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Delete, Put
+from kafscale.metadata.interface import Delete, LeaseNotFound, Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Member
@@ -109,7 +109,7 @@ async def test_pitfall_51_who_did_not_get_to_delete_a_topic_leaves_its_successor
         await trio.sleep(5)
         # The other one deletes it all, and a new topic is made, between two tries of ours.
         await world.objects.delete_many(info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/"))
-        await catalog.finish_delete("orders", old.topic_id, 10)
+        await catalog.finish_delete("orders", old.topic_id, 10, deleter=other)
         await world.metadata.txn((), [Delete(other)])
         new = await world.topic(catalog)
         assert await caller.durable(await caller.append(new, batch(b"new")))
@@ -165,3 +165,34 @@ async def test_a_lost_lease_ends_the_stream_and_the_next_run_serves(autojump_clo
             await trio.sleep(1)
             assert (await caller.fetch(ref, 0)).epoch == 2
             assert await caller.read_all(ref) == [b"kept"]
+
+
+async def test_appends_while_a_run_ends_find_its_end_and_no_defect(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    keep_alive, lost = world.metadata.keep_alive, trio.Event()
+
+    async def watched(lease: int) -> None:
+        try:
+            await keep_alive(lease)
+        except LeaseNotFound:
+            lost.set()
+            raise
+
+    monkeypatch.setattr(world.metadata, "keep_alive", watched)
+    async with world.service(flush_interval_ms=0) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"kept")))
+        members = await world.metadata.read_prefix(paths.members_prefix(NAMESPACE, "storage"))
+        await world.metadata.revoke_lease(members.items[0].lease)
+        await lost.wait()
+        answers = set()
+        # At every step of the run's end: each append begins a flush, which is a task of the run.
+        for _ in range(100):
+            try:
+                answers.add((await caller.append(ref, batch(b"late"))).status)
+            except Unavailable:
+                break
+        assert answers <= {Status.OK, Status.NOT_OWNER}
+        assert len(caller.runs) <= 2
