@@ -6,8 +6,9 @@ address, which a restarted process keeps, not its run id.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
 import trio
 
@@ -15,6 +16,9 @@ from kafscale import paths
 from kafscale.metadata.follow import follow
 from kafscale.metadata.interface import Event, KeyValue, MetadataStore, Snapshot
 from kafscale.v1.metadata_pb2 import Member
+
+PLACES_REMEMBERED = 1 << 16
+"""Partitions whose place is not worked out anew each time, for each view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,10 @@ class MembersView:
     """The newest of each address, in order of address: an older one's process has gone, its lease has not yet."""
     placed: tuple[LiveMember, ...]
     """Those that partitions are given to: the present ones, none that is leaving."""
-    _owners: dict[tuple[bytes, int], LiveMember | None] = field(default_factory=dict)
+    _given_to: Callable[[tuple[bytes, int]], LiveMember | None] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_given_to", lru_cache(PLACES_REMEMBERED)(partial(heaviest, self.placed)))
 
     @classmethod
     def of(cls, revision: int, members: Iterable[LiveMember]) -> "MembersView":
@@ -60,10 +67,7 @@ class MembersView:
 
     def owner(self, topic_id: bytes, partition: int) -> LiveMember | None:
         """Whom the partition is given to; None: nobody is there."""
-        key = (topic_id, partition)
-        if key not in self._owners:
-            self._owners[key] = heaviest(self.placed, key)
-        return self._owners[key]
+        return self._given_to((topic_id, partition))
 
 
 class Members:

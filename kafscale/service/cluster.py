@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from kafscale import paths
+from kafscale.clock import wall_clock_ms
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.compaction import compact_history
 from kafscale.metadata.interface import MetadataStore
@@ -29,7 +30,7 @@ from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
 from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded, wall_clock_ms
+from kafscale.service.process import Loaded
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.v1.metadata_pb2 import Member

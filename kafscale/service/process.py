@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar, cast
@@ -78,7 +77,3 @@ def run_process(
 def _who(service: str, settings: Loaded) -> dict[str, str]:
     network = settings[NetworkSettings]
     return {"service": service, "instance": network.advertised(service, network.rpc(service).port)}
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000

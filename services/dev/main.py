@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import structlog
 import trio
 
+from kafscale.clock import wall_clock_ms
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
@@ -18,7 +19,7 @@ from kafscale.service.listeners import Listener
 from kafscale.service.logging import LogSettings
 from kafscale.service.network import HttpSettings, LeaseSettings
 from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded, run_process, wall_clock_ms
+from kafscale.service.process import Loaded, run_process
 from kafscale.service.settings import documented
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread

@@ -1,6 +1,5 @@
 """What a Kafka API is to the gateway, and what its handler gets: the border between ``apis/`` and the rest."""
 
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -8,6 +7,7 @@ from typing import Any, Protocol
 import trio
 from kio.schema.errors import ErrorCode
 
+from kafscale.clock import wall_clock_ms
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
 from kafscale.metadata.ownership import OwnershipMap
@@ -22,10 +22,6 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.topics import TopicCache
 
 Work = Coroutine[Any, Any, None]
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ a gateway that comes or goes moves no more than it gets or had.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
-from kafscale.metadata.members import Members, MembersView, place_of, weight
+from kafscale.metadata.members import PLACES_REMEMBERED, Members, MembersView, place_of, weight
 from kafscale.service.listeners import Listener
 
 
@@ -24,7 +25,10 @@ class BrokerList:
     """The brokers that clients of one listener are told, in order of their ids; at least one."""
 
     brokers: tuple[Broker, ...]
-    _leaders: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    _leader: Callable[[tuple[bytes, int]], int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_leader", lru_cache(PLACES_REMEMBERED)(partial(_heaviest, self.brokers)))
 
     @property
     def controller(self) -> int:
@@ -34,13 +38,12 @@ class BrokerList:
         """The node id of the broker to which clients are sent for a partition."""
         if len(self.brokers) == 1:
             return self.brokers[0].node_id
-        key = (topic_id, partition)
-        leader = self._leaders.get(key)
-        if leader is None:
-            place = place_of(topic_id, partition)
-            heaviest = max(self.brokers, key=lambda broker: weight(str(broker.node_id), place))
-            leader = self._leaders[key] = heaviest.node_id
-        return leader
+        return self._leader((topic_id, partition))
+
+
+def _heaviest(brokers: tuple[Broker, ...], key: tuple[bytes, int]) -> int:
+    place = place_of(*key)
+    return max(brokers, key=lambda broker: weight(str(broker.node_id), place)).node_id
 
 
 class Brokers:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from kafscale.clock import wall_clock_ms
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
@@ -12,7 +13,7 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
-from services.gateway.api import Environment, wall_clock_ms
+from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.figures import GatewayFigures
 from services.gateway.listener import Acceptor

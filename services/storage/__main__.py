@@ -4,6 +4,7 @@ import sys
 
 import trio
 
+from kafscale.clock import wall_clock_ms
 from kafscale.metadata.members import Members
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc.typed import bind_storage
@@ -18,7 +19,7 @@ from kafscale.service.cluster import (
     open_operations,
     running,
 )
-from kafscale.service.process import Loaded, run_process, wall_clock_ms
+from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings
 from kafscale.threads import run_in_thread

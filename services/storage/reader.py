@@ -12,7 +12,7 @@ from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.rpc.interface import IndexerClient
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentHeader
-from kafscale.segment.index import DEFAULT_INTERVAL, Index, IndexEntry, build_index, parse_index
+from kafscale.segment.index import Index, IndexEntry, build_index, parse_index
 from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
 from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
@@ -46,6 +46,7 @@ class Reader:
         index_cache_size: int,
         readahead: int,
         reads_in_flight: int,
+        index_interval: int,
         run_sync: RunSync,
         figures: StorageFigures,
     ) -> None:
@@ -54,6 +55,7 @@ class Reader:
         self._indexer = indexer
         self.namespace = namespace
         self._readahead = readahead
+        self._index_interval = index_interval
         self.run_sync = run_sync
         self._limiter = trio.CapacityLimiter(reads_in_flight)
         self._reads: SingleFlight[tuple[CommittedLog, int, int], bytes] = SingleFlight(nursery)
@@ -254,7 +256,7 @@ class Reader:
         except Unavailable as error:
             log.warning("no indexer answered, segment read instead", partition=_name(view), error=str(error))
             parsed = await self.parsed(view, segment)
-            return parse_index(build_index(parsed.offsets, parsed.positions, DEFAULT_INTERVAL))
+            return parse_index(build_index(parsed.offsets, parsed.positions, self._index_interval))
         if reply.status == Status.DAMAGED:
             raise Damaged(reply.detail)
         if reply.status != Status.OK:

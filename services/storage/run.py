@@ -1,7 +1,5 @@
 """One run of the storage service: everything that lives and dies with one lease."""
 
-import heapq
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -33,6 +31,7 @@ from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
 from services.storage.retention import Retention
 from services.storage.scans import Scans
+from services.storage.seal_timers import SealTimers
 from services.storage.segments import KnownSegment
 from services.storage.settings import StorageSettings
 from services.storage.snapshots import ProducerSnapshots, restore
@@ -75,11 +74,7 @@ class Run:
         self._nursery = nursery
         self.buffered_bytes = 0
         self.lost_bytes = 0
-        # Open buffers that are not due yet: a heap of (due, number), and the partition behind each number.
-        self._due: list[tuple[float, int]] = []
-        self._timed: dict[int, Partition] = {}
-        self._timers = 0
-        self._timer_wake = trio.Event()
+        self._timers = SealTimers(self.seal)
         self._moved = trio.Event()
         self.membership = Membership(
             parts.metadata,
@@ -137,6 +132,7 @@ class Run:
             index_cache_size=settings.index_cache_size,
             readahead=settings.readahead_segments,
             reads_in_flight=settings.reads_in_flight,
+            index_interval=settings.index_interval,
             run_sync=parts.run_sync,
             figures=parts.figures,
         )
@@ -210,7 +206,7 @@ class Run:
         while self.membership.run_id not in view.by_run_id:
             view = await self._parts.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
-        self._nursery.start_soon(self._seal_in_time)
+        self._nursery.start_soon(self._timers.run)
         self._nursery.start_soon(self.assignment.run)
         self._nursery.start_soon(self._deleter.run)
         self._nursery.start_soon(self.retention.run)
@@ -226,14 +222,14 @@ class Run:
             self.seal(partition)
         elif waiting >= settings.early_flush_bytes:
             # Each append moves this on: it comes when producers have sent all they may and wait for acks.
-            self._time(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
+            self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
         elif waiting and not partition.timer:
-            self._time(partition, due)
+            self._timers.set(partition, due)
         self._flusher.start(partition)
 
     def seal(self, partition: Partition) -> None:
         """Close the open buffer and upload it."""
-        self._untime(partition)
+        self._timers.clear(partition)
         if partition.buffer.seal():
             partition.last_flush = trio.current_time()
         self._flusher.start(partition)
@@ -288,31 +284,6 @@ class Run:
         self._committer.ready(partition)
         while partition.unsaid and not partition.closed and not partition.offline:
             await self._moved.wait()
-
-    async def _seal_in_time(self) -> None:
-        while True:
-            # A timer that is set later may be due earlier.
-            with trio.move_on_at(self._due[0][0] if self._due else math.inf):
-                await self._timer_wake.wait()
-            self._timer_wake = trio.Event()
-            while self._due and self._due[0][0] <= trio.current_time():
-                partition = self._timed.get(heapq.heappop(self._due)[1])
-                if partition is not None:
-                    self.seal(partition)
-
-    def _time(self, partition: Partition, due: float) -> None:
-        """Seal the partition's buffer then, unless that is put off or done before."""
-        self._untime(partition)
-        self._timers += 1
-        partition.timer = self._timers
-        self._timed[partition.timer] = partition
-        heapq.heappush(self._due, (due, partition.timer))
-        if self._due[0][1] == partition.timer:
-            self._timer_wake.set()
-
-    def _untime(self, partition: Partition) -> None:
-        self._timed.pop(partition.timer, None)
-        partition.timer = 0
 
     async def _follow_configs(self) -> None:
         view = self._parts.catalog.view
@@ -397,7 +368,7 @@ class Run:
 
     def _closed(self, partition: Partition) -> None:
         """What the partition still had buffered is lost with its epoch."""
-        self._untime(partition)
+        self._timers.clear(partition)
         lost = partition.buffer.discard()
         self.buffered_bytes -= lost
         if self.owned.stopping:

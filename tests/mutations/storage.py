@@ -32,7 +32,7 @@ MUTATIONS = (
     Mutation(
         (2,),
         "services/storage/run.py",
-        "self._nursery.start_soon(self._seal_in_time)",
+        "self._nursery.start_soon(self._timers.run)",
         "pass",
         _WRITE + "test_pitfall_02_idle_buffer_is_flushed_by_time_and_by_shutdown",
     ),
@@ -133,10 +133,12 @@ MUTATIONS = (
     Mutation(
         (15,),
         "services/storage/run.py",
-        "await self._timer_wake.wait()",
-        "await trio.sleep(1)\n"
+        "        view = self._parts.catalog.view\n        while True:\n",
+        "        view = self._parts.catalog.view\n        while True:\n"
+        "            await trio.sleep(1)\n"
         "            mark = f'{self._parts.namespace}/{trio.current_time()}'\n"
-        "            await self._parts.objects.put_if_absent(mark, b'')",
+        "            await self._parts.objects.put_if_absent(mark, b'')\n"
+        "            continue\n",
         _WRITE + "test_pitfall_15_an_idle_partition_costs_no_put",
     ),
     # Only the first batch of a record set is placed.
