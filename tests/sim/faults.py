@@ -34,7 +34,8 @@ OPERATIONS: dict[str, float] = {
     # At a named point of a process's way: right before or after something was done for it.
     "crash-at-point": 0.003,
     "pause-at-point": 0.006,
-    # Between the two halves of what an owner does: the object is stored and the commit has not begun.
+    # Where an owner is most in danger: an object is about to be stored; it is stored and the commit has not begun.
+    "pause-before-put": 0.005,
     "crash-after-put": 0.01,
     "pause-after-put": 0.01,
     # Of each reply to a client: its connection breaks before it; it reads everything again after it.

@@ -72,11 +72,16 @@ class Nemesis:
         """A process has come to ``point`` of its way: perhaps it dies here, or stops for a while."""
         if process.dead or process.frozen:
             return
-        stored = point.startswith("after PUT") and point.endswith(".kfs")
-        if self._faults.hits("crash-at-point") or (stored and self._faults.hits("crash-after-put")):
+        crashes, pauses = ["crash-at-point"], ["pause-at-point"]
+        if point.endswith(".kfs") and point.startswith("after PUT"):
+            crashes.append("crash-after-put")
+            pauses.append("pause-after-put")
+        elif point.endswith(".kfs") and point.startswith("before PUT"):
+            pauses.append("pause-before-put")
+        if any(map(self._faults.hits, crashes)):
             self._cluster.trace.add(f"fault: crash {point}", by=process.name)
             process.crash()
-        elif self._faults.hits("pause-at-point") or (stored and self._faults.hits("pause-after-put")):
+        elif any(map(self._faults.hits, pauses)):
             self._nursery.start_soon(self._freeze, process, point)
 
     def _storages(self) -> Sequence[Process]:

@@ -48,13 +48,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``boost`` multiplies the chances of faults, ``first_seed`` is where looking for it begins."""
+    """``boost`` multiplies the chances of faults."""
 
     why: str
     changes: tuple[Change, ...]
     boost: Mapping[str, float] = field(default_factory=dict)
     troubled_seconds: float = TROUBLED_SECONDS
-    first_seed: int = 0
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -89,7 +88,7 @@ VARIANTS: dict[str, Variant] = {
                 "if False:",
             ),
         ),
-        {"pause-at-point": 6.0, "crash-at-point": 4.0, "object-late": 4.0},
+        {"pause-before-put": 20.0},
     ),
     "no-revision-compare": Variant(
         "commits do not compare the state's revision",
@@ -214,7 +213,9 @@ VARIANTS: dict[str, Variant] = {
             "reader-begins-anew": 10.0,
             # The run that has it in its cache must live on.
             **dict.fromkeys(("crash", "pause", "leave", "ping-pong", "lease-lost", "metadata-down"), 0.0),
-            **dict.fromkeys(("crash-at-point", "crash-after-put", "pause-at-point", "pause-after-put"), 0.0),
+            **dict.fromkeys(
+                ("crash-at-point", "crash-after-put", "pause-at-point", "pause-before-put", "pause-after-put"), 0.0
+            ),
         },
         troubled_seconds=12.0,
     ),
