@@ -12,6 +12,9 @@ from kafscale.v1.storage_pb2 import Committed
 from services.gateway.kafka_errors import MAY_BE_KEPT
 from services.gateway.pending import PendingAppend
 
+_LOST_REMEMBERED = 1024
+"""Partitions whose loss decides replies that come after it; of those that were lost before them nothing is kept."""
+
 Key = tuple[bytes, int]
 """Topic id and partition: a topic that was made anew shares nothing with its predecessor."""
 
@@ -58,6 +61,12 @@ class CommitView:
     def __init__(self) -> None:
         self._partitions: dict[Key, _Partition] = {}
         self._holding: set[Key] = set()
+        # In the order in which they were lost.
+        self._lost: dict[Key, None] = {}
+
+    def __len__(self) -> int:
+        """Partitions that it knows something of."""
+        return len(self._partitions)
 
     @property
     def holding(self) -> bool:
@@ -85,6 +94,11 @@ class CommitView:
             self._settle(key, partition)
             for waiter in partition.waiters:
                 waiter.wake()
+            self._lost.pop(key, None)
+            if partition.lost:
+                self._lost[key] = None
+                if len(self._lost) > _LOST_REMEMBERED:
+                    self._forget(next(iter(self._lost)))
 
     def hold(self, append: PendingAppend) -> None:
         """Answer the append, which is buffered at ``append.epoch``, when ``append.wait_for`` is committed, or lost."""
@@ -112,7 +126,11 @@ class CommitView:
         self._partition(key).waiters.add(waiter)
 
     def unwatch(self, key: Key, waiter: Waiter) -> None:
-        self._partition(key).waiters.discard(waiter)
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.waiters.discard(waiter)
+            if partition.epoch < 0 or (partition.lost and key not in self._lost):
+                self._forget(key)
 
     def wake(self, key: Key) -> None:
         """Wake what watches the partition."""
@@ -137,6 +155,7 @@ class CommitView:
             for waiter in partition.waiters:
                 waiter.wake()
         self._partitions.clear()
+        self._lost.clear()
         self._holding.clear()
 
     def _partition(self, key: Key) -> _Partition:
@@ -144,6 +163,13 @@ class CommitView:
         if partition is None:
             partition = self._partitions[key] = _Partition()
         return partition
+
+    def _forget(self, key: Key) -> None:
+        """Let go of a partition; if something waits for its news it is the same as if none had come."""
+        self._lost.pop(key, None)
+        partition = self._partitions[key]
+        if not partition.held and not partition.waiters:
+            del self._partitions[key]
 
     def _settle(self, key: Key, partition: _Partition) -> None:
         if not partition.held:

@@ -22,6 +22,7 @@ from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
 from services.storage.partition import history_of, settled
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
+_FORMAT = 1
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
 _GIVE_BACK_PAUSE = 0.5
@@ -99,6 +100,10 @@ async def _fence(
         before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
         if before.topic_id != topic.id:
             raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic is still there")
+        if before.format != _FORMAT:
+            raise NotAvailable(
+                Status.UNAVAILABLE, f"its state is of format {before.format}, this release reads {_FORMAT}"
+            )
         compares = [
             Unchanged(topic_key, topic_kv.mod_revision if topic_kv else 0),
             Unchanged(state_key, state_kv.mod_revision if state_kv else 0),
@@ -136,7 +141,7 @@ def checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
 
 
 def _first_state(topic: Topic) -> PartitionState:
-    return PartitionState(format=1, topic_id=topic.id, epoch=topic.epoch_floor)
+    return PartitionState(format=_FORMAT, topic_id=topic.id, epoch=topic.epoch_floor)
 
 
 async def _above_the_end(

@@ -18,7 +18,7 @@ _LEAVES = 3
 
 
 class Nemesis:
-    """``start_topic`` makes a topic anew and puts clients on it; ``stop`` lets a storage process leave gracefully."""
+    """``stop`` lets a storage process leave gracefully; ``remake`` makes a topic anew and puts clients on it."""
 
     def __init__(
         self,

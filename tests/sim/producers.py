@@ -11,6 +11,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.records.record import Record, build_batch
+from services.storage.producers import REMEMBERED_BATCHES
 from tests.sim import wire
 from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNREPEATED, Promise
 from tests.sim.client import Connection, ConnectionLost, Pending, connected
@@ -27,6 +28,7 @@ class _Batch:
     give_up_at: float
     sequence: int = -1
     epoch: int = -1
+    number: int = 0
     sent: bool = False
     retry_at: float = 0.0
 
@@ -91,6 +93,7 @@ class IdempotentProducer:
         self._fresh: deque[_Batch] = deque()
         self._flying: set[_Batch] = set()
         self._given_up = False
+        self._begun = 0
         self._changed = trio.Event()
         self._connection: Connection | None = None
         self.done = False
@@ -174,7 +177,8 @@ class IdempotentProducer:
         if not self._fresh:
             return None
         batch = self._fresh.popleft()
-        batch.epoch, batch.sequence = self._epoch, self._next_sequence
+        self._begun += 1
+        batch.epoch, batch.sequence, batch.number = self._epoch, self._next_sequence, self._begun
         self._next_sequence += len(batch.values)
         self._incomplete.append(batch)
         return batch
@@ -224,8 +228,9 @@ class IdempotentProducer:
             # Something before it was never delivered: this one cannot be either.
             self._drop(batch, error.name)
         elif batch is self._incomplete[0]:
-            # Everything before it is acked, so that the partition must know this producer.
-            if not self._partition.truncated:
+            # Everything before it is acked, so that the partition must know this producer; of its batches, as in
+            # Kafka, the last ones.
+            if not self._partition.truncated and self._begun - batch.number < REMEMBERED_BATCHES:
                 self._view.complain("sequence-forgotten", self._partition, f"{self.name}: {answer.message}")
             self._drop(batch, error.name)
 

@@ -145,3 +145,18 @@ async def test_pitfall_55_what_lies_above_the_end_stays_while_no_commit_is_answe
         assert await caller.durable(ours)
     async with world.service() as (caller, _):
         assert await caller.read_all(ref) == [b"first", b"ours"]
+
+
+async def test_a_state_that_a_newer_release_wrote_is_left_alone(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _committed(caller, ref, b"kept")
+    newer = await _state(world, ref)
+    newer.format = 2
+    await _set_back(world, ref, newer)
+    async with world.service() as (caller, _):
+        refused = await caller.append(ref, batch(b"another"))
+        assert refused.status == Status.UNAVAILABLE
+        assert "format 2" in refused.detail
+        assert await _state(world, ref) == newer
