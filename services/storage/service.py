@@ -6,12 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 import trio
 
-from kafscale import paths
-from kafscale.errors import ConfigError, Unavailable
+from kafscale.errors import Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import new_run_id
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.objects.interface import PreconditionFailed
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -39,6 +37,7 @@ from kafscale.v1.storage_pb2 import (
     PartitionQuery,
     PartitionTruncated,
 )
+from services.storage.cluster_mark import mark_prefix
 from services.storage.commits import CommitStream
 from services.storage.finder import Damaged
 from services.storage.offsets import list_offset
@@ -51,8 +50,6 @@ from services.storage.takeover import NotAvailable
 
 log = structlog.get_logger()
 
-_BEGIN_PAUSE = 1.0
-
 
 class StorageService:
     """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing owned."""
@@ -64,7 +61,8 @@ class StorageService:
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then flush, commit and release. Raises Unavailable when not all could be stored."""
-        await self._begin()
+        parts = self._parts
+        await mark_prefix(parts.objects, parts.namespace, (await parts.catalog.cluster()).cluster_id)
         stopped = started = False
         lost = 0
         while not stopped:
@@ -327,30 +325,6 @@ class StorageService:
                     if one is None:
                         nursery.start_soon(_acquire_into, run, refs[i], patience, found, i)
         return [one for one in found if one is not None]
-
-    async def _begin(self) -> None:
-        """Mark the prefix, however long the object store, which was found to be the right one, is throttled."""
-        while True:
-            try:
-                await self._mark_prefix()
-                return
-            except Unavailable as error:
-                log.warning("waiting for the object store", error=str(error))
-                await trio.sleep(_BEGIN_PAUSE)
-
-    async def _mark_prefix(self) -> None:
-        """Refuse a prefix that belongs to another cluster; mark a new one as this cluster's."""
-        cluster = (await self._parts.catalog.cluster()).cluster_id.encode()
-        key = paths.cluster_mark_key(self._parts.namespace)
-        try:
-            await self._parts.objects.put_if_absent(key, cluster)
-        except PreconditionFailed:
-            there = (await self._parts.objects.get(key)).body
-            if there != cluster:
-                raise ConfigError(
-                    f"KAFSCALE_S3_NAMESPACE: the objects under {self._parts.namespace}/ belong to cluster "
-                    f"{there.decode(errors='replace')}, the metadata to cluster {cluster.decode()}"
-                ) from None
 
 
 async def _acquire_into(

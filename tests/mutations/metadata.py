@@ -35,8 +35,8 @@ MUTATIONS = (
     # The bucket is anybody's.
     Mutation(
         (55,),
-        "services/storage/service.py",
-        "if there != cluster:",
+        "services/storage/cluster_mark.py",
+        "if there != cluster_id:",
         "if False:",
         _WRONG + "test_pitfall_55_another_clusters_metadata_deletes_nothing",
     ),

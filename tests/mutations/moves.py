@@ -243,4 +243,26 @@ MUTATIONS = (
         _SLOW + "test_fetches_that_wait_for_the_store_are_bounded",
         "fetches that wait for the object store are bounded",
     ),
+    # A deletion is finished by whoever began it, dead or alive.
+    Mutation(
+        (51,),
+        "kafscale/metadata/topics.py",
+        "unmoved = [Unchanged(key, topic.mod_revision), there]",
+        "unmoved = [Unchanged(key, topic.mod_revision)]",
+        _DELETE_TESTS + "test_pitfall_51_what_a_dead_deleter_had_sent_does_not_free_the_name",
+    ),
+    _breaking(
+        "a state of a newer release is left alone",
+        "services/storage/takeover.py",
+        "if before.format != _FORMAT:",
+        "if before.format > 9:",
+        "tests/unit/storage/test_wrong_metadata.py::test_a_state_that_a_newer_release_wrote_is_left_alone",
+    ),
+    _breaking(
+        "what is remembered of partitions that are lost is bounded",
+        "services/gateway/commit_view.py",
+        "if len(self._lost) > _LOST_REMEMBERED:",
+        "if False:",
+        "tests/unit/gateway/test_commit_view.py::test_partitions_that_come_and_go_leave_a_bounded_number_behind",
+    ),
 )
