@@ -31,7 +31,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	  else echo "kcat is needed: on Debian, apt-get install kcat" >&2; exit 1; fi; }
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
-	@$(BIN)/python -m tests.java.build client
+	@$(BIN)/python -m tests.java.build
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
 	$(BIN)/ruff check .
@@ -48,7 +48,6 @@ test-long: check servers ## The same with the full counts of the long tests
 	$(BIN)/python -m pytest --run-long $(PYTEST_ARGS)
 
 bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick", or "--only-server four --only-load acks=1", for a short run
-	@$(BIN)/python -m tests.java.build apache
 	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
 
 sim: $(VENV)/.dev ## Simulate clusters in trouble; SEEDS=3000 or SEEDS=100..199, SEED=17 replays one, status 1 on complaints

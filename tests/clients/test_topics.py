@@ -1,7 +1,10 @@
 """Topics come, refuse and go as Kafka's clients expect."""
 
 import contextlib
+import json
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -22,6 +25,7 @@ from tests.clients.adapters.interface import (
     TopicClient,
 )
 from tests.clients.conftest import MakeBroker
+from tests.java.apache_kafka import java
 
 
 @pytest.mark.parametrize("maker", sorted(MAKERS))
@@ -118,3 +122,20 @@ def test_records_deleted_up_to_an_offset_are_gone_and_the_others_stay(bootstrap:
     assert done.result().low_watermark == 4
     assert client.offsets(topic) == (4, 10)
     assert [record.value for record in client.consume(topic, count=6)] == [b"%d" % number for number in range(4, 10)]
+
+
+def test_kafkas_own_tool_deletes_records(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    client = ConfluentClient(bootstrap)
+    client.produce(topic, [Message(b"%d" % number) for number in range(10)])
+    asked = tmp_path / "offsets.json"
+    asked.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
+    tool = java(
+        "org.apache.kafka.tools.DeleteRecordsCommand",
+        "--bootstrap-server",
+        bootstrap,
+        "--offset-json-file",
+        str(asked),
+    )
+    done = subprocess.run(tool, check=True, capture_output=True, text=True, timeout=120)
+    assert f"partition: {topic}-0\tlow_watermark: 4" in done.stdout
+    assert client.offsets(topic) == (4, 10)
