@@ -6,8 +6,10 @@ holds what is not a topic.
 """
 
 import re
+import zlib
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import quote, unquote
 
 _OBJECT = re.compile(
     r"(?P<namespace>[^/]+(?:/[^/]+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
@@ -23,7 +25,12 @@ _CATALOG_PAGE = re.compile(
 _PRODUCER_SNAPSHOT = re.compile(r".*/~producers/[^/]+/[0-9]+/[0-9]{20}-(?P<epoch>0|[1-9][0-9]{0,9})")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
+_GROUP_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
+
 Kind = Literal["kfs", "index"]
+
+GROUP_SHARDS = 64
+"""In how many parts consumer groups are given to coordinators; part of the keys, so it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,51 @@ class CatalogPageKey:
 
     def __str__(self) -> str:
         return f"{catalog_prefix(self.namespace, self.topic, self.partition)}{self.base_offset:020d}-{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKeys:
+    """The metadata keys of one consumer group. Group and member ids are any text: they are percent-encoded.
+
+    A ``version`` names one value for good, so that a late write never meets another one: `group_version`.
+    """
+
+    namespace: str
+    group: str
+
+    @property
+    def prefix(self) -> str:
+        """Of everything that is kept of the group."""
+        return f"{group_shard_prefix(self.namespace, group_shard(self.group))}{quote(self.group, safe='')}/"
+
+    @property
+    def header(self) -> str:
+        return f"{self.prefix}header"
+
+    def member(self, member_id: str, version: str) -> str:
+        return f"{self.prefix}members/{quote(member_id, safe='')}/{version}"
+
+    def assignments(self, version: str, chunk: int) -> str:
+        return f"{self.prefix}assignments/{version}/{chunk}"
+
+    def offset(self, topic: str, partition: int) -> str:
+        return f"{self.prefix}offsets/{topic}/{partition}"
+
+    def parse_member(self, key: str) -> tuple[str, str] | None:
+        """Member id and version, or None where it is another key."""
+        member_id, _, version = key.removeprefix(f"{self.prefix}members/").partition("/")
+        known = key == self.member(unquote(member_id), version) and _GROUP_VERSION.fullmatch(version)
+        return (unquote(member_id), version) if known else None
+
+    def parse_assignments(self, key: str) -> tuple[str, int] | None:
+        """Version and chunk, or None where it is another key."""
+        version, _, chunk = key.removeprefix(f"{self.prefix}assignments/").partition("/")
+        known = _GROUP_VERSION.fullmatch(version) and _INDEX.fullmatch(chunk)
+        return (version, int(chunk)) if known and key == self.assignments(version, int(chunk)) else None
+
+    def parse_offset(self, key: str) -> tuple[str, int] | None:
+        """Topic and partition, or None where it is another key."""
+        return parse_partition(f"{self.prefix}offsets/", key)
 
 
 def is_topic_name(name: str) -> bool:
@@ -221,3 +273,43 @@ def members_prefix(namespace: str, service: str) -> str:
 
 def member_key(namespace: str, service: str, run_id: str) -> str:
     return f"{members_prefix(namespace, service)}{run_id}"
+
+
+def group_shard(group: str) -> int:
+    """The shard that a consumer group belongs to, of GROUP_SHARDS."""
+    return zlib.crc32(group.encode()) % GROUP_SHARDS
+
+
+def group_shard_prefix(namespace: str, shard: int) -> str:
+    """The prefix of all keys of a shard's groups."""
+    return f"{metadata_root(namespace)}groups/{shard}/"
+
+
+def group_version(generation: int, revision: int) -> str:
+    """Names what is written for a generation by the coordinator that loaded the group at ``revision``."""
+    return f"{generation}-{revision}"
+
+
+def parse_group_key(namespace: str, key: str) -> str | None:
+    """The group that a key belongs to, or None where it is of no group."""
+    parts = key.removeprefix(f"{metadata_root(namespace)}groups/").split("/")
+    if len(parts) < 3:
+        return None
+    group = unquote(parts[1])
+    return group if key.startswith(GroupKeys(namespace, group).prefix) else None
+
+
+def group_shards_prefix(namespace: str) -> str:
+    """The prefix of the keys that say who coordinates which shard."""
+    return f"{metadata_root(namespace)}group-shards/"
+
+
+def group_shard_key(namespace: str, shard: int) -> str:
+    return f"{group_shards_prefix(namespace)}{shard}"
+
+
+def parse_group_shard_key(namespace: str, key: str) -> int | None:
+    """The shard in a key, or None where it is another key."""
+    digits = key.removeprefix(group_shards_prefix(namespace))
+    known = key.startswith(group_shards_prefix(namespace)) and _INDEX.fullmatch(digits) and int(digits) < GROUP_SHARDS
+    return int(digits) if known else None

@@ -19,6 +19,7 @@ from kafscale.service.settings import Setting, documented
 from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.topics.definitions import DEFINITIONS
 from services.coordinator import __main__ as coordinator
+from services.coordinator import document as groups
 from services.dev import main as dev
 from services.gateway import __main__ as gateway
 from services.gateway import registry
@@ -124,6 +125,7 @@ def topic_configs() -> str:
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/configuration.md": configuration,
+    "docs/groups.md": groups.document,
     "docs/protocol.md": registry.document,
     "docs/topic-configs.md": topic_configs,
     "kafscale/service/variables.py": variables,

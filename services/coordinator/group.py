@@ -1,0 +1,177 @@
+"""What is known of one group, and the small steps that keep it consistent; what requests do is in the other modules."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kafscale.errors import CorruptData
+from kafscale.paths import GroupKeys, group_version
+from kafscale.v1.coordinator_pb2 import GroupError as E
+from kafscale.v1.coordinator_pb2 import JoinGroupRequest
+from services.coordinator.effects import Timer
+from services.coordinator.member import Member, Protocols
+from services.coordinator.subscription import subscribed_topics
+from services.coordinator.table import EXITS, Cause, State
+
+CONSUMER = "consumer"
+"""The protocol type whose metadata tells the topics subscribed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A committed offset; ``expires_ms`` where the client chose it."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    expires_ms: int | None
+
+
+@dataclass(slots=True)
+class Group:
+    """``revision`` is the one at which the group was loaded: it tells apart what successive coordinators wrote."""
+
+    keys: GroupKeys
+    revision: int
+    state: State = State.EMPTY
+    changed_ms: int = 0  # wall clock, when the state became what it is
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
+    pending: set[str] = field(default_factory=set)  # ids that were given, whose members have not joined yet
+    joining: dict[str, int] = field(default_factory=dict)  # member id -> ticket of the JoinGroup that waits
+    syncing: dict[str, int] = field(default_factory=dict)
+    unsynced: set[str] = field(default_factory=set)  # members that have not sent SyncGroup for this generation
+    supported: Counter[str] = field(default_factory=Counter)  # by how many members, for each protocol
+    topics: frozenset[str] | None = None  # subscribed to by some member; None: not known
+    deadlines: dict[Timer, int] = field(default_factory=dict)
+    offsets: dict[tuple[str, int], Offset] = field(default_factory=dict)
+    # The first rebalance after Empty gives other members time to come: so much at once, so much in all.
+    initial: bool = False
+    initial_step_ms: int = 0
+    initial_left_ms: int = 0
+    newcomers: bool = False
+    # What the metadata store has.
+    has_header: bool = False
+    assignments_version: str = ""
+    assignments_chunks: int = 0
+    unused: list[str] = field(default_factory=list)  # keys that the next header refers to no more
+
+    @property
+    def group_id(self) -> str:
+        return self.keys.group
+
+    @property
+    def version(self) -> str:
+        """Of what is written for the present generation."""
+        return group_version(self.generation, self.revision)
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.joining) == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def move(self, cause: Cause, wall_ms: int) -> None:
+        """To the state that the table names. Raises KeyError where it names none."""
+        self.state = EXITS[self.state][cause]
+        self.changed_ms = wall_ms
+
+    def stranger(self, member_id: str, instance_id: str | None) -> "E.Code":
+        """NONE for a member with the right group.instance.id, else the error."""
+        if instance_id is not None:
+            known = self.static.get(instance_id)
+            if known is not None and known != member_id:
+                return E.FENCED_INSTANCE_ID
+            if known is None:
+                return E.UNKNOWN_MEMBER_ID
+        return E.NONE if member_id in self.members else E.UNKNOWN_MEMBER_ID
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """The first member says of which type the group is."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+        self.supported.update(name for name, _ in member.protocols)
+        self.pending.discard(member.member_id)
+        self.leader = self.leader or member.member_id
+
+    def remove(self, member_id: str) -> Member:
+        """Forget a member; the one that has been there longest leads when it was the leader."""
+        member = self.members.pop(member_id)
+        self.supported.subtract(name for name, _ in member.protocols)
+        self.unsynced.discard(member_id)
+        if member.instance_id is not None:
+            self.static.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), "")
+        self._disuse(member)
+        return member
+
+    def update(self, member: Member, request: JoinGroupRequest) -> None:
+        """Take over what a member says of itself now."""
+        before = member.protocols
+        if member.update(request):
+            self._disuse(member)
+        self.supported.subtract(name for name, _ in before)
+        self.supported.update(name for name, _ in member.protocols)
+
+    def rename(self, old_id: str, new_id: str) -> Member:
+        """Give a static member's place, the position of its assignment included, to another member id."""
+        member = self.members[old_id]
+        self._disuse(member)
+        member.member_id = new_id
+        self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
+        self.static[member.instance_id or ""] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        if old_id in self.unsynced:
+            self.unsynced.remove(old_id)
+            self.unsynced.add(new_id)
+        return member
+
+    def elect(self) -> bool:
+        """See to a leader that has joined; False when nobody has."""
+        if self.leader not in self.joining:
+            self.leader = next(iter(self.joining), self.leader)
+        return self.leader in self.joining
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols can be in the group."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type and protocols)
+        everyone = len(self.members)
+        same_type = self.protocol_type == protocol_type
+        return same_type and any(self.supported[name] == everyone for name, _ in protocols)
+
+    def chosen_protocol(self) -> str:
+        """The protocol with most votes among those that all members have; of equals the one that came up first."""
+        everyone = len(self.members)
+        candidates = {name for name, count in self.supported.items() if count == everyone}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def known_topics(self) -> frozenset[str] | None:
+        """The topics that members subscribe to, by the chosen protocol; None where that cannot be told."""
+        if self.protocol_type != CONSUMER:
+            return None
+        try:
+            topics = [subscribed_topics(member.metadata(self.protocol)) for member in self.members.values()]
+        except CorruptData:
+            return None
+        return frozenset().union(*topics)
+
+    def is_subscribed(self, topic: str) -> bool:
+        return self.protocol_type == CONSUMER if self.topics is None else topic in self.topics
+
+    def _disuse(self, member: Member) -> None:
+        if member.version:
+            self.unused.append(self.keys.member(member.member_id, member.version))
+            member.version = ""

@@ -1,0 +1,162 @@
+"""JoinGroup: new members, members that come again, and static members that take their former place."""
+
+from kafscale.errors import CorruptData
+from kafscale.v1.coordinator_pb2 import GroupError as E
+from kafscale.v1.coordinator_pb2 import JoinGroupReply, JoinGroupRequest
+from services.coordinator import rebalance
+from services.coordinator.effects import Timer, TimerKind
+from services.coordinator.group import CONSUMER, Group
+from services.coordinator.member import Member, protocols_of
+from services.coordinator.stored import write_header
+from services.coordinator.subscription import subscribed_topics
+from services.coordinator.table import Act, Ask, Cause, State
+from services.coordinator.turn import Turn
+
+
+def join(turn: Turn, request: JoinGroupRequest, ticket: int, fresh_id: str) -> None:
+    """``fresh_id`` is text that no other member has had: a new member's id ends with it."""
+    ask = _ask(turn.group, request)
+    error = _refusal(turn, request, ask)
+    if error != E.NONE:
+        turn.reply(ticket, refused(request, error))
+    elif ask is Ask.JOIN_NEW:
+        _join_new(turn, request, ticket, fresh_id)
+    elif ask is Ask.JOIN_STATIC:
+        _join_static(turn, request, ticket, f"{request.instance_id}-{fresh_id}")
+    else:
+        _join_known(turn, request, ticket)
+
+
+def refused(request: JoinGroupRequest, error: "E.Code") -> JoinGroupReply:
+    # Who has no place has no id either, as a client understands it.
+    member_id = "" if error == E.GROUP_MAX_SIZE_REACHED else request.member_id
+    return JoinGroupReply(error=error, generation=-1, member_id=member_id)
+
+
+def _ask(group: Group, request: JoinGroupRequest) -> Ask:
+    if request.member_id:
+        return Ask.JOIN_NEW if request.member_id in group.pending else Ask.JOIN_KNOWN
+    return Ask.JOIN_STATIC if _instance(request) in group.static else Ask.JOIN_NEW
+
+
+def _instance(request: JoinGroupRequest) -> str | None:
+    return request.instance_id if request.HasField("instance_id") else None
+
+
+def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask) -> "E.Code":
+    group, limits = turn.group, turn.limits
+    answer = turn.answer_to(ask)
+    if group.state is State.DEAD:
+        return answer.error
+    if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
+        return E.INVALID_SESSION_TIMEOUT
+    if sum(len(protocol.metadata) for protocol in request.protocols) > limits.max_member_bytes:
+        return E.INVALID_REQUEST
+    if _too_many(turn, request, ask):
+        return E.GROUP_MAX_SIZE_REACHED
+    if not group.supports(request.protocol_type, protocols_of(request.protocols)):
+        return E.INCONSISTENT_GROUP_PROTOCOL
+    if ask is Ask.JOIN_KNOWN:
+        return group.stranger(request.member_id, _instance(request)) or answer.error
+    if ask is Ask.JOIN_NEW and request.member_id and _instance(request) is not None:
+        return E.UNKNOWN_MEMBER_ID
+    return answer.error
+
+
+def _too_many(turn: Turn, request: JoinGroupRequest, ask: Ask) -> bool:
+    """Whether there is no place; a member that there is none for any more, after a change of the limit, is removed."""
+    group, most = turn.group, turn.limits.max_size
+    member_id = group.static[request.instance_id] if ask is Ask.JOIN_STATIC else request.member_id
+    if group.state is not State.PREPARING:
+        return group.state is not State.EMPTY and member_id not in group.members and len(group.members) >= most
+    if member_id in group.joining or len(group.joining) < most:
+        return False
+    if member_id in group.pending:
+        turn.drop_pending(member_id)
+    elif member_id in group.members:
+        turn.drop_member(member_id)
+    rebalance.complete_when_joined(turn)
+    return True
+
+
+def _join_new(turn: Turn, request: JoinGroupRequest, ticket: int, fresh_id: str) -> None:
+    instance_id = _instance(request)
+    member_id = request.member_id or f"{request.client_id if instance_id is None else instance_id}-{fresh_id}"
+    if request.member_id or instance_id is not None or not request.member_id_required:
+        _add(turn, request, ticket, member_id)
+        return
+    turn.group.pending.add(member_id)
+    turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)
+    turn.reply(ticket, JoinGroupReply(error=E.MEMBER_ID_REQUIRED, generation=-1, member_id=member_id))
+
+
+def _add(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: str) -> None:
+    group = turn.group
+    group.newcomers = group.initial
+    group.add(Member.joining(member_id, request), request.protocol_type)
+    group.joining[member_id] = ticket
+    # It sends no heartbeats while it waits, and a client that has given up and comes again is another member.
+    turn.set_timer(Timer(TimerKind.SESSION, member_id), turn.limits.new_member_join_timeout_ms)
+    rebalance.begin_or_go_on(turn, Cause.NEW_MEMBER)
+
+
+def _join_known(turn: Turn, request: JoinGroupRequest, ticket: int) -> None:
+    group = turn.group
+    member = group.members[request.member_id]
+    leads = member.member_id == group.leader
+    act = turn.answer_to(Ask.JOIN_KNOWN).act
+    stays = act is Act.UNLESS_CHANGED or (act is Act.UNLESS_LEADER and not leads)
+    if stays and member.protocols == protocols_of(request.protocols):
+        turn.reply(ticket, rebalance.joined(group, member.member_id, tell_members=leads))
+        return
+    group.update(member, request)
+    _await(turn, member, ticket)
+    rebalance.begin_or_go_on(turn, Cause.REJOINED)
+
+
+def _await(turn: Turn, member: Member, ticket: int) -> None:
+    # The same member asking twice has given up on the first request.
+    turn.end_waits(member.member_id, E.REBALANCE_IN_PROGRESS)
+    turn.group.joining[member.member_id] = ticket
+
+
+def _join_static(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: str) -> None:
+    group = turn.group
+    old_id, old_leader = group.static[request.instance_id], group.leader
+    before = group.members[old_id].metadata(group.protocol)
+    turn.end_waits(old_id, E.FENCED_INSTANCE_ID)
+    turn.cancel_timer(Timer(TimerKind.SESSION, old_id))
+    member = group.rename(old_id, member_id)
+    member.client_id, member.client_host = request.client_id, request.client_host
+    group.update(member, request)
+    turn.keep_session(member)
+    if turn.answer_to(Ask.JOIN_STATIC).act is Act.REPLACE and _can_stay(group, member, before):
+        write_header(turn)
+        turn.reply(ticket, _in_place(group, request, member_id, old_leader))
+        return
+    group.joining[member_id] = ticket
+    rebalance.begin_or_go_on(turn, Cause.REPLACED)
+
+
+def _can_stay(group: Group, member: Member, before: bytes) -> bool:
+    """Whether the assignment still fits: protocol and topics are those of the generation."""
+    if group.chosen_protocol() != group.protocol:
+        return False
+    if group.protocol_type != CONSUMER:
+        return True
+    try:
+        return subscribed_topics(before) == subscribed_topics(member.metadata(group.protocol))
+    except CorruptData:
+        return True
+
+
+def _in_place(group: Group, request: JoinGroupRequest, member_id: str, old_leader: str) -> JoinGroupReply:
+    leads = member_id == group.leader
+    reply = rebalance.joined(group, member_id, tell_members=leads and request.skips_assignment)
+    if request.skips_assignment:
+        # It goes on watching for changes of topics, as a leader does, and assigns nothing now.
+        reply.skip_assignment = leads
+    else:
+        # An older client would assign anew if it saw itself as the leader.
+        reply.leader = old_leader
+    return reply

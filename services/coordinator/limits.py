@@ -1,0 +1,25 @@
+"""What a coordinator holds its groups to, as values; names and defaults are Kafka's."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Times are in milliseconds."""
+
+    min_session_timeout_ms: int = 6_000
+    """group.min.session.timeout.ms"""
+    max_session_timeout_ms: int = 1_800_000
+    """group.max.session.timeout.ms"""
+    initial_rebalance_delay_ms: int = 3_000
+    """group.initial.rebalance.delay.ms"""
+    max_size: int = (1 << 31) - 1
+    """group.max.size"""
+    new_member_join_timeout_ms: int = 300_000
+    """How long a member that has not yet been told its id is waited for; a constant in Kafka."""
+    offset_metadata_max_bytes: int = 4_096
+    """offset.metadata.max.bytes"""
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    """offsets.retention.minutes"""
+    max_member_bytes: int = 1_000_000
+    """The protocols of one member: a value of the metadata store has to hold them."""

@@ -1,0 +1,239 @@
+"""JoinGroup: who is taken in, what is chosen, and when it is answered."""
+
+import pytest
+
+from services.coordinator.effects import Timer, TimerKind
+from services.coordinator.limits import GroupLimits
+from services.coordinator.table import State
+from tests.unit.coordinator.harness import E, World, subscription
+
+SESSION = TimerKind.SESSION
+
+
+def test_the_first_rebalance_waits_for_the_initial_delay_and_longer_while_members_come() -> None:
+    world = World()
+    first = world.join()
+    world.advance(2999)
+    second = world.join()
+    world.advance(1)
+    assert not {first, second} & set(world.replies)
+    world.advance(2999)
+    assert first not in world.replies
+    world.advance(1)
+    assert world.joined(first).generation == world.joined(second).generation == 1
+
+
+def test_newcomers_prolong_the_first_rebalance_up_to_the_rebalance_timeout() -> None:
+    world = World()
+    first = world.join(rebalance_timeout_ms=8000)
+    for _ in range(5):
+        world.advance(1999)
+        world.join(rebalance_timeout_ms=8000)
+    assert first in world.replies
+    assert world.now_ms <= 10_000
+
+
+def test_a_delay_of_0_ends_the_first_rebalance_at_once() -> None:
+    world = World(GroupLimits(initial_rebalance_delay_ms=0))
+    ticket = world.join()
+    world.advance(0)
+    assert world.joined(ticket).generation == 1
+
+
+def test_the_leader_alone_is_told_the_members_with_their_metadata() -> None:
+    world = World()
+    tickets = [world.join(metadata=subscription(f"t{n}"), instance_id=f"i{n}") for n in range(3)]
+    world.advance(6000)
+    leader, *others = [world.joined(ticket) for ticket in tickets]
+    assert [m.metadata for m in leader.members] == [subscription(f"t{n}") for n in range(3)]
+    assert [m.instance_id for m in leader.members] == ["i0", "i1", "i2"]
+    assert leader.leader == leader.member_id
+    assert all(not reply.members and reply.leader == leader.member_id for reply in others)
+
+
+@pytest.mark.parametrize(
+    ("lists", "chosen"),
+    [
+        ([("range", "sticky"), ("sticky", "range")], "range"),
+        ([("range", "sticky"), ("sticky", "range"), ("sticky", "range")], "sticky"),
+        ([("a", "both"), ("both", "b")], "both"),
+        ([("a", "b", "c"), ("b", "c", "a"), ("c", "b")], "b"),
+    ],
+)
+def test_members_vote_for_the_first_of_their_protocols_that_all_have(lists: list[tuple[str, ...]], chosen: str) -> None:
+    world = World()
+    tickets = [world.join(names=names) for names in lists]
+    world.advance(6000)
+    assert {world.joined(ticket).protocol for ticket in tickets} == {chosen}
+
+
+def test_who_has_no_protocol_in_common_or_another_type_is_refused() -> None:
+    world = World()
+    world.stable(2, names=("range",))
+    assert world.joined(world.join(names=("sticky",))).error == E.INCONSISTENT_GROUP_PROTOCOL
+    assert world.joined(world.join(protocol_type="connect")).error == E.INCONSISTENT_GROUP_PROTOCOL
+    assert world.joined(world.join(group="new", names=())).error == E.INCONSISTENT_GROUP_PROTOCOL
+    assert world.joined(world.join(group="new", protocol_type="")).error == E.INCONSISTENT_GROUP_PROTOCOL
+    assert list(world.groups) == ["g"]
+
+
+@pytest.mark.parametrize("timeout", [0, 5999, 1_800_001])
+def test_session_timeouts_have_bounds(timeout: int) -> None:
+    world = World()
+    assert world.joined(world.join(session_timeout_ms=timeout)).error == E.INVALID_SESSION_TIMEOUT
+
+
+def test_a_group_has_a_name_and_a_member_fits_the_store() -> None:
+    world = World()
+    assert world.joined(world.join(group="")).error == E.INVALID_GROUP_ID
+    assert world.joined(world.join(metadata=bytes(1_000_001))).error == E.INVALID_REQUEST
+
+
+def test_a_new_member_is_given_an_id_first_which_it_loses_with_its_session_timeout() -> None:
+    world = World()
+    given = world.joined(world.join(member_id_required=True))
+    assert given.error == E.MEMBER_ID_REQUIRED
+    assert given.member_id.startswith("c-")
+    assert world.writes == 0
+    ticket = world.join(given.member_id, member_id_required=True)
+    world.advance(6000)
+    assert world.joined(ticket).member_id == given.member_id
+
+    lost = world.joined(world.join(member_id_required=True)).member_id
+    world.beat(given.member_id, 1)
+    world.advance(10_000)
+    assert world.joined(world.join(lost)).error == E.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_waits_for_ids_that_were_given() -> None:
+    world = World()
+    members = world.stable(1)
+    pending = world.joined(world.join(member_id_required=True)).member_id
+    again = world.join(members[0])
+    assert again not in world.replies
+    world.join(pending)
+    assert world.joined(again).generation == 2
+
+
+def test_static_members_need_no_id_first() -> None:
+    world = World()
+    ticket = world.join(member_id_required=True, instance_id="i")
+    world.advance(6000)
+    assert world.joined(ticket).member_id.startswith("i-")
+
+
+def test_unknown_members_and_groups() -> None:
+    world = World()
+    assert world.joined(world.join("nobody")).error == E.UNKNOWN_MEMBER_ID
+    world.stable(1)
+    assert world.joined(world.join("nobody")).error == E.UNKNOWN_MEMBER_ID
+
+
+def test_a_follower_that_joins_again_unchanged_is_told_the_generation_and_the_leader_starts_another() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    writes = world.writes
+    assert world.joined(world.join(follower)).generation == 1
+    assert (world.state, world.writes) == (State.STABLE, writes)
+    again = world.join(leader)
+    assert world.state is State.PREPARING
+    world.join(follower)
+    assert world.joined(again).generation == 2
+
+
+def test_a_follower_with_other_metadata_starts_a_rebalance() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    ticket = world.join(follower, metadata=subscription("other"))
+    assert world.state is State.PREPARING
+    again = world.joined(world.join(leader))
+    assert (again.generation, again.members[1].metadata) == (2, subscription("other"))
+    assert world.joined(ticket).generation == 2
+
+
+def test_while_the_assignment_is_waited_for_members_may_ask_for_the_generation_again() -> None:
+    world = World()
+    tickets = [world.join(), world.join()]
+    world.advance(6000)
+    leader, follower = [world.joined(ticket).member_id for ticket in tickets]
+    assert len(world.joined(world.join(leader)).members) == 2
+    assert not world.joined(world.join(follower)).members
+    waiting = world.sync(follower, 1)
+    world.join(follower, metadata=subscription("other"))
+    assert world.state is State.PREPARING
+    assert world.synced(waiting).error == E.REBALANCE_IN_PROGRESS
+
+
+def test_members_that_do_not_come_within_the_rebalance_timeout_are_removed() -> None:
+    world = World()
+    leader, gone = world.stable(2, rebalance_timeout_ms=5000, session_timeout_ms=60_000)
+    ticket = world.join(leader)
+    world.advance(30_000)
+    assert world.joined(ticket).generation == 2
+    assert [m.member_id for m in world.joined(ticket).members] == [leader]
+    assert ("g", Timer(SESSION, gone)) not in world.deadlines
+
+
+def test_when_the_leader_does_not_come_another_one_leads() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    ticket = world.join(follower, metadata=subscription("other"))
+    world.leave(leader)
+    assert world.joined(ticket).leader == follower
+
+
+def test_a_rebalance_timeout_of_0_evicts_nobody() -> None:
+    world = World()
+    members = world.stable(2, rebalance_timeout_ms=0)
+    tickets = [world.join(member, rebalance_timeout_ms=0) for member in members]
+    world.advance(0)
+    assert [world.joined(ticket).error for ticket in tickets] == [E.NONE, E.NONE]
+    assert world.joined(tickets[0]).generation == 2
+
+
+def test_a_group_has_a_largest_size_which_counts_those_that_have_joined() -> None:
+    world = World(GroupLimits(max_size=2))
+    members = world.stable(2)
+    refused = world.joined(world.join())
+    assert (refused.error, refused.member_id) == (E.GROUP_MAX_SIZE_REACHED, "")
+    assert world.state is State.STABLE
+    tickets = [world.join(member) for member in members]
+    assert [world.joined(ticket).generation for ticket in tickets] == [2, 2]
+
+
+def test_a_group_that_is_loaded_with_too_many_members_loses_the_last_to_join() -> None:
+    world = World()
+    members = world.stable(3)
+    later = world.successor(max_size=2)
+    assert later.state is State.PREPARING
+    tickets = [later.join(member) for member in members]
+    assert [later.joined(ticket).error for ticket in tickets] == [E.NONE, E.NONE, E.GROUP_MAX_SIZE_REACHED]
+
+
+def test_a_member_that_asks_twice_is_answered_twice() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    first = world.join(leader)
+    second = world.join(leader)
+    assert world.joined(first).error == E.REBALANCE_IN_PROGRESS
+    world.join(follower)
+    assert world.joined(second).generation == 2
+
+
+def test_a_member_that_was_never_told_of_itself_is_not_waited_for_longer_than_five_minutes() -> None:
+    world = World()
+    world.stable(1, session_timeout_ms=1_800_000, rebalance_timeout_ms=3_600_000)
+    ticket = world.join(rebalance_timeout_ms=3_600_000)
+    world.advance(300_000)
+    assert world.joined(ticket).error == E.UNKNOWN_MEMBER_ID
+
+
+def test_the_generation_is_persisted_with_its_members_before_join_group_is_answered() -> None:
+    world = World()
+    world.join()
+    world.join()
+    world.advance(6000)
+    effects = world.last
+    assert [record.key.split("/")[5] for record in effects.stage] == ["members", "members"]
+    assert [record.key.split("/")[5] for record in effects.commit] == ["header"]
+    assert len(effects.replies) == 2
