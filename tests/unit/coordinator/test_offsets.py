@@ -1,0 +1,191 @@
+"""Committed offsets, deletion and retention."""
+
+import pytest
+
+from kafscale.v1.coordinator_pb2 import GroupOffsets, GroupOffsetsQuery, JoinGroupRequest, ListGroupsRequest
+from services.coordinator.table import State
+from tests.unit.coordinator.harness import E, World, subscription
+
+HOUR = 3_600_000
+WEEK = 7 * 24 * HOUR
+LIST = ListGroupsRequest()
+
+
+def test_a_member_commits_in_its_generation() -> None:
+    world = World()
+    leader, _ = world.stable(2)
+    assert list(world.commit({("t", 0): 5, ("t", 1): 6}, leader, 1).errors) == [E.NONE, E.NONE]
+    assert world.committed() == {("t", 0): 5, ("t", 1): 6}
+    assert world.commit({("t", 0): 9}, leader, 0).error == E.ILLEGAL_GENERATION
+    assert world.commit({("t", 0): 9}, "nobody", 1).error == E.UNKNOWN_MEMBER_ID
+    assert world.commit({("t", 0): 9}).error == E.UNKNOWN_MEMBER_ID
+    assert world.commit({("t", 0): 9}, group="other", generation=1).error == E.GROUP_ID_NOT_FOUND
+    assert world.committed() == {("t", 0): 5, ("t", 1): 6}
+
+
+def test_commits_while_rebalancing_are_answered_as_kafka_does() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    tickets = [world.join(leader)]
+    assert world.commit({("t", 0): 5}, follower, 1).error == E.NONE
+    tickets.append(world.join(follower))
+    assert world.state is State.COMPLETING
+    assert world.commit({("t", 0): 6}, follower, 1).error == E.ILLEGAL_GENERATION
+    assert world.commit({("t", 0): 6}, follower, 2).error == E.REBALANCE_IN_PROGRESS
+    assert world.committed() == {("t", 0): 5}
+
+
+def test_a_commit_keeps_the_session() -> None:
+    world = World()
+    [member] = world.stable(1)
+    for _ in range(5):
+        world.advance(9999)
+        assert world.commit({("t", 0): 5}, member, 1).error == E.NONE
+
+
+def test_who_is_no_member_commits_when_the_group_has_none() -> None:
+    world = World()
+    assert world.commit({("t", 0): 5}).error == E.NONE
+    assert world.commit({("t", 0): 6}, "any", -1).error == E.NONE
+    assert [(g.group, g.protocol_type, g.state) for g in world.groups.list(LIST).groups] == [("g", "", "Empty")]
+    members = world.stable(1)
+    assert world.commit({("t", 0): 7}).error == E.UNKNOWN_MEMBER_ID
+    world.leave(*members)
+    assert world.commit({("t", 0): 8}).error == E.NONE
+    assert world.successor().committed() == {("t", 0): 8}
+
+
+def test_metadata_has_a_largest_size_for_each_offset() -> None:
+    world = World()
+    assert list(world.commit({("t", 0): 1}, metadata="x" * 4096).errors) == [E.NONE]
+    assert list(world.commit({("t", 0): 2}, metadata="x" * 4097).errors) == [E.OFFSET_METADATA_TOO_LARGE]
+    assert list(world.commit({("t", 0): 3}, metadata="\U0001f600" * 2049).errors) == [E.OFFSET_METADATA_TOO_LARGE]
+    [found] = world.fetch(("t", 0)).offsets
+    assert (found.offset, found.leader_epoch, found.metadata) == (1, 3, "x" * 4096)
+    assert world.successor().fetch(("t", 0)).offsets[0] == found
+
+
+def test_a_commit_of_which_nothing_is_taken_makes_no_group() -> None:
+    world = World()
+    world.commit({("t", 0): 2}, metadata="x" * 4097)
+    assert not world.groups
+    assert not world.store
+
+
+def test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty() -> None:
+    world = World()
+    members = world.stable(1)
+    world.commit({("t", 0): 1}, members[0], 1)
+    world.now_ms += 3 * WEEK
+    world.expire_offsets()
+    assert world.committed() == {("t", 0): 1}
+    world.leave(*members)
+    world.advance(WEEK - 1)
+    later = world.successor()
+    world.expire_offsets()
+    assert world.committed() == {("t", 0): 1}
+    world.advance(1)
+    world.expire_offsets()
+    assert not world.groups
+    assert not world.store
+    later.expire_offsets()
+    assert not later.store
+
+
+def test_what_is_committed_in_a_group_long_empty_has_its_whole_retention() -> None:
+    world = World()
+    world.leave(*world.stable(1))
+    world.commit({("old", 0): 1})
+    world.advance(WEEK - 1)
+    world.commit({("t", 0): 1})
+    world.advance(HOUR)
+    world.expire_offsets()
+    assert world.committed() == {("t", 0): 1}
+
+
+def test_offsets_of_simple_consumers_expire_a_retention_after_their_commit() -> None:
+    world = World()
+    world.commit({("t", 0): 1})
+    world.advance(HOUR)
+    world.commit({("t", 1): 1})
+    world.advance(WEEK - HOUR)
+    world.expire_offsets()
+    assert world.committed() == {("t", 1): 1}
+
+
+def test_a_client_may_choose_the_retention() -> None:
+    world = World()
+    world.commit({("t", 0): 1}, retention_ms=HOUR)
+    world.commit({("t", 1): 1}, retention_ms=2 * WEEK)
+    world.advance(HOUR)
+    world.expire_offsets()
+    assert world.committed() == {("t", 1): 1}
+    later = world.successor()
+    later.advance(WEEK)
+    later.expire_offsets()
+    assert later.committed() == {("t", 1): 1}
+
+
+def test_in_a_stable_group_only_topics_that_nobody_subscribes_to_expire() -> None:
+    world = World()
+    [member] = world.stable(1, session_timeout_ms=1_800_000)
+    world.commit({("t", 0): 1, ("other", 0): 1}, member, 1)
+    world.now_ms += WEEK
+    world.expire_offsets()
+    assert world.committed() == {("t", 0): 1}
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\x00", subscription("t")[:-6], b"\x00\x01\x7f\xff\xff\xff"])
+def test_a_group_whose_topics_are_not_known_keeps_all(metadata: bytes) -> None:
+    world = World()
+    [member] = world.stable(1, metadata=metadata)
+    world.commit({("t", 0): 1}, member, 1)
+    world.now_ms += WEEK
+    world.expire_offsets()
+    assert world.committed() == {("t", 0): 1}
+    assert list(world.delete_offsets(("t", 0)).errors) == [E.GROUP_SUBSCRIBED_TO_TOPIC]
+
+
+def test_offsets_are_deleted_for_topics_not_subscribed_to() -> None:
+    world = World()
+    [member] = world.stable(1)
+    world.commit({("t", 0): 1, ("other", 0): 1}, member, 1)
+    reply = world.delete_offsets(("t", 0), ("other", 0), ("other", 1))
+    assert list(reply.errors) == [E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE, E.NONE]
+    assert world.committed() == world.successor().committed() == {("t", 0): 1}
+    world.leave(member)
+    assert list(world.delete_offsets(("t", 0)).errors) == [E.NONE]
+    assert world.committed() == {}
+
+
+def test_offsets_of_unknown_groups_and_of_members_of_another_kind_are_not_deleted() -> None:
+    world = World()
+    assert world.delete_offsets(("t", 0)).error == E.GROUP_ID_NOT_FOUND
+    world.stable(1, protocol_type="connect")
+    assert world.delete_offsets(("t", 0)).error == E.NON_EMPTY_GROUP
+
+
+def test_a_group_may_begin_anew_after_its_deletion() -> None:
+    world = World()
+    world.leave(*world.stable(1))
+    world.commit({("t", 0): 1})
+    assert world.delete() == E.NONE
+    assert not world.store
+    assert world.delete() == E.GROUP_ID_NOT_FOUND
+    members = world.stable(1)
+    assert world.groups["g"].generation == 1
+    assert world.beat(members[0], 1) == E.NONE
+
+
+def test_what_is_asked_while_the_deletion_is_stored_may_be_asked_again() -> None:
+    world = World()
+    world.commit({("t", 0): 1})
+    world.groups.delete("g", 999, world.now)
+    assert world.groups.list(LIST).groups == []
+    fetched = world.groups.fetch(GroupOffsetsQuery(group="g", all=True), 1000).replies[0].message
+    assert fetched == GroupOffsets(group="g")
+    assert world.state is State.DEAD
+    ticket = world.ticket()
+    request = JoinGroupRequest(group="g", member_id_required=True)
+    [reply] = world.groups.join(request, ticket, world.now, fresh_id="x").replies
+    assert reply.message.error == E.COORDINATOR_NOT_AVAILABLE  # type: ignore[attr-defined]

@@ -1,0 +1,126 @@
+"""Pitfalls that the state machine alone can show."""
+
+from kafscale.v1.coordinator_pb2 import ListGroupsRequest
+from services.coordinator.table import State
+from tests.unit.coordinator.harness import E, World
+
+
+def test_pitfall_28_the_leaders_assignment_is_passed_through_byte_for_byte() -> None:
+    world = World()
+    tickets = [world.join(protocol_type="any", names=("x",)) for _ in range(2)]
+    world.advance(6000)
+    leader, follower = [world.joined(ticket).member_id for ticket in tickets]
+    given = {leader: bytes(range(256)), follower: b"\x00not a consumer's assignment"}
+    waiting = world.sync(follower, 1)
+    own = world.sync(leader, 1, given)
+    assert world.synced(own).assignment == given[leader]
+    assert world.synced(waiting).assignment == given[follower]
+    assert [m.assignment for m in world.successor().describe().members] == list(given.values())
+
+
+def test_pitfall_29_no_committed_offset_is_minus_1() -> None:
+    world = World()
+    for group in ("nobody's", "g"):
+        [found] = world.fetch(("t", 0), group=group).offsets
+        assert (found.offset, found.leader_epoch, found.metadata) == (-1, -1, "")
+        world.commit({("t", 1): 0})
+    assert world.committed() == {("t", 1): 0}
+
+
+def test_pitfall_30_offsets_are_fetched_for_all_topics_and_committed_without_membership() -> None:
+    world = World()
+    offsets = {("t", 0): 1, ("t", 1): 2, ("u", 5): 3}
+    assert list(world.commit(offsets).errors) == [E.NONE] * 3
+    assert world.committed() == offsets
+    members = world.stable(1)
+    assert world.committed() == offsets
+    world.leave(*members)
+    assert world.commit({("t", 0): 0}).error == E.NONE
+    assert world.committed() == {**offsets, ("t", 0): 0}
+
+
+def test_pitfall_31_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    waiting = world.join(leader)
+    given = world.joined(world.join(member_id_required=True)).member_id
+    forgotten = world.joined(world.join(member_id_required=True)).member_id
+    new = world.join(given, member_id_required=True)
+    world.join(follower)
+    assert not {waiting, new} & set(world.replies)
+    world.advance(10_000)
+    members = [m.member_id for m in world.joined(waiting).members]
+    assert sorted(members) == sorted([leader, follower, given])
+    assert forgotten not in members
+
+
+def test_pitfall_32_heartbeats_write_nothing() -> None:
+    world = World()
+    members = world.stable(3)
+    stored, writes = dict(world.store), world.writes
+    for _ in range(100):
+        world.advance(3000)
+        assert {world.beat(member, 1) for member in members} == {E.NONE}
+    world.join(members[0])
+    assert world.beat(members[1], 1) == E.REBALANCE_IN_PROGRESS
+    assert (world.store, world.writes) == (stored, writes)
+
+
+def test_pitfall_33_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has() -> None:
+    world = World()
+    leader, follower = world.stable(2)
+    later = world.successor()
+    new = later.join()
+    for member in (leader, follower):
+        later.join(member)
+    later.finish([leader, follower, later.joined(new).member_id], 2)
+    header = world.groups["g"].keys.header
+    world.advance(60_000)
+    assert world.state is State.EMPTY
+    touched = {r.key for r in [*world.last.stage, *world.last.commit]}
+    # The header's revision, which the write compares, is what stops it: all else hangs on that.
+    assert touched == {header}
+    assert {key for key in later.store if "/assignments/2-" in key}.isdisjoint(world.last.sweep)
+    assert later.beat(leader, 2) == E.NONE
+
+
+def test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both() -> None:
+    world = World()
+    members = world.stable(2)
+    world.commit({("t", 0): 1}, members[0], 1)
+    assert world.delete() == E.NON_EMPTY_GROUP
+    world.leave(*members)
+    world.advance(3_600_000)
+    world.expire_offsets()
+    listed = world.groups.list(ListGroupsRequest(states=["empty"], types=["Classic"]))
+    assert [group.group for group in listed.groups] == ["g"]
+    assert world.committed() == {("t", 0): 1}
+    assert world.delete() == E.NONE
+    assert not world.store
+    assert world.committed() == {}
+    assert world.describe().state == "Dead"
+    assert not world.groups.list(ListGroupsRequest()).groups
+    assert not world.groups.list(ListGroupsRequest(types=["share"])).groups
+
+
+def test_pitfall_35_members_stay_known_through_rebalances_that_overlap() -> None:
+    world = World()
+    members = world.stable(3)
+    for generation in range(2, 6):
+        tickets = [world.join(member) for member in members[:-1]]
+        new = world.join()
+        tickets.append(world.join(members[-1]))
+        members.append(world.joined(new).member_id)
+        assert {world.joined(ticket).error for ticket in [*tickets, new]} == {E.NONE}
+        again = [world.join(member) for member in members]
+        assert {world.joined(ticket).generation for ticket in again} == {generation}
+        for member in reversed(members):
+            assert world.beat(member, generation) == E.NONE
+        world.finish(members, generation)
+
+
+def test_pitfall_40_metadata_of_commits_is_kept() -> None:
+    world = World()
+    world.commit({("t", 0): 1}, metadata="where I was")
+    assert [o.metadata for o in world.fetch(("t", 0)).offsets] == ["where I was"]
+    assert [o.metadata for o in world.successor().fetch().offsets] == ["where I was"]
