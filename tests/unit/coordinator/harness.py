@@ -77,14 +77,18 @@ class World:
     def advance(self, ms: int) -> None:
         """Let time pass; timers go off in their order."""
         end = self.now_ms + ms
-        while self.deadlines:
-            (group, timer), deadline = min(self.deadlines.items(), key=lambda item: item[1])
-            if deadline > end:
-                break
-            self.now_ms = max(self.now_ms, deadline)
-            del self.deadlines[group, timer]
-            self.done(group, self.groups.expire(group, timer, self.now))
+        while (due := self.next_timer()) is not None and self.deadlines[due] <= end:
+            self.fire(due)
         self.now_ms = end
+
+    def next_timer(self) -> tuple[str, Timer] | None:
+        return min(self.deadlines, key=lambda each: self.deadlines[each], default=None)
+
+    def fire(self, due: tuple[str, Timer]) -> None:
+        """Let a timer go off when its time comes."""
+        group, timer = due
+        self.now_ms = max(self.now_ms, self.deadlines.pop(due))
+        self.done(group, self.groups.expire(group, timer, self.now))
 
     def reply(self, ticket: int, kind: type[M]) -> M:
         message = self.replies[ticket]
