@@ -185,12 +185,20 @@ class Catalogs:
         """Have an indexer store the page, or do it here."""
         ref, base = partition.ref, segments[0].base_offset
         request = WriteCatalogPageRequest(partition=ref, epoch=partition.epoch, segments=segments)
+        partition.under_way += 1
         try:
             await self._indexer.write_catalog_page(request, timeout=_INDEXER_SECONDS)
         except (Unavailable, Refused) as error:
             log.warning("no indexer answered, catalog page stored here", partition=partition.name, error=str(error))
+            # The indexer may be at it still.
+            partition.last_unknown_request = trio.current_time()
             key = paths.catalog_page_key(self._namespace, ref.topic, ref.partition, base, partition.epoch)
-            await put_derived(self._objects, key, build_page(ref, partition.epoch, segments))
+            try:
+                await put_derived(self._objects, key, build_page(ref, partition.epoch, segments))
+            finally:
+                partition.last_unknown_request = trio.current_time()
+        finally:
+            partition.request_ended()
         newest = max(segment.max_timestamp for segment in segments)
         partition.log.pages.add(KnownPage(base, partition.epoch, segments[-1].next_offset, newest))
 

@@ -358,6 +358,23 @@ async def test_pages_of_a_deleted_topic_go_with_it(autojump_clock: MockClock) ->
         assert await bases(world) == []
 
 
+async def test_a_page_that_is_being_stored_is_waited_for_before_the_topics_name_is_free(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(settle_seconds=15)
+    held = trio.Event()
+    world.objects.plan = lambda call: Fault(hold=held) if "~catalog/" in call.key and call.kind[:3] == "put" else None
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, SEGMENTS_PER_PAGE, batches=1)
+        await catalog.mark_deleting("orders")
+        await trio.sleep(60)
+        assert "orders" in catalog.view.by_name
+        held.set()
+        await catalog.wait_free("orders")
+        assert await world.objects.list_from(paths.catalog_prefix(NAMESPACE, "orders", 0)) == []
+
+
 async def test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
