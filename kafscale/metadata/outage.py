@@ -12,26 +12,42 @@ STORE_FAILURES = (Unavailable, Refused)
 """Refused too: a user's rights can be mended while the process runs. Only a start ends with it."""
 
 
+class Refusal:
+    """One thing that the store may refuse: an error, said once until it succeeds or is refused for another reason."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._told = ""
+        self._log = structlog.get_logger(__name__)
+
+    def tell(self, error: Refused, **about: Any) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            self._log.error(self._event, **about, refused=self._told)
+
+    def over(self) -> None:
+        """It succeeded."""
+        self._told = ""
+
+
 class Outage:
     """The tries of one thing: growing pauses between them, each shortened by up to a half.
 
-    What the store refuses is an error, said once until it succeeds or is refused for another reason; other failures
-    are warnings.
+    What the store refuses is told as a `Refusal`; other failures are warnings.
     """
 
     def __init__(self, event: str, *, first: float, longest: float) -> None:
         self._event = event
         self._first = self._pause = first
         self._longest = longest
-        self._refusal = ""
+        self._refusal = Refusal(event)
         self._log = structlog.get_logger(__name__)
 
     def tell(self, error: Exception, **about: Any) -> None:
-        if not isinstance(error, Refused):
+        if isinstance(error, Refused):
+            self._refusal.tell(error, **about)
+        else:
             self._log.warning(self._event, **about, error=str(error))
-        elif str(error) != self._refusal:
-            self._refusal = str(error)
-            self._log.error(self._event, **about, refused=self._refusal)
 
     async def pause(self, error: Exception, **about: Any) -> None:
         """Say what failed, and wait before the next try."""
@@ -41,4 +57,5 @@ class Outage:
 
     def over(self) -> None:
         """It succeeded."""
-        self._pause, self._refusal = self._first, ""
+        self._pause = self._first
+        self._refusal.over()

@@ -1,6 +1,8 @@
 """What a Kafka API is to the gateway, and what its handler gets: the border between ``apis/`` and the rest."""
 
-from collections.abc import Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -8,8 +10,10 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.clock import wall_clock_ms
+from kafscale.errors import Refused
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
+from kafscale.metadata.outage import Refusal
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
@@ -22,6 +26,10 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.topics import TopicCache
 
 Work = Coroutine[Any, Any, None]
+
+
+def _refusals() -> defaultdict[str, Refusal]:
+    return defaultdict(lambda: Refusal("the metadata store refuses what clients ask for"))
 
 
 @dataclass(slots=True)
@@ -42,6 +50,18 @@ class Environment:
     figures: GatewayFigures = field(default_factory=GatewayFigures)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
+    refusals: defaultdict[str, Refusal] = field(default_factory=_refusals)
+
+    @contextmanager
+    def asking_the_store(self, api: str) -> Iterator[None]:
+        """Around what an API asks of the metadata store: says what that refuses, and lets it be raised."""
+        refusal = self.refusals[api]
+        try:
+            yield
+        except Refused as error:
+            refusal.tell(error, api=api)
+            raise
+        refusal.over()
 
 
 class Client(Protocol):

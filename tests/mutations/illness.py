@@ -4,6 +4,7 @@ from tests.mutations.mutation import Mutation
 
 _HEALTH = "tests/unit/objects/test_health.py::"
 _ILLNESS = "tests/unit/storage/test_illness.py::"
+_REFUSED = "tests/unit/gateway/test_refused_by_etcd.py::"
 
 
 def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
@@ -77,5 +78,40 @@ MUTATIONS = (
         "return not (self._starting or self._stopping)",
         "return not self._starting",
         "tests/unit/service/test_health.py::test_readyz_follows_the_life_of_the_process_and_its_stores",
+    ),
+    _breaking(
+        "what etcd refuses is no bug of the gateway",
+        "services/gateway/apis/init_producer_id.py",
+        "except STORE_FAILURES:",
+        "except STORE_FAILURES[:1]:",
+        _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+    ),
+    _breaking(
+        "what etcd refuses is no bug of the gateway",
+        "services/gateway/apis/metadata.py",
+        "except STORE_FAILURES:",
+        "except STORE_FAILURES[:1]:",
+        _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+    ),
+    _breaking(
+        "what etcd refuses is no bug of the gateway",
+        "services/gateway/apis/create_topics.py",
+        "except STORE_FAILURES as error:",
+        "except STORE_FAILURES[:1] as error:",
+        _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+    ),
+    _breaking(
+        "what etcd refuses is no bug of the gateway",
+        "services/gateway/apis/delete_topics.py",
+        "except STORE_FAILURES as error:",
+        "except STORE_FAILURES[:1] as error:",
+        _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+    ),
+    _breaking(
+        "a refusal that goes on is said once",
+        "kafscale/metadata/outage.py",
+        "if str(error) != self._told:",
+        "if True:",
+        _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
     ),
 )

@@ -17,8 +17,9 @@ from typing import Any
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.kafka import codec, legacy
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists
 from kafscale.paths import is_topic_name
 from kafscale.topics.configs import InvalidConfig, default_values, validate
@@ -187,14 +188,15 @@ async def _create(environment: Environment, plan: _Plan, deadline: float) -> Non
     answer.error_message = "The topic was not made within the request's timeout."
     with trio.move_on_at(deadline):
         try:
-            answer.topic_id = await _make(environment, plan)
+            with environment.asking_the_store(API.name):
+                answer.topic_id = await _make(environment, plan)
             answer.error_code, answer.error_message = ErrorCode.none, None
         except TopicExists:
             answer.error_code = ErrorCode.topic_already_exists
             answer.error_message = f"Topic '{answer.name}' already exists."
         except InvalidTopicName as error:
             answer.error_code, answer.error_message = ErrorCode.invalid_topic_exception, str(error)
-        except Unavailable as error:
+        except STORE_FAILURES as error:
             answer.error_message = str(error)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
 from kafscale.kafka import codec, legacy
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import UnknownTopic
 from services.gateway.api import Api, Call, Environment, Work
 
@@ -94,11 +94,12 @@ async def _delete(environment: Environment, topic: _Topic, deadline: float) -> N
     topic.error_code = ErrorCode.request_timed_out
     with trio.move_on_at(deadline):
         try:
-            await environment.catalog.mark_deleting(topic.topic_id)
+            with environment.asking_the_store(API.name):
+                await environment.catalog.mark_deleting(topic.topic_id)
             topic.error_code = ErrorCode.none
         except UnknownTopic:
             topic.error_code = ErrorCode.unknown_topic_or_partition
-        except Unavailable as error:
+        except STORE_FAILURES as error:
             topic.error_message = str(error)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
 from kafscale.kafka import codec
+from kafscale.metadata.outage import STORE_FAILURES
 from services.gateway.api import Api, Call, Work
 
 KEY = 22
@@ -39,9 +39,11 @@ def handle(call: Call) -> Work | None:
 
 
 async def _take(call: Call) -> None:
+    environment = call.environment
     try:
-        producer_id = await call.environment.producer_ids.take()
-    except Unavailable:
+        with environment.asking_the_store(API.name):
+            producer_id = await environment.producer_ids.take()
+    except STORE_FAILURES:
         # Retried by every client, with the same coordinator.
         _answer(call, _Reply(ErrorCode.coordinator_load_in_progress))
     else:

@@ -17,8 +17,9 @@ from typing import Any
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import CorruptData, Unavailable
+from kafscale.errors import CorruptData
 from kafscale.kafka import codec
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Environment, Work
@@ -105,20 +106,21 @@ async def _create(environment: Environment, name: str) -> ErrorCode:
     """Make a topic with defaults; what is not decided in time is answered retriably."""
     with trio.move_on_after(_CREATE_SECONDS):
         try:
-            await environment.catalog.create(
-                name,
-                environment.settings.auto_create_partitions,
-                {},
-                now_ms=environment.now_ms(),
-                topic_id=new_topic_id(),
-            )
+            with environment.asking_the_store(API.name):
+                await environment.catalog.create(
+                    name,
+                    environment.settings.auto_create_partitions,
+                    {},
+                    now_ms=environment.now_ms(),
+                    topic_id=new_topic_id(),
+                )
         except InvalidTopicName:
             return ErrorCode.invalid_topic_exception
         except TopicDeleting:
             return ErrorCode.unknown_topic_or_partition
         except TopicExists:
             pass
-        except Unavailable:
+        except STORE_FAILURES:
             return ErrorCode.leader_not_available
         return ErrorCode.none
     return ErrorCode.leader_not_available
