@@ -180,3 +180,31 @@ def test_the_epoch_of_a_producer_snapshot_is_in_its_key() -> None:
     assert paths.producer_snapshot_epoch(key) == 12
     for other in (f"{key}x", f"{key}-1", key.replace("~producers", "~catalog"), key.rpartition("-")[0]):
         assert paths.producer_snapshot_epoch(other) == -1
+
+
+@given(st.text(), st.text(), st.integers(0, 2**31 - 1), st.integers(0, 2**62))
+def test_keys_of_any_groups_and_members_are_parsed(group: str, member: str, generation: int, revision: int) -> None:
+    keys = paths.GroupKeys("a/b", group)
+    version = paths.group_version(generation, revision)
+    made = [
+        keys.header,
+        keys.member(member, version),
+        keys.assignments(version, generation),
+        keys.offset("a.topic", generation),
+    ]
+    assert {paths.parse_group_key("a/b", key) for key in made} == {group}
+    assert all(key.startswith(keys.prefix) and key.isascii() for key in made)
+    assert [keys.parse_member(key) for key in made] == [None, (member, version), None, None]
+    assert [keys.parse_assignments(key) for key in made] == [None, None, (version, generation), None]
+    assert [keys.parse_offset(key) for key in made] == [None, None, None, ("a.topic", generation)]
+
+
+def test_groups_lie_apart_and_their_shards_are_stable() -> None:
+    assert paths.GroupKeys("ns", "g").header == "kafscale/ns/groups/54/g/header"
+    assert paths.GroupKeys("ns", "g/x").prefix == "kafscale/ns/groups/20/g%2Fx/"
+    assert paths.group_shard_key("ns", 7) == "kafscale/ns/group-shards/7"
+    assert paths.parse_group_shard_key("ns", "kafscale/ns/group-shards/63") == 63
+    for other in ("kafscale/ns/group-shards/64", "kafscale/ns/group-shards/07", "kafscale/ns/groups/7"):
+        assert paths.parse_group_shard_key("ns", other) is None
+    for other in ("kafscale/ns/groups/54/g", "kafscale/ns/groups/53/g/header", "kafscale/ns/topics/g", "g/h/i"):
+        assert paths.parse_group_key("ns", other) is None

@@ -1,5 +1,7 @@
 """Whatever is asked in whatever order, what must always hold does."""
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -43,7 +45,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(names=_PROTOCOLS, metadata=_TOPICS, first=st.booleans(), instance=_INSTANCES, skips=st.booleans())
     def join_new(self, names: tuple[str, ...], metadata: bytes, first: bool, instance: str | None, skips: bool) -> None:
-        fields = {"member_id_required": first, "instance_id": instance, "skips_assignment": skips}
+        fields: dict[str, Any] = {"member_id_required": first, "instance_id": instance, "skips_assignment": skips}
         self._asked(self.world.join(names=names, metadata=metadata, **fields))
 
     @rule(who=_WHO, names=_PROTOCOLS, metadata=_TOPICS, instance=_INSTANCES)

@@ -6,6 +6,7 @@ requests; a name after ``as`` stands for the member id of the reply to that requ
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -144,7 +145,7 @@ def _fields(message: Message) -> Iterator[tuple[str, str]]:
             yield field.name, f"[{', '.join(values)}]" if many else values[0]
 
 
-def _value(field: FieldDescriptor, value: object) -> str:
+def _value(field: FieldDescriptor, value: Any) -> str:
     if isinstance(value, Message):
         return f"{{{_text(value)}}}"
     if isinstance(value, bytes):

@@ -1,0 +1,129 @@
+"""Naive code for consumer groups."""
+
+from tests.mutations.mutation import Mutation
+
+_PITFALLS = "tests/unit/coordinator/test_pitfalls.py::"
+_JOINING = "tests/unit/coordinator/test_joining.py::"
+_STATIC = "tests/unit/coordinator/test_static.py::"
+_LOADING = "tests/unit/coordinator/test_loading.py::"
+_OFFSETS = "tests/unit/coordinator/test_offsets.py::"
+
+
+def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
+    return Mutation((), path, old, new, test, rule)
+
+
+MUTATIONS = (
+    # The coordinator assigns by itself.
+    Mutation(
+        (28,),
+        "services/coordinator/syncing.py",
+        'assignments.get(member.member_id, b"")',
+        'b"all" if member.member_id == group.leader else b""',
+        _PITFALLS + "test_pitfall_28_the_leaders_assignment_is_passed_through_byte_for_byte",
+    ),
+    Mutation(
+        (29,),
+        "services/coordinator/offsets.py",
+        "_NOTHING_COMMITTED = -1",
+        "_NOTHING_COMMITTED = 0",
+        _PITFALLS + "test_pitfall_29_no_committed_offset_is_minus_1",
+    ),
+    # Only members may commit.
+    Mutation(
+        (30,),
+        "services/coordinator/offsets.py",
+        "if without_membership(request) or (request.generation < 0 and turn.group.state is State.EMPTY):",
+        "if False:",
+        _PITFALLS + "test_pitfall_30_offsets_are_fetched_for_all_topics_and_committed_without_membership",
+    ),
+    # Ids that were given are members for good.
+    Mutation(
+        (31,),
+        "services/coordinator/joining.py",
+        "    turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)\n",
+        "",
+        _PITFALLS + "test_pitfall_31_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member",
+    ),
+    # Heartbeats write the group.
+    Mutation(
+        (32,),
+        "services/coordinator/syncing.py",
+        "        turn.keep_session(turn.group.members[beat.member_id])\n",
+        "        turn.keep_session(turn.group.members[beat.member_id])\n        write_header(turn)\n",
+        _PITFALLS + "test_pitfall_32_heartbeats_write_nothing",
+    ),
+    # What successive coordinators write has the same names.
+    Mutation(
+        (33,),
+        "kafscale/paths.py",
+        'return f"{generation}-{revision}"',
+        'return f"{generation}-0"',
+        _PITFALLS + "test_pitfall_33_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has",
+    ),
+    # Groups without members go, and deletion keeps the offsets.
+    Mutation(
+        (34,),
+        "services/coordinator/offsets.py",
+        "len(expired) == len(group.offsets) and not group.pending",
+        "not group.pending",
+        _PITFALLS + "test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
+    ),
+    Mutation(
+        (34,),
+        "services/coordinator/stored.py",
+        "    effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]\n",
+        "",
+        _PITFALLS + "test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
+    ),
+    # A member is forgotten when its rebalance begins.
+    Mutation(
+        (35,),
+        "services/coordinator/rebalance.py",
+        "    elif group.all_joined:\n",
+        "    elif group.joining:\n",
+        _PITFALLS + "test_pitfall_35_members_stay_known_through_rebalances_that_overlap",
+    ),
+    Mutation(
+        (40,),
+        "services/coordinator/stored.py",
+        "        metadata=offset.metadata,\n",
+        "",
+        _PITFALLS + "test_pitfall_40_metadata_of_commits_is_kept",
+    ),
+    _breaking(
+        "the generation is persisted before JoinGroup is answered",
+        "services/coordinator/rebalance.py",
+        "    write_header(turn)\n    if group.members:\n",
+        "    if group.members:\n",
+        _JOINING + "test_the_generation_is_persisted_with_its_members_before_join_group_is_answered",
+    ),
+    _breaking(
+        "a rebalance timeout of 0 evicts nobody",
+        "services/coordinator/member.py",
+        "timeout if timeout > 0 else request.session_timeout_ms",
+        "timeout",
+        _JOINING + "test_a_rebalance_timeout_of_0_evicts_nobody",
+    ),
+    _breaking(
+        "a static member's former id is fenced",
+        "services/coordinator/group.py",
+        "return E.FENCED_INSTANCE_ID",
+        "return E.NONE",
+        _STATIC + "test_the_former_id_is_fenced_everywhere",
+    ),
+    _breaking(
+        "a stable group goes on with its next coordinator",
+        "services/coordinator/stored.py",
+        "group.state = State.STABLE if header.assignments_version else State.COMPLETING",
+        "group.state = State.COMPLETING",
+        _LOADING + "test_a_stable_group_goes_on_without_a_rebalance_and_with_whole_sessions",
+    ),
+    _breaking(
+        "retention begins when the group becomes empty",
+        "services/coordinator/offsets.py",
+        "since = max(since, group.changed_ms)",
+        "pass",
+        _OFFSETS + "test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty",
+    ),
+)
