@@ -293,8 +293,12 @@ class StorageService:
 
     async def _delete_records_of(self, run: Run, partition: Partition, offset: int, result: PartitionTruncated) -> None:
         view = partition.log
-        if partition.offline:
-            result.status, result.detail = Status.DAMAGED, partition.offline
+        # Where the log begins and ends. From here nothing waits before an answer but a commit, which proves as much.
+        refusal = await refusal_of(run, self._parts, partition, -1, view.log_start)
+        if refusal is None and partition.offline:
+            refusal = NotAvailable(Status.DAMAGED, partition.offline)
+        if refusal is not None:
+            result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
             return
         offset = view.committed_end if offset == -1 else offset
         if not 0 <= offset <= view.committed_end:

@@ -241,3 +241,20 @@ async def _given_to(one: Cluster, ref: PartitionRef, objects: ObjectStore) -> In
             return started
         await started.stop()
     raise AssertionError("none")
+
+
+async def test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records(autojump_clock: MockClock) -> None:
+    world = World()
+    async with cluster(world, "a:1", "b:1") as two:
+        a, b = two.instances
+        ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
+        # There is nothing to commit for these when they are asked for again.
+        assert (await a.caller.delete_records(ref, -1)).log_start == 1
+        assert (await a.caller.delete_records(ref, 0)).log_start == 1
+        a.pause()
+        await _taken_by(two, ref, b)
+        await two.append_durably(ref, batch(b"1", b"2", b"3"))
+        for offset in (-1, 0, 1, 3):
+            answer = await a.caller.delete_records(ref, offset)
+            assert answer.status == Status.NOT_OWNER, (offset, answer.detail)
+        assert (await b.caller.delete_records(ref, 3)).log_start == 3
