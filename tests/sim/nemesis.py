@@ -122,9 +122,12 @@ class Nemesis:
         )
         self._cluster.trace.add(f"fault: pause for {seconds:.3f} s, {point}", by=process.name)
         process.freeze()
-        await trio.sleep(seconds)
-        self._cluster.trace.add("goes on", by=process.name)
-        process.thaw()
+        try:
+            await trio.sleep(seconds)
+        finally:
+            # At the end of the run, too: frozen tasks cannot be cancelled.
+            self._cluster.trace.add("goes on", by=process.name)
+            process.thaw()
 
     def _leave(self) -> None:
         process = self._storage("leave")
@@ -227,7 +230,8 @@ class Nemesis:
         if partitions:
             self._faults.counts["records-deleted"] += 1
             partition = self._faults.one_of(partitions)
-            offset = self._faults.dice.randint(1, partition.known_end)
+            # Often everything, so that nothing of its producers is left in the log.
+            offset = self._faults.one_of([self._faults.dice.randint(1, partition.known_end), partition.known_end])
             self._nursery.start_soon(self._admin.delete_records, partition, offset)
 
     def _delete_topic(self) -> None:
