@@ -52,6 +52,11 @@ class Router:
         given = self._view.owner(*key)
         return None if given is None else self._links.get(given.run_id)
 
+    def epoch(self, key: Key) -> int:
+        """The partition's leader epoch as far as the ownership map tells; -1: it never had an owner."""
+        owned = self._ownership.get(*key)
+        return -1 if owned is None else owned.epoch
+
     def link_for_append(self, key: Key) -> StorageLink | None:
         """As `link`; but where earlier appends still are on their way to a former owner, that one.
 

@@ -11,6 +11,7 @@ _DELETE_TESTS = "tests/unit/storage/test_deletion.py::"
 _SLOW = "tests/unit/storage/test_slow_stores.py::"
 _MOVE_TESTS = "tests/unit/storage/test_moves.py::"
 _PAUSE_TESTS = "tests/unit/storage/test_paused_owners.py::"
+_ROUTING_TESTS = "tests/unit/gateway/test_routing.py::"
 _SCAN_TESTS = "tests/unit/storage/test_scans.py::"
 
 
@@ -271,5 +272,19 @@ MUTATIONS = (
         "refusal = await refusal_of(run, self._parts, partition, -1, view.log_start)",
         "refusal = None",
         _PAUSE_TESTS + "test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records",
+    ),
+    _breaking(
+        "readers go on where the same run has a partition anew",
+        "services/gateway/apis/fetch.py",
+        "if router.epoch(self.key) > max(self.epoch, self.known_epoch):",
+        "if False:",
+        _ROUTING_TESTS + "test_a_parked_fetch_is_asked_again_when_the_same_run_has_the_partition_anew",
+    ),
+    _breaking(
+        "an old answer is not asked for again and again",
+        "services/gateway/apis/fetch.py",
+        "if router.epoch(self.key) > max(self.epoch, self.known_epoch):",
+        "if router.epoch(self.key) > self.epoch:",
+        _ROUTING_TESTS + "test_an_answer_of_an_older_epoch_than_the_maps_is_asked_for_once_more_only",
     ),
 )

@@ -5,9 +5,9 @@
 - 10: zstd batches may come. 11: rack and preferred replica (none). 12: flexible. 13: topics are named by id.
 - 14: as 13. 15: the replica id moves into a tag. 16: leader hints (optional, not sent). 17, 18: tags for brokers.
 
-A request that finds less than it asks for is parked after storage has answered it once, and is woken by commits; it
-reads on where it stopped, in those partitions only that have more. Limits hold over all partitions; one whole batch is
-always given.
+A request that finds less than it asks for is parked after storage has answered it once, and is woken by commits and by
+changes of owner; it reads on where it stopped, in those partitions only that may have more. Limits hold over all
+partitions; one whole batch is always given.
 
 A storage instance that says nothing holds up what others gave only for the owners' grace (`owners_grace`). Its
 partitions are then answered NOT_LEADER_OR_FOLLOWER, with no high watermark: the client keeps its position and asks
@@ -52,7 +52,8 @@ _ZSTD_FROM = 10
 class _Position:
     """Where one partition's answer has got to.
 
-    ``link``, ``epoch``, ``committed_end`` and ``stream_id``: as of its last read.
+    ``link``, ``epoch``, ``committed_end`` and ``stream_id``: as of its last read; ``known_epoch``: the epoch that the
+    ownership map told when that was asked for.
     """
 
     key: Key
@@ -64,6 +65,7 @@ class _Position:
     link: StorageLink | None = None
     records: list[bytes] = field(default_factory=list)
     epoch: int = -1
+    known_epoch: int = -1
     committed_end: int = -1
     stream_id: str = ""
 
@@ -71,6 +73,9 @@ class _Position:
         if self.budget <= 0 or self.link is None:
             return False
         if self.link.is_ahead(self.key, self.stream_id, self.epoch, self.committed_end):
+            return True
+        # An instance that gives a partition back and gets it again tells the stream no more of it, until asked.
+        if router.epoch(self.key) > max(self.epoch, self.known_epoch):
             return True
         return router.link(self.key) is not self.link
 
@@ -180,7 +185,7 @@ class _Fetch:
     async def _read_all(self, positions: list[_Position], *, believe: bool) -> list[_Position]:
         by_link: dict[StorageLink, list[_Position]] = {}
         for position in positions:
-            position.link = self.router.link(position.key)
+            position.link, position.known_epoch = self.router.link(position.key), self.router.epoch(position.key)
             if position.link is None:
                 position.fail(NEVER_KEPT)
                 self.failed = True

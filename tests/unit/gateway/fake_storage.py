@@ -46,6 +46,15 @@ class Partition:
     end: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, next offset, bytes
 
+    def append(self, records: bytes, *, keep: bool = True) -> None:
+        """Give them their offsets, and ``keep`` them to be read."""
+        for position, header in walk(records):
+            if keep:
+                batch = bytearray(records[position : position + header.size])
+                place(batch, 0, self.end, self.epoch)
+                self.batches.append((self.end, self.end + header.record_count, bytes(batch)))
+            self.end += header.record_count
+
 
 class _Stream:
     def __init__(self) -> None:
@@ -145,12 +154,7 @@ class FakeStorage:
         if statuses:
             return PartitionAppended(status=statuses.pop(0), detail="as told", log_start=partition.log_start)
         base = partition.end
-        for position, header in walk(append.records):
-            if self.keep_records:
-                batch = bytearray(append.records[position : position + header.size])
-                place(batch, 0, partition.end, partition.epoch)
-                partition.batches.append((partition.end, partition.end + header.record_count, bytes(batch)))
-            partition.end += header.record_count
+        partition.append(append.records, keep=self.keep_records)
         if self.auto_commit:
             self.commit(partition)
         return PartitionAppended(

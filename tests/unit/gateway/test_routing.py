@@ -208,10 +208,10 @@ async def test_a_parked_fetch_goes_on_at_the_new_owner() -> None:
     async with two_owners() as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         await parked(two, client)
+        two.b.partition(two.ref()).epoch = 2
         two.a.hand_over(two.ref(), "b")
         await settled()
         await two.own("b", 2)
-        two.b.partition(two.ref()).epoch = 2
         assert [len(storage.fetches) for storage in (two.a, two.b)] == [1, 1]
         assert (await produce(producer, batch(b"v"))).error_code == 0
         part = await received(client)
@@ -239,6 +239,34 @@ async def test_a_parked_fetch_of_a_vanished_member_goes_on_at_the_next() -> None
         assert len(two.b.fetches) == 1
         assert (await produce(producer, batch(b"v"))).error_code == 0
         assert offsets((await received(client)).records) == [0]
+
+
+async def test_a_parked_fetch_is_asked_again_when_the_same_run_has_the_partition_anew() -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        await parked(two, client)
+        # Given back, and taken over again since the newcomer died: this stream is not told of it any more.
+        partition = two.a.partition(two.ref())
+        two.a.announce(partition, lost=True)
+        await settled()
+        partition.epoch = 2
+        await two.own("a", 2)
+        assert len(two.a.fetches) == 2
+        # Another gateway's producer.
+        partition.append(batch(b"v"))
+        two.a.commit(partition)
+        assert offsets((await received(client)).records) == [0]
+
+
+async def test_an_answer_of_an_older_epoch_than_the_maps_is_asked_for_once_more_only() -> None:
+    async with two_owners() as two:
+        client = await two.harness.connect()
+        await parked(two, client)
+        await two.own("a", 2)
+        assert len(two.a.fetches) == 2
+        two.a.announce(two.a.partition(two.ref()))
+        await settled()
+        assert len(two.a.fetches) == 2
 
 
 async def test_a_parked_fetch_whose_last_owner_has_gone_is_answered() -> None:
