@@ -55,6 +55,8 @@ class Assignment:
         self._timeout = timeout
         self._giving = trio.Semaphore(moves_in_flight)
         self._taking = trio.Semaphore(moves_in_flight)
+        # Partitions that could not be had just now, and wait until it is their turn again.
+        self._again: set[Key] = set()
         # Partitions being given back; the scope is around what is done for their records before.
         self._moves: dict[Partition, trio.CancelScope] = {}
         self._everything = self._at_once = False
@@ -234,19 +236,27 @@ class Assignment:
                         await self._start_taking(ref)
 
     async def _start_taking(self, ref: PartitionRef) -> None:
-        await self._taking.acquire()
-        self._nursery.start_soon(self._take, ref)
+        if (ref.topic_id, ref.partition) not in self._again:
+            await self._taking.acquire()
+            self._nursery.start_soon(self._take, ref)
 
     async def _take(self, ref: PartitionRef) -> None:
         try:
-            while True:
-                try:
-                    await self._owned.acquire(ref)
-                except NotAvailable as error:
-                    log.info("partition not taken over", partition=f"{ref.topic}-{ref.partition}", reason=str(error))
-                    if error.status == Status.UNAVAILABLE:
-                        await trio.sleep(_RETRY)
-                        continue
-                return
+            await self._owned.acquire(ref)
+        except NotAvailable as error:
+            log.info("partition not taken over", partition=f"{ref.topic}-{ref.partition}", reason=str(error))
+            if error.status == Status.UNAVAILABLE:
+                self._nursery.start_soon(self._take_again, ref)
         finally:
             self._taking.release()
+
+    async def _take_again(self, ref: PartitionRef) -> None:
+        """After a pause and behind all that wait already: what stays unavailable keeps no place from the others."""
+        key = (ref.topic_id, ref.partition)
+        if key in self._again:
+            return
+        self._again.add(key)
+        await trio.sleep(_RETRY)
+        await self._taking.acquire()
+        self._again.discard(key)
+        self._nursery.start_soon(self._take, ref)

@@ -1,10 +1,13 @@
 """A take-over that fails after its fence has made its run the owner: nobody else can have the partition meanwhile."""
 
+from functools import partial
+
 import trio
 from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef
 from tests.unit.storage.cluster import Cluster, cluster, until
@@ -61,3 +64,30 @@ async def test_what_is_deleted_meanwhile_is_let_go_of(autojump_clock: MockClock)
         with trio.fail_after(60):
             await newcomer.catalog.wait_free(refs[0].topic)
         assert await one.world.objects.list_from(paths.partition_prefix(NAMESPACE, refs[0].topic, 0)) == []
+
+
+async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1", moves_in_flight=2) as two:
+        refs = await _used_topic(two, 24)
+        dead, left = two.instances
+        lost = sorted((ref for ref in refs if two.given(ref) is dead), key=state_key)
+        await dead.kill()
+        bad, good = lost[:4], lost[4:]
+        for ref in bad:
+            state = await two.state(ref)
+            state.format = 99
+            await two.metadata.txn((), [Put(state_key(ref), state.SerializeToString())])
+
+        async def taken(wanted: list[PartitionRef]) -> bool:
+            owners = await two.owners()
+            return all(owners[state_key(ref)] == left.caller.run_id for ref in wanted)
+
+        await until(partial(taken, good), seconds=60)
+        # A newcomer's coming and going begins the same search again.
+        await (await two.start("c:1")).kill()
+        await trio.sleep(60)
+        for ref in bad:
+            state = await two.state(ref)
+            state.format = 1
+            await two.metadata.txn((), [Put(state_key(ref), state.SerializeToString())])
+        await until(partial(taken, lost))
