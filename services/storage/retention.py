@@ -37,7 +37,8 @@ _UNLIMITED = -1
 class Retention:
     """Looks at every partition of every topic once in a while; what nobody uses is taken over for that.
 
-    ``move`` gives a partition a new log start and returns when that is in its state, or its epoch is over.
+    ``move`` gives a partition a new log start and returns when that is in its state, or is for another owner to do. It
+    raises KafscaleError where that has to wait: the next check tries again.
     """
 
     def __init__(
@@ -221,13 +222,13 @@ class Retention:
 
     async def _delete_below(self, partition: Partition) -> None:
         view = partition.log
-        kept_from = view.committed_end
-        if view.log_start <= partition.deleted_below:
+        # Read once: it may move on while this waits, and what it passes then is the next check's to delete.
+        log_start = kept_from = view.log_start
+        if log_start <= partition.deleted_below:
             return
-        if view.log_start < view.committed_end:
-            kept_from = (await self._reader.holding(view, view.log_start)).base_offset
+        if log_start < view.committed_end:
+            kept_from = (await self._reader.holding(view, log_start)).base_offset
         prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
-        log_start = view.log_start
         while True:
             doomed = [
                 info.key

@@ -86,4 +86,12 @@ MUTATIONS = (
         _RETENTION + "test_a_store_without_the_clusters_mark_moves_no_log_start",
         "missing objects count where the cluster's mark is, in the same place",
     ),
+    Mutation(
+        (),
+        _MODULE,
+        "partition.deleted_below = log_start",
+        "partition.deleted_below = view.log_start",
+        "tests/unit/storage/test_leftovers.py::test_what_a_log_start_passes_during_a_deletion_is_deleted_next",
+        "what counts as deleted lies below the log start that the deletion began with",
+    ),
 )

@@ -1,11 +1,11 @@
-"""What dead owners leave behind: objects that no commit made part of the log, and indexes without a segment."""
+"""What is left behind: objects that no commit made part of the log, indexes without a segment, what is still to go."""
 
 import trio
 from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
-from kafscale.objects.memory import Fault
+from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key, values
 
@@ -93,6 +93,32 @@ async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockC
                 fetched = await caller.fetch(ref, offset)
             world.objects.plan = None
             assert (fetched.status, set(values(fetched.records))) == (Status.OK, {b"kept"})
+
+
+async def test_what_a_log_start_passes_during_a_deletion_is_deleted_next(autojump_clock: MockClock) -> None:
+    world, hold, held = World(), trio.Event(), []
+
+    def plan(call: Call) -> Fault | None:
+        """The first search for the segment that the log start lies in."""
+        if held or call.kind not in ("get_range", "list_from") or "~" in call.key:
+            return None
+        held.append(call)
+        return Fault(hold=hold)
+
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, 6)
+    async with world.service() as (caller, _):
+        await caller.fill(ref, 1)
+        world.objects.plan = plan
+        assert (await caller.delete_records(ref, 450)).status == Status.OK
+        await trio.sleep(1)
+        assert held
+        assert (await caller.delete_records(ref, 1150)).status == Status.OK
+        hold.set()
+        await trio.sleep(1)
+        left = [paths.parse_segment_key(info.key) for info in await world.objects.list_from(f"{NAMESPACE}/orders/")]
+        assert min(key.base_offset for key in left if key) == 1000
 
 
 async def _die_with_uncommitted(world: World, ref: PartitionRef, segments: int, *, records: int) -> int:
