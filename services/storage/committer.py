@@ -128,8 +128,11 @@ def _entry(partition: Partition) -> _Entry | None:
                 LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
             )
     state.log_start = max(state.log_start, min(partition.wanted_log_start, state.committed_end))
-    if not len(partition.committed_producers) and not any(buffer.sequenced for buffer in buffers):
-        state.producer_snapshot, state.producers_from = "", state.committed_end
+    if not len(partition.committed_producers):
+        # Nobody is known up to the end as it was: what is to be read begins with this commit at the earliest.
+        sequenced = any(buffer.sequenced for buffer in buffers)
+        state.producer_snapshot = ""
+        state.producers_from = partition.state.committed_end if sequenced else state.committed_end
     else:
         partition.refer(state)
     return _Entry(partition, buffers, state, state.SerializeToString())

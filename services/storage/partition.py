@@ -98,7 +98,7 @@ class Partition:
     next_snapshot: tuple[str, int] | None = None
     # What its catalog's next page will hold.
     unfinished: UnfinishedPage = field(default_factory=UnfinishedPage)
-    _quiet: trio.Event = field(default_factory=trio.Event)
+    _ended: trio.Event = field(default_factory=trio.Event)
 
     @property
     def unsaid(self) -> bool:
@@ -114,14 +114,17 @@ class Partition:
     def request_ended(self) -> None:
         """One of those that were counted in ``under_way``."""
         self.under_way -= 1
-        if not self.under_way:
-            self._quiet.set()
-            self._quiet = trio.Event()
+        self._ended.set()
+        self._ended = trio.Event()
+
+    async def one_ended(self) -> None:
+        """Wait until one of the uploads and deletes that are under way has ended."""
+        await self._ended.wait()
 
     async def quiet(self) -> None:
         """Wait until no upload or delete of this owner is under way."""
         while self.under_way:
-            await self._quiet.wait()
+            await self.one_ended()
 
     def may_land(self, settle_seconds: float) -> bool:
         """Whether anything that this owner or an unclean former one sent may still reach the object store."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import structlog
 import trio
 
+from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
-from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.interface import IndexerClient
@@ -43,6 +44,7 @@ _RELEASE_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
 """Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
 _TELL_SECONDS = 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,7 @@ class Run:
             catalogs=self.catalogs,
             objects=parts.objects,
             namespace=parts.namespace,
-            move=self.move_log_start,
+            move=self._move_log_start,
             now_ms=parts.now_ms,
             check_seconds=settings.retention_check_ms / 1000,
         )
@@ -243,7 +245,20 @@ class Run:
         return partition.log.committed_end >= end
 
     async def move_log_start(self, partition: Partition, offset: int) -> None:
-        """Let the log begin at ``offset``, which is committed; returns when it does, or this epoch is over."""
+        """Let the log begin at ``offset``, which is committed; returns when it does, or is for another owner to do."""
+        outage = Outage("the log start stays where it is", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while not partition.closed:
+            try:
+                await self._move_log_start(partition, offset)
+                return
+            except KafscaleError as error:
+                await outage.pause(error, partition=partition.name)
+
+    async def _move_log_start(self, partition: Partition, offset: int) -> None:
+        """The same, once. Raises KafscaleError where the producer snapshot is not stored that must come first."""
+        await self.snapshots.cover(partition, offset)
+        if partition.moving:
+            return
         partition.wanted_log_start = max(partition.wanted_log_start, offset)
         self._committer.ready(partition)
         while partition.log.log_start < offset and not partition.closed:
@@ -268,6 +283,7 @@ class Run:
         """The lease is lost or given back: nothing of this run answers or is kept any more."""
         self.owned.end()
         self.streams.end()
+        self._wake_waiting()
 
     async def _tell_leaving(self) -> None:
         with trio.move_on_after(_TELL_SECONDS):
@@ -347,6 +363,9 @@ class Run:
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
         self.streams.announce(partition.key, partition.standing(lost=lost))
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         self._moved.set()
         self._moved = trio.Event()
 

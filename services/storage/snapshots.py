@@ -1,8 +1,9 @@
 """Keeps what is known of a partition's idempotent producers across owners, without reading the whole log.
 
 The committed view at one committed end goes to an object of its own; the next commit of the partition refers to it. A
-new owner reads that object and the batch headers behind it. A partition without such producers costs nothing: its
-commits say that there is nothing to read.
+new owner reads that object and the batch headers behind it. So the log start never passes the place from which headers
+are to be read: a newer snapshot comes first. A partition without such producers costs nothing: its commits say that
+there is nothing to read.
 """
 
 from contextlib import suppress
@@ -45,7 +46,7 @@ async def restore(
         try:
             table = ProducerTable.load((await objects.get(state.producer_snapshot)).body, limit)
         except (ObjectNotFound, CorruptData) as error:
-            # Everything in it can be found in the log as well.
+            # What is in it can be found in the log as well, but for what lay below the log start.
             log.error("producer snapshot lost, reading the log", key=state.producer_snapshot, error=str(error))
             start = state.log_start
     read = 0
@@ -97,30 +98,30 @@ class ProducerSnapshots:
 
     def referred(self, partition: Partition, before: PartitionState) -> None:
         """A commit has applied: what the state referred to ``before`` and does not now can go."""
-        if partition.next_snapshot and partition.next_snapshot[0] == partition.state.producer_snapshot:
+        if partition.next_snapshot and partition.next_snapshot[1] <= partition.state.producers_from:
+            # Referred to, or of producers that have expired all.
             partition.next_snapshot = None
         if before.producer_snapshot != partition.state.producer_snapshot:
             partition.under_way += 1
             self._nursery.start_soon(self._tidy, partition, before.producer_snapshot)
 
-    async def write(self, partition: Partition) -> None:
-        """Store the committed view as it is; the partition's next state refers to it. Raises KafscaleError."""
-        end, data = partition.log.committed_end, partition.committed_producers.dump()
-        ref = partition.ref
-        key = paths.producer_snapshot_key(self._namespace, ref.topic, ref.partition, end, partition.epoch)
-        try:
-            await self._objects.put_if_absent(key, data)
-        except PreconditionFailed:
-            # One epoch has one committed view at one end, but for the times of last use: ours came before.
-            log.debug("producer snapshot is there already", key=key)
-        partition.next_snapshot = key, end
+    async def cover(self, partition: Partition, offset: int) -> None:
+        """Before the log starts at ``offset``: see to it that nothing below is needed to know the producers.
+
+        What this stores the partition's next state refers to. Raises KafscaleError. Nothing is begun for a partition
+        that is closed or being given back.
+        """
+        while partition.snapshot_under_way:
+            await partition.one_ended()
+        if not (partition.closed or partition.moving) and _is_known_short_of(partition, offset):
+            self._begin(partition)
+            await self._store(partition)
 
     async def write_last(self, partition: Partition) -> None:
         """Before the partition is released, with all of it committed: its next owner need not read the log."""
         while partition.snapshot_under_way:
-            await partition.quiet()
-        known_up_to = partition.next_snapshot[1] if partition.next_snapshot else partition.state.producers_from
-        if len(partition.committed_producers) and partition.log.committed_end > known_up_to:
+            await partition.one_ended()
+        if _is_known_short_of(partition, partition.log.committed_end):
             self._begin(partition)
             await self._write(partition)
 
@@ -131,18 +132,35 @@ class ProducerSnapshots:
         partition.under_way += 1
 
     async def _write(self, partition: Partition) -> None:
-        answered = False
         try:
-            await self.write(partition)
-            answered = True
+            await self._store(partition)
         except KafscaleError as error:
             log.warning("producer snapshot not stored, tried again later", partition=partition.name, error=str(error))
+
+    async def _store(self, partition: Partition) -> None:
+        """Store the committed view as it is; the partition's next state refers to it. Raises KafscaleError."""
+        answered = False
+        try:
+            await self._put(partition)
+            answered = True
         finally:
             if not answered:
                 partition.last_unknown_request = trio.current_time()
                 partition.segments_since_snapshot += SEGMENTS_BETWEEN
             partition.snapshot_under_way = False
             partition.request_ended()
+
+    async def _put(self, partition: Partition) -> None:
+        end, data = partition.log.committed_end, partition.committed_producers.dump()
+        ref = partition.ref
+        key = paths.producer_snapshot_key(self._namespace, ref.topic, ref.partition, end, partition.epoch)
+        try:
+            await self._objects.put_if_absent(key, data)
+        except PreconditionFailed:
+            # One epoch has one committed view at one end, but for the times of last use: ours came before.
+            log.debug("producer snapshot is there already", key=key)
+        if end > partition.state.producers_from:
+            partition.next_snapshot = key, end
 
     async def _tidy(self, partition: Partition, former: str) -> None:
         """Delete ``former``, which the state does not refer to any more, and once what owners before this one left."""
@@ -168,3 +186,9 @@ class ProducerSnapshots:
         if left:
             await self._objects.delete_many(left)
         partition.snapshots_tidied = True
+
+
+def _is_known_short_of(partition: Partition, offset: int) -> bool:
+    """Whether a new owner, by the snapshot that was stored last, would read batch headers below ``offset``."""
+    known_up_to = partition.next_snapshot[1] if partition.next_snapshot else partition.state.producers_from
+    return len(partition.committed_producers) > 0 and known_up_to < offset

@@ -155,6 +155,21 @@ MUTATIONS = (
         _MOVE_TESTS + "test_an_idle_partition_is_where_it_belongs_within_a_second",
     ),
     _breaking(
+        "what stays unavailable keeps no place from the others",
+        _ASSIGNMENT,
+        "self._nursery.start_soon(self._take_again, ref)",
+        "await self._take_again(ref)",
+        "tests/unit/storage/test_half_take_overs.py"
+        "::test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over",
+    ),
+    _breaking(
+        "who waits for a commit is told of the run's end",
+        "services/storage/run.py",
+        "        self.streams.end()\n        self._wake_waiting()\n",
+        "        self.streams.end()\n",
+        _PAUSE_TESTS + "test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost",
+    ),
+    _breaking(
         "what was given back is taken over at once",
         _ASSIGNMENT,
         "                    elif not state.owner:\n",

@@ -3,6 +3,7 @@
 from tests.mutations.mutation import Mutation
 
 _IDEMPOTENCE = "tests/unit/storage/test_idempotence.py::"
+_TRUNCATED = "tests/unit/storage/test_truncated_producers.py::"
 _RULES = "tests/unit/storage/test_producers.py::"
 
 MUTATIONS = (
@@ -62,5 +63,21 @@ MUTATIONS = (
         "if partition.closed or partition.moving:",
         _IDEMPOTENCE + "test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_others",
         "only a proven owner deletes",
+    ),
+    Mutation(
+        (),
+        "services/storage/run.py",
+        "await self.snapshots.cover(partition, offset)",
+        "pass",
+        _TRUNCATED + "test_retention_leaves_the_producers_known",
+        "a snapshot is stored before the log start passes the batches that it is to stand for",
+    ),
+    Mutation(
+        (),
+        "services/storage/snapshots.py",
+        "known_up_to < offset",
+        "True",
+        _TRUNCATED + "test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enough",
+        "the log start moves without a snapshot where the last one is enough",
     ),
 )

@@ -230,7 +230,7 @@ class IdempotentProducer:
         elif batch is self._incomplete[0]:
             # Everything before it is acked, so that the partition must know this producer; of its batches, as in
             # Kafka, the last ones.
-            if not self._partition.truncated and self._begun - batch.number < REMEMBERED_BATCHES:
+            if self._begun - batch.number < REMEMBERED_BATCHES:
                 self._view.complain("sequence-forgotten", self._partition, f"{self.name}: {answer.message}")
             self._drop(batch, error.name)
 

@@ -231,4 +231,16 @@ VARIANTS: dict[str, Variant] = {
         ),
         _CRASHES | {"connection-lost": 6.0, "call-lost-answer": 4.0, "object-slow": 3.0},
     ),
+    "log-start-passes-the-snapshot": Variant(
+        "the log start moves over batches that only they tell of their producers",
+        (
+            Change(
+                "services.storage.run",
+                "Run._move_log_start",
+                "await self.snapshots.cover(partition, offset)",
+                "pass",
+            ),
+        ),
+        _CRASHES | {"records-deleted": 8.0},
+    ),
 }

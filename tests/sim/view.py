@@ -22,8 +22,6 @@ class Partition:
     # Its topic is being deleted; it is: clients let go.
     doomed: bool = False
     gone: bool = False
-    # Whether records were asked to be deleted from its beginning.
-    truncated: bool = False
     known_end: int = 0
     # Offsets that acks and reads told, with the time that their records bear.
     times: dict[int, int] = field(default_factory=dict)
@@ -68,8 +66,7 @@ class View:
             self.truncates(partition, asked)
 
     def truncates(self, partition: Partition, offset: int) -> None:
-        """Somebody asks for this log start, or retention may make it."""
-        partition.truncated = True
+        """Somebody asks for this log start."""
         key = (partition.topic, partition.index)
         self._truncations[key] = max(offset, self._truncations.get(key, 0))
         self.checker.may_start(partition.log, offset)
@@ -117,4 +114,3 @@ class View:
         limit = self.now_ms() - partition.retention_ms
         young = min((offset for offset, time in partition.times.items() if time > limit), default=None)
         self.checker.may_start(partition.log, max(partition.known_end, start) if young is None else young)
-        partition.truncated = True

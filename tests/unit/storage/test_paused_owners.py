@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -258,3 +259,25 @@ async def test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records(au
             answer = await a.caller.delete_records(ref, offset)
             assert answer.status == Status.NOT_OWNER, (offset, answer.detail)
         assert (await b.caller.delete_records(ref, 3)).log_start == 3
+
+
+@pytest.mark.parametrize("asked", ["DeleteRecords", "Flush"])
+async def test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost(asked: str, autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as one:
+        (paused,) = one.instances
+        ref = await one.world.topic(paused.catalog, partitions=1)
+        await one.append_durably(ref, batch(b"a"))
+        paused.pause()
+        async with trio.open_nursery() as nursery:
+            if asked == "Flush":
+                await paused.caller.append(ref, batch(b"b"))
+                nursery.start_soon(paused.caller.flush, ref)
+            else:
+                nursery.start_soon(paused.caller.delete_records, ref, 1)
+            await trio.sleep(30)
+            assert nursery.child_tasks
+            paused.resume()
+            await trio.sleep(30)
+            assert len(paused.caller.runs) == 2
+            assert not nursery.child_tasks
+            nursery.cancel_scope.cancel()
