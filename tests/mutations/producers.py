@@ -80,4 +80,12 @@ MUTATIONS = (
         _TRUNCATED + "test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enough",
         "the log start moves without a snapshot where the last one is enough",
     ),
+    Mutation(
+        (),
+        "services/storage/committer.py",
+        "if not len(partition.committed_producers):",
+        "if not len(partition.committed_producers) and not any(buffer.sequenced for buffer in buffers):",
+        _TRUNCATED + "test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_since",
+        "a new owner knows nobody who has expired before",
+    ),
 )

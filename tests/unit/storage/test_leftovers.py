@@ -96,7 +96,8 @@ async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockC
 
 
 async def test_what_a_log_start_passes_during_a_deletion_is_deleted_next(autojump_clock: MockClock) -> None:
-    world, hold, held = World(), trio.Event(), []
+    world, hold = World(), trio.Event()
+    held: list[Call] = []
 
     def plan(call: Call) -> Fault | None:
         """The first search for the segment that the log start lies in."""

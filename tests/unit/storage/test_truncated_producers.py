@@ -1,4 +1,4 @@
-"""Idempotent producers whose batches retention or DeleteRecords takes away: what is known of them stays."""
+"""What is known of idempotent producers when retention or DeleteRecords takes away their batches, or they expire."""
 
 import pytest
 import trio
@@ -11,7 +11,7 @@ from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
-from tests.unit.storage.test_idempotence import flushed, send
+from tests.unit.storage.test_idempotence import flushed, numbered, send
 
 
 @pytest.mark.parametrize("segments", [3, 16, 20])
@@ -110,6 +110,23 @@ async def test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enou
         world.objects.calls.clear()
         assert (await caller.delete_records(ref, 16)).log_start == 16
         assert not [call for call in world.objects.calls if call.kind == "put_if_absent"]
+
+
+async def test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_since(autojump_clock: MockClock) -> None:
+    world = World()
+    world.objects.clock_skew_seconds = 0.0
+    async with world.service(max_producers_per_partition=1) as (caller, catalog):
+        ref = await world.topic(catalog)
+        # The 16th commit makes a snapshot; the next one finds its only producer pushed out.
+        await flushed(caller, ref, range(16))
+        await trio.sleep(1)
+        world.now_ms += 3_600_000
+        assert await caller.durable(await caller.append(ref, numbered(0, producer_id=8)))
+        state = await _state(world, ref)
+        assert (state.producer_snapshot, state.producers_from) == ("", 16)
+    async with world.service() as (caller, _):
+        assert (await send(caller, ref, 16)).status == Status.UNKNOWN_PRODUCER
+        assert (await caller.append(ref, numbered(1, producer_id=8))).status == Status.OK
 
 
 async def test_without_idempotent_producers_no_snapshot_is_stored(autojump_clock: MockClock) -> None:
