@@ -186,13 +186,6 @@ def topic_object_key(namespace: str, topic: str) -> str:
     return f"{topic_objects_prefix(namespace)}{topic}.json"
 
 
-def parse_topic_object_key(namespace: str, key: str) -> str | None:
-    """The topic's name, or None where it is another key."""
-    prefix = topic_objects_prefix(namespace)
-    name = key.removeprefix(prefix).removesuffix(".json")
-    return name if key == topic_object_key(namespace, name) and is_topic_name(name) else None
-
-
 def cluster_mark_key(namespace: str) -> str:
     """The object that says which cluster a prefix belongs to."""
     return f"{namespace}/~cluster"
@@ -222,13 +215,6 @@ def topics_prefix(namespace: str) -> str:
 
 def topic_key(namespace: str, topic: str) -> str:
     return f"{topics_prefix(namespace)}{topic}"
-
-
-def parse_topic_key(namespace: str, key: str) -> str | None:
-    """The topic name in a topic's metadata key, or None where it is another key."""
-    prefix = topics_prefix(namespace)
-    name = key.removeprefix(prefix)
-    return name if key.startswith(prefix) and is_topic_name(name) else None
 
 
 def partition_state_key(namespace: str, topic: str, partition: int) -> str:

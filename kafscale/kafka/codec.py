@@ -29,16 +29,6 @@ _LEGACY = {0: range(3), 2: range(1), 19: range(2), 20: range(1), 23: range(2)}
 
 
 @cache
-def is_known(api_key: int, version: int) -> bool:
-    """Whether the schema of this API's version is known, so that its requests can be read and answered."""
-    name = api_key_map.get(api_key)
-    if name is None or version < 0:
-        return False
-    versions = schema_name_map.get(name, {})
-    return version in _LEGACY.get(api_key, ()) or EntityType.request in versions.get(version, {})
-
-
-@cache
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether the API's version has tagged fields; a version above all known ones has what the newest has."""
     name = api_key_map.get(api_key)

@@ -122,14 +122,6 @@ def test_metadata_keys_of_a_namespace_lie_below_its_root_and_apart() -> None:
     assert paths.member_key("n", "storage", "run").startswith(paths.members_prefix("n", "storage"))
 
 
-def test_only_a_topics_key_gives_its_name() -> None:
-    assert paths.parse_topic_key("n", paths.topic_key("n", "a.b")) == "a.b"
-    assert paths.parse_topic_key("n", paths.topic_key("other", "t")) is None
-    assert paths.parse_topic_key("n", paths.topics_prefix("n") + "a/b") is None
-    assert paths.parse_topic_key("n", paths.topics_prefix("n") + "..") is None
-    assert paths.parse_topic_key("n", "orders") is None
-
-
 @given(
     namespace=namespaces.filter(paths.is_namespace),
     topic=topics.filter(paths.is_topic_name),
@@ -138,17 +130,13 @@ def test_only_a_topics_key_gives_its_name() -> None:
     epoch=st.integers(0, 2**31 - 1),
 )
 @settings(deadline=None)
-def test_catalog_pages_and_topic_objects_are_named_and_parsed(
+def test_catalog_pages_are_named_and_parsed(
     namespace: str, topic: str, partition: int, base_offset: int, epoch: int
 ) -> None:
     page = paths.catalog_page_key(namespace, topic, partition, base_offset, epoch)
     assert page.startswith(paths.catalog_prefix(namespace, topic, partition))
     assert paths.parse_catalog_page_key(page) == paths.CatalogPageKey(namespace, topic, partition, base_offset, epoch)
     assert parse_segment_key(page) is None
-    topic_object = paths.topic_object_key(namespace, topic)
-    assert topic_object.startswith(paths.topic_objects_prefix(namespace))
-    assert paths.parse_topic_object_key(namespace, topic_object) == topic
-    assert paths.parse_topic_object_key(namespace, page) is None
 
 
 @pytest.mark.parametrize(
@@ -168,11 +156,6 @@ def test_catalog_pages_and_topic_objects_are_named_and_parsed(
 )
 def test_other_keys_are_no_catalog_pages(key: str) -> None:
     assert paths.parse_catalog_page_key(key) is None
-
-
-@pytest.mark.parametrize("key", ["n/~topics/a", "n/~topics/a/b.json", "n/~topics/.json", "m/~topics/a.json"])
-def test_other_keys_are_no_topic_objects(key: str) -> None:
-    assert paths.parse_topic_object_key("n", key) is None
 
 
 def test_the_epoch_of_a_producer_snapshot_is_in_its_key() -> None:

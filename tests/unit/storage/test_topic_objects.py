@@ -291,11 +291,10 @@ async def _told_by(objects: MemoryObjectStore) -> dict[str, tuple[TopicObject, l
     """What the objects alone say: each topic, and where its partitions end."""
     told = {}
     for info in await objects.list_from(paths.topic_objects_prefix(NAMESPACE)):
-        name = paths.parse_topic_object_key(NAMESPACE, info.key)
-        assert name is not None
         found = parse_topic_object((await objects.get(info.key)).body)
-        ends = [await _end(objects, name, index, log_start) for index, log_start in enumerate(found.log_starts)]
-        told[name] = (found, ends)
+        assert info.key == paths.topic_object_key(NAMESPACE, found.name)
+        ends = [await _end(objects, found.name, index, log_start) for index, log_start in enumerate(found.log_starts)]
+        told[found.name] = (found, ends)
     return told
 
 
