@@ -9,9 +9,10 @@ import structlog
 import trio
 
 from kafscale import paths
-from kafscale.errors import KafscaleError
+from kafscale.errors import KafscaleError, Refused
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
+from kafscale.metadata.outage import Refusal
 from kafscale.objects.interface import ObjectStore
 from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -95,6 +96,7 @@ class OwnedPartitions:
         self._failed: dict[Key, _Failure] = {}
         # Partitions whose state may name this run although their take-over failed; whether one is at work on that.
         self._unfinished: dict[Key, bool] = {}
+        self._refusal = Refusal("take-over failed")
         self.stopping = False
 
     def __iter__(self) -> Iterator[Partition]:
@@ -195,13 +197,14 @@ class OwnedPartitions:
             if not taken.offline:
                 await self._restore_producers(partition)
             self._partitions[key] = partition
+            self._refusal.over()
             log.info("partition taken over", partition=f"{ref.topic}-{ref.partition}", epoch=taken.state.epoch)
             if partition.offline:
                 log.error("partition offline", partition=partition.name, reason=partition.offline)
         except NotAvailable as error:
             load.error = error
         except KafscaleError as error:
-            log.warning("take-over failed", partition=f"{ref.topic}-{ref.partition}", error=str(error))
+            self._tell(error, f"{ref.topic}-{ref.partition}")
             load.error = NotAvailable(Status.UNAVAILABLE, str(error))
         finally:
             if isinstance(load.error, StillOwned) or (load.error and load.error.status != Status.NOT_OWNER):
@@ -210,6 +213,12 @@ class OwnedPartitions:
             del self._loading[key]
             load.done.set()
             self._taken(self._partitions.get(key))
+
+    def _tell(self, error: KafscaleError, partition: str) -> None:
+        if isinstance(error, Refused):
+            self._refusal.tell(error, partition=partition)
+        else:
+            log.warning("take-over failed", partition=partition, error=str(error))
 
     async def _take_over(self, key: Key, ref: PartitionRef, load: _Load) -> TakenOver:
         """Raises NotAvailable, Unavailable. A live owner, which is to hand the partition over, is waited for."""

@@ -2,16 +2,18 @@
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from kafscale import paths
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
+from kafscale.metadata import memory
 from kafscale.metadata.interface import Delete, LeaseNotFound, Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.partition import settled
-from tests.unit.storage.harness import NAMESPACE, World, batch
+from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
 
 
 async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_clock: MockClock) -> None:
@@ -196,3 +198,17 @@ async def test_appends_while_a_run_ends_find_its_end_and_no_defect(
                 break
         assert answers <= {Status.OK, Status.NOT_OWNER}
         assert len(caller.runs) <= 2
+
+
+async def test_a_take_over_that_etcd_refuses_is_tried_again_and_said_once(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        denied = Refused("etcdserver: permission denied")
+        world.metadata.faults.append(memory.Fault(method="txn", key=state_key(ref), times=3, before=denied))
+        answers = []
+        with capture_logs() as said:
+            for _ in range(4):
+                answers.append((await caller.append(ref, batch(b"v"))).status)
+                await trio.sleep(1)
+        assert answers == [Status.UNAVAILABLE] * 3 + [Status.OK]
+        assert [line["refused"] for line in said if line["log_level"] == "error"] == [str(denied)]
