@@ -20,7 +20,7 @@ Clock = MockClock | None
 """The test's clock: virtual for the stores in this process, None for a server, whose time is everybody's."""
 
 
-@pytest.fixture(params=["memory", "observed", "sqlite", "etcd"])
+@pytest.fixture(params=["memory", "observed", "sqlite", "etcd", "etcd-restarted", "etcd-two-of-three"])
 def implementation(request: pytest.FixtureRequest) -> str:
     return cast(str, request.param)
 
@@ -28,7 +28,7 @@ def implementation(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def clock(implementation: str) -> Clock:
     """A test that lets time pass asks for it."""
-    return None if implementation == "etcd" else MockClock()
+    return None if implementation.startswith("etcd") else MockClock()
 
 
 @pytest.fixture
@@ -41,9 +41,18 @@ async def store(implementation: str, tmp_path: Path) -> AsyncIterator[MetadataSt
         async with open_sqlite(tmp_path / "metadata.db") as store:
             yield store
     else:
-        with running_etcd(tmp_path) as server:
+        with running_etcd(tmp_path, members=3 if implementation == "etcd-two-of-three" else 1) as server:
             config = EtcdConfig(endpoints=tuple(server.endpoints), timeout_seconds=30)
             async with open_etcd(config, random=lambda: 0.5) as store:
+                if implementation != "etcd":
+                    # The store has talked to the member that goes.
+                    await store.get("nothing")
+                if implementation == "etcd-restarted":
+                    await trio.to_thread.run_sync(server.members[0].restart)
+                elif implementation == "etcd-two-of-three":
+                    await trio.to_thread.run_sync(server.members[0].kill)
+                    # While they elect a leader, writes have no known outcome, which is not what is shown here.
+                    await trio.to_thread.run_sync(server.members[1].await_ready)
                 yield store
 
 
