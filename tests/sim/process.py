@@ -87,7 +87,7 @@ class Process:
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """Start a task of this process. Raises Unavailable when it does not serve."""
-        if self._nursery is None or self._context is None or self.dead:
+        if self._nursery is None or self._context is None or self.dead or self._nursery.cancel_scope.cancel_called:
             raise Unavailable("connection refused")
         self._context.run(self._nursery.start_soon, work)
 
