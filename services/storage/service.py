@@ -207,6 +207,11 @@ class StorageService:
                 result.status, result.detail = Status.NOT_OWNER, str(error)
                 result.owner = run.owned.elsewhere(partition.key)
                 return b""
+            if fetch.offset < view.log_start:
+                # It was deleted while it was read.
+                result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}"
+                result.log_start = view.log_start
+                return b""
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             run.retention.look_at(partition)
             result.status, result.detail = Status.DAMAGED, str(error)
@@ -227,6 +232,7 @@ class StorageService:
         refusal = await refusal_of(run, self._parts, partition, query.leader_epoch, partition.log.log_start)
         if refusal is not None:
             return _no_offset(refusal)
+        log_start = partition.log.log_start
         try:
             return await list_offset(
                 partition.log,
@@ -236,6 +242,9 @@ class StorageService:
                 indexer=self._parts.indexer,
             )
         except Damaged as error:
+            if log_start < partition.log.log_start:
+                # What was looked at was deleted meanwhile.
+                return await self._list_one(run, partition, query)
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             return _no_offset(NotAvailable(Status.DAMAGED, str(error)))
         except STORE_FAILURES as error:

@@ -84,6 +84,10 @@ async def take_over(
     leftovers = [key for key, _ in found]
     offline = await _rolled_back(objects, found, state, await _settled_epoch(metadata, namespace, ref, topic))
     if offline is not None:
+        now = await metadata.get(paths.partition_state_key(namespace, ref.topic, ref.partition))
+        if now is None or now.mod_revision != revision:
+            # What was found is a later owner's.
+            raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
         return TakenOver(topic, state, revision, [], offline, unclean, leftovers)
     history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
     return TakenOver(topic, state, revision, history, None, unclean, leftovers)

@@ -89,7 +89,8 @@ class _Position:
         self.stream_id = stream_id
         if fetched.status != common_pb2.OK:
             if not self.records:
-                self.result.log_start_offset = fetched.log_start
+                # As in Kafka: an error tells no high watermark, least of all that of an earlier round.
+                self.result.high_watermark, self.result.log_start_offset = -1, fetched.log_start
             self.fail(code_of(fetched.status, by_id=by_id))
             return 0
         self.epoch, self.committed_end = fetched.epoch, fetched.committed_end

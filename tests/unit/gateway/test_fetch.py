@@ -264,6 +264,28 @@ async def test_what_storage_says_is_told_as_kafkas_error(status: common_pb2.Stat
         assert part.error_code == error
 
 
+async def test_an_error_after_waiting_does_not_tell_the_high_watermark_of_before() -> None:
+    async with running_gateway() as harness:
+        topic = await harness.topic()
+        client = await harness.connect()
+        await produce(client, batch(b"a"))
+        await produce(client, batch(b"b"))
+        storage, partition = harness.storage, harness.partition(topic)
+        partition.committed_end = 1
+
+        def cut_off_behind_the_reply() -> None:
+            storage.on_fetched = None
+            storage.fetch_status[topic.id, 0] = common_pb2.OFFSET_OUT_OF_RANGE
+            storage.commit(partition)
+
+        storage.on_fetched = cut_off_behind_the_reply
+        await client.send(1, 12, fetch_body({("t", 0): 1}, max_wait_ms=60_000))
+        _, body = await client.receive()
+        (part,) = parts(read_response(1, 12, body))
+        assert part.error_code == ErrorCode.offset_out_of_range
+        assert part.high_watermark == -1
+
+
 async def test_topics_are_named_by_id_from_version_13_on() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()

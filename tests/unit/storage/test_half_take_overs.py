@@ -9,7 +9,8 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
-from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from services.storage.takeover import NotAvailable, take_over
 from tests.unit.storage.cluster import Cluster, cluster, until
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
@@ -91,3 +92,34 @@ async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(a
             state.format = 1
             await two.metadata.txn((), [Put(state_key(ref), state.SerializeToString())])
         await until(partial(taken, lost))
+
+
+async def test_a_take_over_that_is_overtaken_puts_nothing_offline(autojump_clock: MockClock) -> None:
+    world = World()
+    held, listed = trio.Event(), trio.Event()
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind != "list_from" or not call.key.startswith(f"{NAMESPACE}/orders/") or listed.is_set():
+            return None
+        listed.set()
+        return Fault(hold=held)
+
+    world.objects.plan = plan
+    async with world.service() as (caller, catalog), trio.open_nursery() as nursery:
+        ref = await world.topic(catalog)
+        refused: list[Status] = []
+
+        async def overtaken() -> None:
+            try:
+                await take_over(
+                    world.metadata, world.objects, namespace=NAMESPACE, run_id="dead", ref=ref, fencing=lambda: None
+                )
+            except NotAvailable as error:
+                refused.append(error.status)
+
+        nursery.start_soon(overtaken)
+        await listed.wait()
+        assert await caller.durable(await caller.append(ref, batch(b"of the next epoch")))
+        held.set()
+        await trio.sleep(1)
+        assert refused == [Status.NOT_OWNER]

@@ -13,7 +13,7 @@ from kafscale.objects.interface import Object
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionTruncation
+from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionFetched, PartitionOffset, PartitionTruncation
 from services.storage import finder, owned
 from services.storage.segments import SegmentMap
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
@@ -338,6 +338,42 @@ async def test_delete_records_does_not_wait_for_objects_and_comes_back_to_them(a
         world.objects.plan = None
         await trio.sleep(CHECK + 10)
         assert await bases(world) == [4]
+
+
+async def test_what_is_deleted_while_it_is_read_lies_below_the_log_start_and_is_no_damage(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service(cache_size=0, index_cache_size=0) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [3, 2, 1])
+        held = trio.Event()
+        first = f"{NAMESPACE}/orders/0/segment-{0:020}"
+
+        def plan(call: Call) -> Fault | None:
+            return Fault(hold=held) if call.key.startswith(first) and call.kind[:3] == "get" else None
+
+        world.objects.plan = plan
+        fetched: list[PartitionFetched] = []
+        found: list[PartitionOffset] = []
+
+        async def fetch() -> None:
+            fetched.append(await caller.fetch(ref, 0))
+
+        async def look_up() -> None:
+            found.append(await caller.offset_at(ref, world.now_ms - 3 * HOUR))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            nursery.start_soon(look_up)
+            await trio.sleep(0.5)
+            assert not fetched
+            assert await truncate(caller, ref, 4) == (Status.OK, 4)
+            await trio.sleep(0.5)
+            assert await bases(world) == [4]
+            held.set()
+        assert (fetched[0].status, fetched[0].log_start) == (Status.OFFSET_OUT_OF_RANGE, 4)
+        assert (found[0].status, found[0].offset) == (Status.OK, 4)
 
 
 async def test_frequent_requests_do_not_put_off_the_check(autojump_clock: MockClock) -> None:
