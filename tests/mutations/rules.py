@@ -183,7 +183,7 @@ MUTATIONS = (
         "readers of one thing share its load",
         "services/storage/single_flight.py",
         "flight = self._flights.get(key)",
-        "return await load()",
+        "flight = None",
         _LOAD + "test_readers_of_one_cold_segment_share_its_reads",
     ),
     _breaking(

@@ -12,6 +12,7 @@ from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.buffer import WriteBuffer
+from services.storage.takeover import StillOwned, take_over
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
@@ -30,20 +31,23 @@ async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(a
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"x")))
     await trio.sleep(60)
-    async with world.service(append_load_wait_ms=5_000) as (caller, _):
-        before = await world.metadata.get(state_key(ref))
-        # The first transaction reads, the second one fences.
-        world.metadata.faults += [Fault(method="txn", key=state_key(ref), delay=delay) for delay in (0, 2)]
-        async with trio.open_nursery() as nursery:
+    before = await world.metadata.get(state_key(ref))
 
-            async def show_up() -> None:
-                await trio.sleep(1)
-                alive = Member(format=1, run_id="run-1", service="storage", leaving=True).SerializeToString()
-                await world.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", "run-1"), alive)])
+    async def show_up() -> None:
+        await trio.sleep(1)
+        alive = Member(format=1, run_id="run-1", service="storage").SerializeToString()
+        await world.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", "run-1"), alive)])
 
-            nursery.start_soon(show_up)
-            assert (await caller.append(ref, batch(b"y"))).status == Status.NOT_OWNER
-        assert await world.metadata.get(state_key(ref)) == before
+    def fencing() -> None:
+        world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=2))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(show_up)
+        with pytest.raises(StillOwned, match="run-1"):
+            await take_over(
+                world.metadata, world.objects, namespace=NAMESPACE, run_id="run-2", ref=ref, fencing=fencing
+            )
+    assert await world.metadata.get(state_key(ref)) == before
 
 
 async def test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed(autojump_clock: MockClock) -> None:
