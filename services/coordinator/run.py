@@ -199,17 +199,23 @@ class Run:
                 self._awaited.pop(index, None)
             if shard is None and given:
                 self._awaited.setdefault(index, trio.current_time())
-                if index not in self._taking and not self._held_by_other(index):
-                    self._taking.add(index)
-                    self._nursery.start_soon(self._take, index)
+                if not self._held_by_other(index):
+                    self._begin_taking(index)
             elif shard is not None and not given and not shard.giving:
                 shard.giving = True
                 self._nursery.start_soon(self._give, shard)
 
-    async def _take(self, index: int) -> None:
-        parts, began = self._parts, trio.current_time()
+    def _begin_taking(self, index: int, pause: float = 0) -> None:
+        if index not in self._taking:
+            self._taking.add(index)
+            self._nursery.start_soon(self._take, index, pause)
+
+    async def _take(self, index: int, pause: float) -> None:
+        parts = self._parts
         try:
+            await trio.sleep(pause)
             async with self._loads:
+                began = trio.current_time()
                 claimed = await claim(parts.metadata, namespace=parts.namespace, run_id=self.run_id, shard=index)
                 shard = await self._loaded(claimed)
             self._outage.over()
@@ -219,7 +225,9 @@ class Run:
         except STORE_FAILURES as error:
             await self._outage.pause(error, shard=index)
         else:
-            if not shard.closed:
+            if shard.closed:
+                await trio.sleep(_FIRST_PAUSE)
+            else:
                 self.shards[index] = shard
                 parts.figures.take_overs += 1
                 parts.figures.load_seconds.observe(trio.current_time() - began)
@@ -244,7 +252,11 @@ class Run:
             figures=parts.figures,
             failed=self._failed,
         )
-        await shard.load(snapshot)
+        try:
+            await shard.load(snapshot)
+        except BaseException:
+            shard.close(NotServed(E.NOT_COORDINATOR))
+            raise
         return shard
 
     async def _give(self, shard: Shard) -> None:
@@ -267,6 +279,9 @@ class Run:
         if not shard.closed:
             log.warning("groups are loaded anew", shard=shard.claimed.shard, reason=str(error))
             self._parts.figures.fenced += not isinstance(error, STORE_FAILURES)
+            if self._given(shard.claimed.shard) and not shard.giving:
+                # Not at once: what fails again must not keep the store busy with claims.
+                self._begin_taking(shard.claimed.shard, _FIRST_PAUSE)
             self._drop(shard, NotServed(E.COORDINATOR_LOAD_IN_PROGRESS))
 
     def _drop(self, shard: Shard, why: NotServed) -> None:

@@ -13,6 +13,8 @@ import trio
 
 from services.coordinator.effects import Timer
 
+_PAUSE = 0.1  # seconds, until what is due and not allowed is looked at again
+
 
 def timer_ms() -> int:
     """Trio's clock in whole milliseconds; one that was slept until has come."""
@@ -66,9 +68,12 @@ class Timers:
                 await self._wake.wait()
             self._wake = trio.Event()
             now = timer_ms()
-            while self._heap and self._heap[0][0] <= now and self._allowed():
-                await trio.lowlevel.checkpoint()
-                self._go_off(now)
+            while self._heap and self._heap[0][0] <= now:
+                if self._allowed():
+                    await trio.lowlevel.checkpoint()
+                    self._go_off(now)
+                else:
+                    await trio.sleep(_PAUSE)
 
     def _go_off(self, now: int) -> None:
         if not self._heap or self._heap[0][0] > now:

@@ -252,7 +252,8 @@ async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole
 ) -> None:
     offsets = {number: number for number in range(1000)}
     async with coordinators(store, "a:1") as made:
-        assert set((await made.commit(offsets)).errors) == {E.NONE}
+        with trio.fail_after(5):
+            assert set((await made.commit(offsets)).errors) == {E.NONE}
         await made.instances[0].kill()
         await made.start("b:1")
         assert await made.offsets() == offsets
@@ -323,3 +324,51 @@ async def test_a_shard_is_not_taken_from_a_live_owner_and_who_waits_for_it_says_
         assert await made.offsets() == {0: 2}
         assert (await made.serving()) is newcomer
         assert first.parts.figures.writes["unknown"] == 0
+
+
+async def test_a_group_whose_header_somebody_else_changed_is_loaded_anew_alone(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
+        members = await stable(made, nursery)
+        header = await store.get(HEADER)
+        assert header is not None
+        await store.txn([], [Put(HEADER, header.value)])
+        epoch = (await shards(store))[SHARD].epoch
+        assert await _commit(made, 0, 1) == E.UNKNOWN_MEMBER_ID
+        await made.commit({0: 4}, member_id=members[0].member_id, generation=1)
+        assert made.refusals[-1] == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert await made.offsets() == {0: 4}
+        assert (await shards(store))[SHARD].epoch == epoch
+        assert [await member.beat() for member in members] == [E.NONE, E.NONE]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    async with coordinators(store, "a:1", group_queue_bytes=100_000) as made, trio.open_nursery() as nursery:
+        await made.commit({0: 0})
+        store.faults.append(Fault(method="txn", key=HEADER, delay=1))
+        refused = []
+
+        async def commit() -> None:
+            refused.append(await _commit(made, 0, 1) == E.COORDINATOR_NOT_AVAILABLE)
+
+        for _ in range(1000):
+            nursery.start_soon(commit)
+        await trio.sleep(0.5)
+        assert 85_000 < made.instances[0].parts.figures.queued_bytes <= 102_000
+        await trio.sleep(1)
+        assert 800 < sum(refused) < 950
+        assert made.instances[0].parts.figures.queued_bytes == 0
+
+
+async def test_a_caller_that_is_gone_leaves_nothing_behind(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    async with coordinators(store, "a:1") as made:
+        await made.commit({0: 0})
+        run = made.instances[0].service.current
+        assert run is not None
+        with trio.move_on_after(0.5):
+            await Consumer(made, "c").join(member_id_required=False)
+        assert len(run.tickets) == 0
+        await trio.sleep(2)
+        assert len(run.tickets) == 0
