@@ -34,7 +34,7 @@ from services.coordinator.groups import Groups
 from services.coordinator.table import State
 from services.coordinator.tickets import NotServed, Tickets
 from services.coordinator.timers import Timers
-from services.coordinator.writes import Entry, together, transactions
+from services.coordinator.writes import Entry, in_order, together, transactions
 
 log = structlog.get_logger()
 
@@ -166,9 +166,7 @@ class Shard:
             while queue and not self.closed:
                 batch = together(queue)
                 async with self._writing:
-                    for part in transactions([write for entry in batch for write in entry.stage]):
-                        await self._write(group_id, part)
-                    for part in transactions([write for entry in batch for write in entry.commit]):
+                    for part in in_order(batch):
                         await self._write(group_id, part)
                     if self.closed:
                         return

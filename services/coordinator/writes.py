@@ -49,6 +49,14 @@ def together(queue: deque[Entry]) -> list[Entry]:
     return found
 
 
+def in_order(batch: list[Entry]) -> Iterator[list[Write]]:
+    """The transactions that store a batch: one, where it fits; else what is staged before what refers to it."""
+    stage = [write for entry in batch for write in entry.stage]
+    commit = [write for entry in batch for write in entry.commit]
+    whole = list(transactions([*stage, *commit]))
+    yield from whole if len(whole) == 1 else [*transactions(stage), *transactions(commit)]
+
+
 def transactions(writes: Iterable[Write]) -> Iterator[list[Write]]:
     """In order, as many in each as the metadata store takes; of writes to one key the last one counts."""
     last = {write.key: write for write in writes}
