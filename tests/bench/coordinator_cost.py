@@ -143,8 +143,8 @@ async def _idle(made: Coordinators, count: int) -> None:
     tracemalloc.stop()
     click.echo(
         f"{count} groups of 3 members and {_PARTITIONS} offsets: formed in {formed:.1f} s after the initial delay, "
-        f"offsets stored by {stored:.1f} s; loaded by the next coordinator in {wall:.1f} s, {used:.1f} s of CPU (traced), "
-        f"{memory / 1e6:.0f} MB, {memory / count:.0f} bytes each"
+        f"offsets stored by {stored:.1f} s; loaded by the next coordinator in {wall:.1f} s, "
+        f"{used:.1f} s of CPU (traced), {memory / 1e6:.0f} MB, {memory / count:.0f} bytes each"
     )
 
 

@@ -76,21 +76,22 @@ class Coordinators:
 
     async def ask(self, method: str, request: Any, group: str = "g") -> Any:
         """The first answer that is not to be asked again for, following hints."""
+        hint = ""
         with trio.fail_after(TIMEOUT + PATIENCE):
-            asked = self.given(group)
             while True:
-                try:
-                    reply = await getattr(asked.client, method)(request, timeout=TIMEOUT)
-                except Unavailable:
-                    await trio.sleep(0.1)
-                    asked = self.given(group)
-                    continue
-                one = next(iter(getattr(reply, _LISTS.get(method, ""), ())), reply)
-                if one.error not in RETRIABLE:
-                    return reply
-                self.refusals.append(one.error)
+                if self.instances:
+                    asked = self._by_run(hint) or self.given(group)
+                    try:
+                        reply = await getattr(asked.client, method)(request, timeout=TIMEOUT)
+                    except Unavailable:
+                        hint = ""
+                    else:
+                        one = next(iter(getattr(reply, _LISTS.get(method, ""), ())), reply)
+                        if one.error not in RETRIABLE:
+                            return reply
+                        self.refusals.append(one.error)
+                        hint = one.owner
                 await trio.sleep(0.1)
-                asked = self._by_run(one.owner) or self.given(group)
 
     async def serving(self, group: str = "g") -> Instance:
         """Wait until the group is served where it is given to."""
