@@ -165,13 +165,15 @@ class Run:
         return owner if owner != self.run_id and owner in self._parts.members.view.by_run_id else ""
 
     def _elsewhere(self, shard: int) -> NotServed:
-        other = self._held_by_other(shard)
+        view = self._parts.members.view
+        # A former run of a restarted process answers nobody, though its lease still lives.
+        other = next((live.run_id for live in view.present if live.run_id == self._held_by_other(shard)), "")
         if self._given(shard):
             patience = self._parts.settings.group_handover_wait_ms / 1000
             since = self._awaited.get(shard, trio.current_time())
             if not other or trio.current_time() < since + patience:
                 return NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
-        given = self._parts.members.view.shard_owner(shard)
+        given = view.shard_owner(shard)
         return NotServed(E.NOT_COORDINATOR, other or (given.run_id if given and given.run_id != self.run_id else ""))
 
     def _wake(self) -> None:

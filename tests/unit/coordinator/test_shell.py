@@ -372,3 +372,18 @@ async def test_a_caller_that_is_gone_leaves_nothing_behind(store: MemoryMetadata
         assert len(run.tickets) == 0
         await trio.sleep(2)
         assert len(run.tickets) == 0
+
+
+async def test_a_restarted_process_takes_its_groups_when_the_lease_of_its_former_run_is_over(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    async with coordinators(store, "a:1") as made:
+        await made.commit({0: 1})
+        await made.instances[0].kill()
+        began = trio.current_time()
+        await made.start("a:1")
+        await trio.sleep(5)
+        # Nobody is sent to the former run, which is not there any more.
+        assert await _commit(made, 0, 2) == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert await made.offsets() == {0: 1}
+        assert trio.current_time() - began < LEASE_SECONDS + 2
