@@ -38,15 +38,21 @@ class _Group:
         await self.rebalance([""] * size)
 
     async def rebalance(self, members: list[str]) -> None:
+        leader = next((reply.leader for reply in self._joined), members[0])
         self._joined.clear()
         async with trio.open_nursery() as nursery:
-            for member_id in members:
+            # The others are told the present generation again as long as its leader has not joined.
+            nursery.start_soon(self._join, leader)
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            others = list(members)
+            others.remove(leader)
+            for member_id in others:
                 nursery.start_soon(self._join, member_id)
-        [leader] = [reply for reply in self._joined if reply.member_id == reply.leader]
         self.members = [reply.member_id for reply in self._joined]
         async with trio.open_nursery() as nursery:
             for reply in self._joined:
-                nursery.start_soon(self._sync, reply, reply is leader)
+                nursery.start_soon(self._sync, reply, reply.member_id == reply.leader)
 
     async def commit(self) -> None:
         request = pb.OffsetCommitRequest(
