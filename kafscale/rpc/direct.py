@@ -9,6 +9,28 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.errors import as_received
 from kafscale.rpc.interface import MessageStream
+from kafscale.v1.coordinator_pb2 import (
+    DeleteGroupsReply,
+    DeleteGroupsRequest,
+    DescribeGroupsReply,
+    DescribeGroupsRequest,
+    HeartbeatReply,
+    HeartbeatRequest,
+    JoinGroupReply,
+    JoinGroupRequest,
+    LeaveGroupReply,
+    LeaveGroupRequest,
+    ListGroupsReply,
+    ListGroupsRequest,
+    OffsetCommitReply,
+    OffsetCommitRequest,
+    OffsetDeleteReply,
+    OffsetDeleteRequest,
+    OffsetFetchReply,
+    OffsetFetchRequest,
+    SyncGroupReply,
+    SyncGroupRequest,
+)
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
     BuildRequest,
@@ -64,6 +86,21 @@ class Indexer(Protocol):
     async def locate_offset(self, request: LocateOffsetRequest) -> LocateReply: ...
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply: ...
     async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply: ...
+
+
+class GroupCoordinator(Protocol):
+    """The service object behind `GroupCoordinatorClient`."""
+
+    async def join_group(self, request: JoinGroupRequest) -> JoinGroupReply: ...
+    async def sync_group(self, request: SyncGroupRequest) -> SyncGroupReply: ...
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply: ...
+    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupReply: ...
+    async def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitReply: ...
+    async def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchReply: ...
+    async def offset_delete(self, request: OffsetDeleteRequest) -> OffsetDeleteReply: ...
+    async def describe_groups(self, request: DescribeGroupsRequest) -> DescribeGroupsReply: ...
+    async def list_groups(self, request: ListGroupsRequest) -> ListGroupsReply: ...
+    async def delete_groups(self, request: DeleteGroupsRequest) -> DeleteGroupsReply: ...
 
 
 async def _call(method: Callable[[Q], Awaitable[A]], request: Q, timeout: float) -> A:
@@ -158,3 +195,40 @@ class DirectIndexer:
 
     async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
         return await _call(self._service.write_catalog_page, request, timeout)
+
+
+class DirectCoordinator:
+    """`GroupCoordinatorClient` on a service object of the same process."""
+
+    def __init__(self, service: GroupCoordinator) -> None:
+        self._service = service
+
+    async def join_group(self, request: JoinGroupRequest, *, timeout: float) -> JoinGroupReply:
+        return await _call(self._service.join_group, request, timeout)
+
+    async def sync_group(self, request: SyncGroupRequest, *, timeout: float) -> SyncGroupReply:
+        return await _call(self._service.sync_group, request, timeout)
+
+    async def heartbeat(self, request: HeartbeatRequest, *, timeout: float) -> HeartbeatReply:
+        return await _call(self._service.heartbeat, request, timeout)
+
+    async def leave_group(self, request: LeaveGroupRequest, *, timeout: float) -> LeaveGroupReply:
+        return await _call(self._service.leave_group, request, timeout)
+
+    async def offset_commit(self, request: OffsetCommitRequest, *, timeout: float) -> OffsetCommitReply:
+        return await _call(self._service.offset_commit, request, timeout)
+
+    async def offset_fetch(self, request: OffsetFetchRequest, *, timeout: float) -> OffsetFetchReply:
+        return await _call(self._service.offset_fetch, request, timeout)
+
+    async def offset_delete(self, request: OffsetDeleteRequest, *, timeout: float) -> OffsetDeleteReply:
+        return await _call(self._service.offset_delete, request, timeout)
+
+    async def describe_groups(self, request: DescribeGroupsRequest, *, timeout: float) -> DescribeGroupsReply:
+        return await _call(self._service.describe_groups, request, timeout)
+
+    async def list_groups(self, request: ListGroupsRequest, *, timeout: float) -> ListGroupsReply:
+        return await _call(self._service.list_groups, request, timeout)
+
+    async def delete_groups(self, request: DeleteGroupsRequest, *, timeout: float) -> DeleteGroupsReply:
+        return await _call(self._service.delete_groups, request, timeout)

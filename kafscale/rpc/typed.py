@@ -3,10 +3,32 @@
 from contextlib import AbstractAsyncContextManager
 
 from kafscale.rpc.client import Channel
-from kafscale.rpc.direct import Indexer, SegmentStorage
+from kafscale.rpc.direct import GroupCoordinator, Indexer, SegmentStorage
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.methods import BoundService, bind, method
-from kafscale.v1 import indexer_pb2, storage_pb2
+from kafscale.v1 import coordinator_pb2, indexer_pb2, storage_pb2
+from kafscale.v1.coordinator_pb2 import (
+    DeleteGroupsReply,
+    DeleteGroupsRequest,
+    DescribeGroupsReply,
+    DescribeGroupsRequest,
+    HeartbeatReply,
+    HeartbeatRequest,
+    JoinGroupReply,
+    JoinGroupRequest,
+    LeaveGroupReply,
+    LeaveGroupRequest,
+    ListGroupsReply,
+    ListGroupsRequest,
+    OffsetCommitReply,
+    OffsetCommitRequest,
+    OffsetDeleteReply,
+    OffsetDeleteRequest,
+    OffsetFetchReply,
+    OffsetFetchRequest,
+    SyncGroupReply,
+    SyncGroupRequest,
+)
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
     BuildRequest,
@@ -53,6 +75,18 @@ _LOCATE_OFFSET = method(_INDEXER, "LocateOffset", LocateOffsetRequest, LocateRep
 _LOCATE_TIMESTAMP = method(_INDEXER, "LocateTimestamp", LocateTimestampRequest, LocateReply)
 _WRITE_CATALOG_PAGE = method(_INDEXER, "WriteCatalogPage", WriteCatalogPageRequest, WriteCatalogPageReply)
 
+_COORDINATOR = coordinator_pb2.DESCRIPTOR.services_by_name["GroupCoordinator"]
+_JOIN_GROUP = method(_COORDINATOR, "JoinGroup", JoinGroupRequest, JoinGroupReply)
+_SYNC_GROUP = method(_COORDINATOR, "SyncGroup", SyncGroupRequest, SyncGroupReply)
+_HEARTBEAT = method(_COORDINATOR, "Heartbeat", HeartbeatRequest, HeartbeatReply)
+_LEAVE_GROUP = method(_COORDINATOR, "LeaveGroup", LeaveGroupRequest, LeaveGroupReply)
+_OFFSET_COMMIT = method(_COORDINATOR, "OffsetCommit", OffsetCommitRequest, OffsetCommitReply)
+_OFFSET_FETCH = method(_COORDINATOR, "OffsetFetch", OffsetFetchRequest, OffsetFetchReply)
+_OFFSET_DELETE = method(_COORDINATOR, "OffsetDelete", OffsetDeleteRequest, OffsetDeleteReply)
+_DESCRIBE_GROUPS = method(_COORDINATOR, "DescribeGroups", DescribeGroupsRequest, DescribeGroupsReply)
+_LIST_GROUPS = method(_COORDINATOR, "ListGroups", ListGroupsRequest, ListGroupsReply)
+_DELETE_GROUPS = method(_COORDINATOR, "DeleteGroups", DeleteGroupsRequest, DeleteGroupsReply)
+
 
 def bind_storage(service: SegmentStorage) -> BoundService:
     """For `kafscale.rpc.server.RpcServer`."""
@@ -62,6 +96,11 @@ def bind_storage(service: SegmentStorage) -> BoundService:
 def bind_indexer(service: Indexer) -> BoundService:
     """For `kafscale.rpc.server.RpcServer`."""
     return bind(_INDEXER, service)
+
+
+def bind_coordinator(service: GroupCoordinator) -> BoundService:
+    """For `kafscale.rpc.server.RpcServer`."""
+    return bind(_COORDINATOR, service)
 
 
 class GrpcStorage:
@@ -115,3 +154,40 @@ class GrpcIndexer:
 
     async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
         return await self._channel.call(_WRITE_CATALOG_PAGE, request, timeout=timeout)
+
+
+class GrpcCoordinator:
+    """`GroupCoordinatorClient` on the peer of ``channel``."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def join_group(self, request: JoinGroupRequest, *, timeout: float) -> JoinGroupReply:
+        return await self._channel.call(_JOIN_GROUP, request, timeout=timeout)
+
+    async def sync_group(self, request: SyncGroupRequest, *, timeout: float) -> SyncGroupReply:
+        return await self._channel.call(_SYNC_GROUP, request, timeout=timeout)
+
+    async def heartbeat(self, request: HeartbeatRequest, *, timeout: float) -> HeartbeatReply:
+        return await self._channel.call(_HEARTBEAT, request, timeout=timeout)
+
+    async def leave_group(self, request: LeaveGroupRequest, *, timeout: float) -> LeaveGroupReply:
+        return await self._channel.call(_LEAVE_GROUP, request, timeout=timeout)
+
+    async def offset_commit(self, request: OffsetCommitRequest, *, timeout: float) -> OffsetCommitReply:
+        return await self._channel.call(_OFFSET_COMMIT, request, timeout=timeout)
+
+    async def offset_fetch(self, request: OffsetFetchRequest, *, timeout: float) -> OffsetFetchReply:
+        return await self._channel.call(_OFFSET_FETCH, request, timeout=timeout)
+
+    async def offset_delete(self, request: OffsetDeleteRequest, *, timeout: float) -> OffsetDeleteReply:
+        return await self._channel.call(_OFFSET_DELETE, request, timeout=timeout)
+
+    async def describe_groups(self, request: DescribeGroupsRequest, *, timeout: float) -> DescribeGroupsReply:
+        return await self._channel.call(_DESCRIBE_GROUPS, request, timeout=timeout)
+
+    async def list_groups(self, request: ListGroupsRequest, *, timeout: float) -> ListGroupsReply:
+        return await self._channel.call(_LIST_GROUPS, request, timeout=timeout)
+
+    async def delete_groups(self, request: DeleteGroupsRequest, *, timeout: float) -> DeleteGroupsReply:
+        return await self._channel.call(_DELETE_GROUPS, request, timeout=timeout)

@@ -20,6 +20,7 @@ from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.topics.definitions import DEFINITIONS
 from services.coordinator import __main__ as coordinator
 from services.coordinator import document as groups
+from services.coordinator.settings import CoordinatorSettings
 from services.dev import main as dev
 from services.gateway import __main__ as gateway
 from services.gateway import registry
@@ -33,6 +34,7 @@ SETTINGS: dict[str, type] = {
     "Gateway": GatewaySettings,
     "Storage": StorageSettings,
     "Indexer": IndexerSettings,
+    "Coordinator": CoordinatorSettings,
     "Where objects are kept": S3Settings,
     "Namespace": NamespaceSettings,
     "Leases": LeaseSettings,

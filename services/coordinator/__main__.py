@@ -1,30 +1,70 @@
-"""``python -m services.coordinator``: a coordinator in a process of its own. It serves no consumer groups yet."""
+"""``python -m services.coordinator``: a coordinator in a process of its own."""
 
 import sys
 
 import trio
 
-from kafscale.service.cluster import EVERY_SERVICE, Endpoint, check_shared, open_metadata, open_operations, registered
+from kafscale.clock import wall_clock_ms
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
+from kafscale.rpc.typed import bind_coordinator
+from kafscale.service.cluster import (
+    EVERY_SERVICE,
+    Endpoint,
+    check_shared,
+    open_metadata,
+    open_operations,
+    running,
+    start_in_time,
+)
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
+from kafscale.service.stores import NamespaceSettings
+from kafscale.vitals import State
+from services.coordinator.monitoring import show
+from services.coordinator.run import Parts
+from services.coordinator.service import CoordinatorService
+from services.coordinator.settings import CoordinatorSettings
 
-SETTINGS = EVERY_SERVICE
+SETTINGS = (CoordinatorSettings, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """From etcd to `stopping` and back."""
+    """etcd, listener, registration; when it stops, it gives its groups back while it still takes calls."""
+    namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "coordinator", stopping) as operations,
         open_metadata(settings, operations) as metadata,
     ):
         endpoint = await Endpoint.bind("coordinator", settings)
-        async with endpoint.serving(), registered(endpoint, metadata, settings, operations):
+        members = Members(metadata, namespace, "coordinator")
+        parts = Parts(
+            settings=settings[CoordinatorSettings],
+            namespace=namespace,
+            metadata=metadata,
+            members=members,
+            now_ms=wall_clock_ms,
+            address=endpoint.address,
+        )
+        coordinator = CoordinatorService(parts)
+
+        def membership() -> Membership | None:
+            return coordinator.current.membership if coordinator.current else None
+
+        operations.watch_lease(membership)
+        operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
+        show(coordinator, parts.figures, operations)
+        async with (
+            running(settings, members.run),
+            endpoint.serving(bind_coordinator(coordinator)),
+            trio.open_nursery() as nursery,
+        ):
+            await start_in_time(nursery, settings, coordinator.run, stopping)
             endpoint.ready(operations)
-            await stopping.wait()
 
 
 def grace_ms(settings: Loaded) -> int:
-    return settings[RpcSettings].drain_timeout_ms
+    return settings[CoordinatorSettings].group_handover_timeout_ms + settings[RpcSettings].drain_timeout_ms
 
 
 if __name__ == "__main__":

@@ -38,6 +38,9 @@ class Groups:
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)
 
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._groups
+
     def __getitem__(self, group_id: str) -> Group:
         return self._groups[group_id]
 

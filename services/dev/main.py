@@ -23,6 +23,10 @@ from kafscale.service.process import Loaded, run_process
 from kafscale.service.settings import documented
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
+from services.coordinator.monitoring import show as show_coordinator
+from services.coordinator.run import Parts as CoordinatorParts
+from services.coordinator.service import CoordinatorService
+from services.coordinator.settings import CoordinatorSettings
 from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
@@ -37,6 +41,7 @@ SETTINGS = (
     GatewaySettings,
     StorageSettings,
     IndexerSettings,
+    CoordinatorSettings,
     S3Settings,
     NamespaceSettings,
     LeaseSettings,
@@ -55,7 +60,9 @@ def run_dev() -> int:
 
 
 def _grace_ms(settings: Loaded) -> int:
-    return settings[GatewaySettings].shutdown_grace_ms + settings[StorageSettings].drain_timeout_ms
+    # Storage and the coordinator stop at the same time.
+    stores_ms = max(settings[StorageSettings].drain_timeout_ms, settings[CoordinatorSettings].group_handover_timeout_ms)
+    return settings[GatewaySettings].shutdown_grace_ms + stores_ms
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
@@ -86,6 +93,16 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         storage = StorageService(parts)
         show_storage(storage, parts.figures, storage_members, operations)
+        coordinator_members = Members(metadata, namespace, "coordinator")
+        coordinator_parts = CoordinatorParts(
+            settings=settings[CoordinatorSettings],
+            namespace=namespace,
+            metadata=metadata,
+            members=coordinator_members,
+            now_ms=wall_clock_ms,
+        )
+        coordinator = CoordinatorService(coordinator_parts)
+        show_coordinator(coordinator, coordinator_parts.figures, operations)
         gateways = Members(metadata, namespace, "gateway")
         ownership = OwnershipMap(metadata, namespace)
         gateway_parts = GatewayParts(
@@ -102,11 +119,15 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(gateway_parts)
         show_gateway(gateway, gateway_parts.figures, operations)
-        gateway_stopped, storage_stopped = trio.Event(), trio.Event()
+        gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
         async def serve_storage(task_status: trio.TaskStatus[None]) -> None:
             await storage.run(gateway_stopped, task_status=task_status)
             storage_stopped.set()
+
+        async def serve_groups(task_status: trio.TaskStatus[None]) -> None:
+            await coordinator.run(gateway_stopped, task_status=task_status)
+            coordinator_stopped.set()
 
         async def serve_clients(task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
             await gateway.run(stopping, task_status=task_status)
@@ -115,11 +136,14 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
+        await nursery.start(coordinator_members.run)
+        await nursery.start(serve_groups)
         await nursery.start(gateways.run)
         await nursery.start(ownership.run)
         # Clients leave first, then what they sent is stored, then the stores close.
         await nursery.start(serve_clients)
         operations.health.start()
         await storage_stopped.wait()
+        await coordinator_stopped.wait()
         log.info("object store", **counters.totals())
         nursery.cancel_scope.cancel()

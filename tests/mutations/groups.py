@@ -7,6 +7,7 @@ _JOINING = "tests/unit/coordinator/test_joining.py::"
 _STATIC = "tests/unit/coordinator/test_static.py::"
 _LOADING = "tests/unit/coordinator/test_loading.py::"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py::"
+_SHELL = "tests/unit/coordinator/test_shell.py::"
 
 
 def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
@@ -125,5 +126,63 @@ MUTATIONS = (
         "since = max(since, group.changed_ms)",
         "pass",
         _OFFSETS + "test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty",
+    ),
+    # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
+    Mutation(
+        (61,),
+        "services/coordinator/run.py",
+        "if self.membership.proven:",
+        "if True:",
+        _SHELL + "test_pitfall_61_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included",
+    ),
+    # Offsets are written without a look at who has the group by now.
+    Mutation(
+        (61,),
+        "services/coordinator/shard.py",
+        "            Unchanged(self._key, self.claimed.revision),\n",
+        "",
+        _SHELL + "test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
+    ),
+    Mutation(
+        (33,),
+        "services/coordinator/shard.py",
+        "            Unchanged(self._key, self.claimed.revision),\n",
+        "            # whoever has it\n",
+        _SHELL + "test_pitfall_33_a_stale_coordinator_can_change_nothing",
+    ),
+    _breaking(
+        "requests are answered when what they changed is stored",
+        "services/coordinator/shard.py",
+        "        entry = Entry.of(",
+        "        self._answer(effects.replies)\n        entry = Entry.of(",
+        _SHELL + "test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
+    ),
+    _breaking(
+        "members whose heartbeats could not be answered have their whole sessions again",
+        "services/coordinator/run.py",
+        "            self._drop(shard, NotServed(E.NOT_COORDINATOR))\n        return False",
+        "            pass\n        return False",
+        _SHELL + "test_an_outage_of_the_store_ends_no_session",
+    ),
+    _breaking(
+        "commits that wait share a transaction",
+        "services/coordinator/writes.py",
+        "        if entry.alone or ",
+        "        if entry is not first or ",
+        _SHELL + "test_commits_that_wait_share_a_transaction",
+    ),
+    _breaking(
+        "a transaction has no more operations than etcd takes",
+        "services/coordinator/writes.py",
+        "len(part) == MAX_OPERATIONS or ",
+        "",
+        _SHELL + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
+    ),
+    _breaking(
+        "a group that moves is finished, released and taken at once",
+        "services/coordinator/run.py",
+        "await release(self._parts.metadata, namespace=self._parts.namespace, claimed=shard.claimed)",
+        "await trio.sleep(0)",
+        _SHELL + "test_groups_move_to_a_newcomer_and_back_from_one_that_stops",
     ),
 )

@@ -26,6 +26,7 @@ _SHOWN_BY = {
     "Storage, indexer": ("storage", "indexer"),
     "Storage": ("storage",),
     "Gateway": ("gateway",),
+    "Coordinator": ("coordinator",),
 }
 
 _SHORT_WINDOW = {"KAFSCALE_S3_HEALTH_WINDOW_SEC": "4"}

@@ -1,0 +1,20 @@
+"""What a coordinator counts of its work, over all its runs."""
+
+from collections import Counter
+
+from kafscale.vitals import Histogram
+
+
+class CoordinatorFigures:
+    """Plain numbers that the parts of a run add to."""
+
+    def __init__(self) -> None:
+        self.refused: Counter[str] = Counter()  # by error
+        self.writes: Counter[str] = Counter()  # by outcome
+        self.write_seconds = Histogram()
+        self.load_seconds = Histogram()
+        self.take_overs = self.hand_overs = self.fenced = 0
+        self.leases_lost = 0
+        self.expired_timers = 0
+        self.waiting = 0
+        self.queued_bytes = 0

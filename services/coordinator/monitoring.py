@@ -1,0 +1,110 @@
+"""What a coordinator shows of itself: its checks and its metrics."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from kafscale.service.operations import Operations
+from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from services.coordinator import table
+from services.coordinator.figures import CoordinatorFigures
+from services.coordinator.run import Run
+from services.coordinator.service import CoordinatorService
+
+
+def show(coordinator: CoordinatorService, figures: CoordinatorFigures, operations: Operations) -> None:
+    """Add them to those of the process. ``figures`` are those that ``coordinator`` was made with."""
+    operations.health.add("groups", lambda: _groups(coordinator.current))
+    operations.metrics.add(_families(figures, lambda: coordinator.current))
+
+
+def _groups(run: Run | None) -> Finding:
+    """Whether all groups of this instance can be served."""
+    damaged = sorted(group for shard in run.shards.values() for group in shard.damaged) if run else []
+    if not damaged:
+        return HEALTHY
+    return Finding(State.DEGRADED, f"{len(damaged)} groups are damaged: {', '.join(damaged[:5])}")
+
+
+def _states(run: Run | None) -> Counter[str]:
+    return Counter(s.groups[g].state.value for s in run.shards.values() for g in s.groups) if run else Counter()
+
+
+def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) -> list[Family]:
+    """``current`` gives the present run; None: there is none."""
+
+    def total(read: Callable[[Run], float]) -> Callable[[], float]:
+        def value() -> float:
+            run = current()
+            return 0 if run is None else read(run)
+
+        return value
+
+    return [
+        gauge(
+            "kafscale_coordinator_shards_owned",
+            "Of the 64 parts that groups are divided into, those that this instance serves.",
+            total(lambda run: len(run.shards)),
+        ),
+        Family(
+            "kafscale_coordinator_groups",
+            "gauge",
+            "Groups that this instance serves, by state.",
+            lambda: by_label(_states(current()), [state.value for state in table.State]),
+            ("state",),
+        ),
+        gauge(
+            "kafscale_coordinator_members",
+            "Members of these groups.",
+            total(lambda run: sum(len(s.groups[g].members) for s in run.shards.values() for g in s.groups)),
+        ),
+        gauge(
+            "kafscale_coordinator_groups_damaged",
+            "Groups that are refused because what the metadata store has of them is damaged.",
+            total(lambda run: sum(len(shard.damaged) for shard in run.shards.values())),
+        ),
+        gauge(
+            "kafscale_coordinator_waiting_requests",
+            "Requests that wait: for other members, or until something is stored.",
+            total(lambda run: len(run.tickets)),
+        ),
+        gauge(
+            "kafscale_coordinator_queued_bytes",
+            "What waits to be stored, with what is answered after it.",
+            lambda: figures.queued_bytes,
+        ),
+        Family(
+            "kafscale_coordinator_writes_total",
+            "counter",
+            "Transactions for groups: stored, refused, or of unknown outcome.",
+            lambda: by_label(figures.writes, ("stored", "refused", "unknown")),
+            ("outcome",),
+        ),
+        Family(
+            "kafscale_coordinator_write_seconds",
+            "histogram",
+            "How long these transactions took.",
+            lambda: {(): figures.write_seconds},
+        ),
+        Family(
+            "kafscale_coordinator_load_seconds",
+            "histogram",
+            "How long it took to take over one of the 64 parts and load its groups.",
+            lambda: {(): figures.load_seconds},
+        ),
+        Family(
+            "kafscale_coordinator_requests_refused_total",
+            "counter",
+            "Requests that could not be served here, by error.",
+            lambda: by_label(figures.refused, ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")),
+            ("error",),
+        ),
+        counter(
+            "kafscale_coordinator_expired_timers_total",
+            "Sessions and phases of rebalances whose time was over.",
+            lambda: figures.expired_timers,
+        ),
+        counter("kafscale_coordinator_take_overs_total", "Parts taken over.", lambda: figures.take_overs),
+        counter("kafscale_coordinator_hand_overs_total", "Parts given back in order.", lambda: figures.hand_overs),
+        counter("kafscale_coordinator_fenced_total", "Parts lost to another coordinator.", lambda: figures.fenced),
+        counter("kafscale_coordinator_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+    ]

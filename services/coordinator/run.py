@@ -1,0 +1,305 @@
+"""One run of the coordinator: the shards that it has, and everything that lives and dies with one lease.
+
+A shard is had in this order: claimed (`claims.py`), read, loaded, served. It is given back when another member is given
+it, or when this run stops: nothing new is taken, what is queued is stored, the groups are let go of, and only then the
+key says that nobody has it. While the lease is not proven nothing is answered and no session ends; afterwards
+all is claimed and loaded anew, so that members have their whole session timeouts again.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.metadata.interface import LeaseNotFound, MetadataStore
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership, suspension_clock
+from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.v1.coordinator_pb2 import GroupError as E
+from kafscale.v1.metadata_pb2 import Member
+from services.coordinator.claims import SERVICE, Claim, ShardOwners, StillOwned, claim, release
+from services.coordinator.effects import Now
+from services.coordinator.figures import CoordinatorFigures
+from services.coordinator.groups import Groups
+from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.shard import Shard
+from services.coordinator.tickets import NotServed, Tickets
+from services.coordinator.timers import Timers, timer_ms
+
+log = structlog.get_logger()
+
+_RETRY = 1.0
+"""How long until what could not be done is tried again, where nothing tells of a change."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_TELL_SECONDS = 2.0
+_RELEASE_SECONDS = 2.0
+_LEAVE_SECONDS = 1.0
+_YIELD_EVERY = 100  # groups
+
+
+def new_member_suffix() -> str:
+    """What a member's id ends with: no other one has had it."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a run is made of and does not make itself."""
+
+    settings: CoordinatorSettings
+    namespace: str
+    metadata: MetadataStore
+    # The members of "coordinator", this one included; whoever composes runs it.
+    members: Members
+    now_ms: Callable[[], int]
+    # Where other services reach this instance; empty: they are in its process.
+    address: str = ""
+    lease_clock: Callable[[], float] = suspension_clock
+    member_suffix: Callable[[], str] = new_member_suffix
+    figures: CoordinatorFigures = field(default_factory=CoordinatorFigures)
+
+
+class Run:
+    """`start` begins it, `drain` gives everything back; a lost lease ends it by LeaseNotFound out of the nursery."""
+
+    def __init__(self, parts: Parts, run_id: str, nursery: trio.Nursery) -> None:
+        settings = parts.settings
+        self._parts = parts
+        self._nursery = nursery
+        self.run_id = run_id
+        self.membership = Membership(
+            parts.metadata,
+            namespace=parts.namespace,
+            member=Member(format=1, run_id=run_id, service=SERVICE, address=parts.address, started_ms=parts.now_ms()),
+            ttl_seconds=settings.lease_ttl_seconds,
+            clock=parts.lease_clock,
+        )
+        self.tickets = Tickets()
+        self.shards: dict[int, Shard] = {}
+        self._limits = settings.limits()
+        self._timers = Timers(lambda: self.proven)
+        self._owners = ShardOwners(parts.metadata, parts.namespace, self._wake)
+        self._changed = trio.Event()
+        self._loads = trio.CapacityLimiter(settings.group_loads_in_flight)
+        self._writing = trio.CapacityLimiter(settings.group_writes_in_flight)
+        # Shards being claimed and loaded, and since when each that is given to this run is awaited.
+        self._taking: set[int] = set()
+        self._awaited: dict[int, float] = {}
+        self._stopping = False
+        self._outage = Outage("groups are loaded later", first=_RETRY, longest=_RETRY)
+
+    @property
+    def proven(self) -> bool:
+        """Whether nobody else can have what this run has. Once it is not, nothing that was loaded is used again."""
+        if self.membership.proven:
+            return True
+        for shard in list(self.shards.values()):
+            self._drop(shard, NotServed(E.NOT_COORDINATOR))
+        return False
+
+    @property
+    def now(self) -> Now:
+        return Now(timer_ms(), self._parts.now_ms())
+
+    @property
+    def loading(self) -> bool:
+        """Whether this run is to have shards that it does not have yet."""
+        return any(self._given(shard) and shard not in self.shards for shard in range(paths.GROUP_SHARDS))
+
+    async def start(self) -> None:
+        """Join, wait until that is seen here, then keep everything going in the nursery."""
+        await self.membership.join()
+        self._nursery.start_soon(self.membership.keep)
+        view = self._parts.members.view
+        while self.run_id not in view.by_run_id:
+            view = await self._parts.members.wait_change(view)
+        await self._nursery.start(self._owners.run)
+        self._nursery.start_soon(self._timers.run)
+        self._nursery.start_soon(self._follow_members)
+        self._nursery.start_soon(self._assign)
+        self._nursery.start_soon(self._expire_offsets)
+
+    def serving(self, group_id: str) -> Shard:
+        """The shard of a group that can be asked now. Raises NotServed."""
+        if not self.proven:
+            raise NotServed(E.NOT_COORDINATOR)
+        index = paths.group_shard(group_id)
+        shard = self.shards.get(index)
+        if shard is None or shard.giving:
+            raise self._elsewhere(index)
+        shard.check(group_id)
+        return shard
+
+    async def drain(self) -> None:
+        """Give everything back, as far as the deadline allows, and leave."""
+        self._stopping = True
+        with trio.move_on_after(_TELL_SECONDS):
+            try:
+                await self.membership.tell_leaving()
+            except (*STORE_FAILURES, LeaseNotFound) as error:
+                # Shards are given back nevertheless; who is to have them is seen when this run is gone.
+                log.warning("leaving without telling", error=str(error))
+        with trio.move_on_after(self._parts.settings.group_handover_timeout_ms / 1000 + _RELEASE_SECONDS):
+            self._wake()
+            while self.shards or self._taking:
+                await self._changed.wait()
+        with trio.move_on_after(_LEAVE_SECONDS):
+            await self.membership.leave()
+
+    def end(self) -> None:
+        """The lease is lost or given back: nothing of this run answers any more."""
+        self._stopping = True
+        for shard in list(self.shards.values()):
+            self._drop(shard, NotServed(E.NOT_COORDINATOR))
+
+    def _given(self, shard: int) -> bool:
+        owner = self._parts.members.view.shard_owner(shard)
+        return not self._stopping and owner is not None and owner.run_id == self.run_id
+
+    def _held_by_other(self, shard: int) -> str:
+        """The live run that has it, as far as the metadata store has told; empty: none."""
+        owner = self._owners[shard]
+        return owner if owner != self.run_id and owner in self._parts.members.view.by_run_id else ""
+
+    def _elsewhere(self, shard: int) -> NotServed:
+        view = self._parts.members.view
+        # A former run of a restarted process answers nobody, though its lease still lives.
+        other = next((live.run_id for live in view.present if live.run_id == self._held_by_other(shard)), "")
+        if self._given(shard):
+            patience = self._parts.settings.group_handover_wait_ms / 1000
+            since = self._awaited.get(shard, trio.current_time())
+            if not other or trio.current_time() < since + patience:
+                return NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
+        given = view.shard_owner(shard)
+        return NotServed(E.NOT_COORDINATOR, other or (given.run_id if given and given.run_id != self.run_id else ""))
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _follow_members(self) -> None:
+        view = self._parts.members.view
+        while True:
+            view = await self._parts.members.wait_change(view)
+            self._wake()
+
+    async def _assign(self) -> None:
+        while True:
+            changed = self._changed
+            if self.proven:
+                self._take_and_give()
+            with trio.move_on_after(_RETRY):
+                await changed.wait()
+
+    def _take_and_give(self) -> None:
+        for index in range(paths.GROUP_SHARDS):
+            shard, given = self.shards.get(index), self._given(index)
+            if not given or shard is not None:
+                self._awaited.pop(index, None)
+            if shard is None and given:
+                self._awaited.setdefault(index, trio.current_time())
+                if not self._held_by_other(index):
+                    self._begin_taking(index)
+            elif shard is not None and not given and not shard.giving:
+                shard.giving = True
+                self._nursery.start_soon(self._give, shard)
+
+    def _begin_taking(self, index: int, pause: float = 0) -> None:
+        if index not in self._taking:
+            self._taking.add(index)
+            self._nursery.start_soon(self._take, index, pause)
+
+    async def _take(self, index: int, pause: float) -> None:
+        parts = self._parts
+        try:
+            await trio.sleep(pause)
+            async with self._loads:
+                began = trio.current_time()
+                claimed = await claim(parts.metadata, namespace=parts.namespace, run_id=self.run_id, shard=index)
+                shard = await self._loaded(claimed)
+            self._outage.over()
+        except StillOwned as error:
+            log.info("shard not taken over yet", reason=str(error))
+            await trio.sleep(_FIRST_PAUSE)
+        except STORE_FAILURES as error:
+            await self._outage.pause(error, shard=index)
+        else:
+            if shard.closed:
+                await trio.sleep(_FIRST_PAUSE)
+            else:
+                self.shards[index] = shard
+                parts.figures.take_overs += 1
+                parts.figures.load_seconds.observe(trio.current_time() - began)
+        finally:
+            self._taking.discard(index)
+            self._wake()
+
+    async def _loaded(self, claimed: Claim) -> Shard:
+        """All groups of the shard, as they are after the claim: nothing of a former owner can change them now."""
+        parts = self._parts
+        snapshot = await parts.metadata.read_prefix(paths.group_shard_prefix(parts.namespace, claimed.shard))
+        shard = Shard(
+            claimed,
+            Groups(parts.namespace, self._limits, snapshot.revision),
+            metadata=parts.metadata,
+            namespace=parts.namespace,
+            nursery=self._nursery,
+            writing=self._writing,
+            timers=self._timers,
+            tickets=self.tickets,
+            now=lambda: self.now,
+            figures=parts.figures,
+            failed=self._failed,
+        )
+        try:
+            await shard.load(snapshot)
+        except BaseException:
+            shard.close(NotServed(E.NOT_COORDINATOR))
+            raise
+        return shard
+
+    async def _give(self, shard: Shard) -> None:
+        self._timers.forget(shard)
+        with trio.move_on_after(self._parts.settings.group_handover_timeout_ms / 1000):
+            await shard.quiet()
+        shard.close(self._elsewhere(shard.claimed.shard))
+        outage = Outage("shard not given back", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while self.shards.get(shard.claimed.shard) is shard:
+            try:
+                await release(self._parts.metadata, namespace=self._parts.namespace, claimed=shard.claimed)
+            except STORE_FAILURES as error:
+                await outage.pause(error, shard=shard.claimed.shard)
+            else:
+                del self.shards[shard.claimed.shard]
+                self._parts.figures.hand_overs += 1
+        self._wake()
+
+    def _failed(self, shard: Shard, error: Exception) -> None:
+        if not shard.closed:
+            log.warning("groups are loaded anew", shard=shard.claimed.shard, reason=str(error))
+            self._parts.figures.fenced += not isinstance(error, STORE_FAILURES)
+            if self._given(shard.claimed.shard) and not shard.giving:
+                # Not at once: what fails again must not keep the store busy with claims.
+                self._begin_taking(shard.claimed.shard, _FIRST_PAUSE)
+            self._drop(shard, NotServed(E.COORDINATOR_LOAD_IN_PROGRESS))
+
+    def _drop(self, shard: Shard, why: NotServed) -> None:
+        """Use it no more, without giving it back: whoever is to have it claims it, this run too."""
+        shard.close(why)
+        if self.shards.get(shard.claimed.shard) is shard:
+            del self.shards[shard.claimed.shard]
+        self._wake()
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await trio.sleep(self._parts.settings.group_offsets_retention_check_interval_ms / 1000)
+            for shard in list(self.shards.values()):
+                for number, group_id in enumerate(list(shard.groups)):
+                    if number % _YIELD_EVERY == 0:
+                        await trio.lowlevel.checkpoint()
+                    if shard.giving or shard.closed or not self.proven:
+                        break
+                    shard.expire_offsets(group_id)

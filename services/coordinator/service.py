@@ -1,0 +1,205 @@
+"""The GroupCoordinator service: what protos/kafscale/v1/coordinator.proto says, on the shards that this run has."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, cast
+
+import structlog
+import trio
+from google.protobuf.message import Message
+
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import LeaseNotFound
+from kafscale.metadata.membership import new_run_id
+from kafscale.v1 import coordinator_pb2 as pb
+from kafscale.v1.coordinator_pb2 import GroupError as E
+from services.coordinator.effects import Effects, Now
+from services.coordinator.groups import Groups
+from services.coordinator.joining import refused
+from services.coordinator.run import Parts, Run
+from services.coordinator.tickets import NotServed
+
+log = structlog.get_logger()
+
+M = TypeVar("M", bound=Message)
+_Operation = Callable[[Groups, int, Now], Effects]
+
+
+class CoordinatorService:
+    """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing."""
+
+    def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
+        self._parts = parts
+        self._make_run_id = make_run_id
+        self._run: Run | None = None
+
+    async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until ``stop``, then store what is queued and give the groups back."""
+        stopped = started = False
+        while not stopped:
+            try:
+                async with trio.open_nursery() as nursery:
+                    run = Run(self._parts, self._make_run_id(), nursery)
+                    try:
+                        await run.start()
+                        self._run = run
+                        if not started:
+                            task_status.started()
+                            started = True
+                        await stop.wait()
+                        stopped = True
+                        await run.drain()
+                        nursery.cancel_scope.cancel()
+                    finally:
+                        # Before the nursery closes: requests must find the run's end, not one that takes nothing.
+                        self._run = None
+                        run.end()
+            except* LeaseNotFound:
+                self._parts.figures.leases_lost += 1
+                log.error("lease lost: all groups are loaded anew")
+
+    @property
+    def current(self) -> Run | None:
+        """None: it is starting, or between two leases."""
+        return self._run
+
+    async def join_group(self, request: pb.JoinGroupRequest) -> pb.JoinGroupReply:
+        def ask(groups: Groups, ticket: int, now: Now) -> Effects:
+            return groups.join(request, ticket, now, fresh_id=self._parts.member_suffix())
+
+        def refusal(_: str, error: NotServed) -> pb.JoinGroupReply:
+            reply = refused(request, error.code)
+            reply.owner = error.owner
+            return reply
+
+        [reply] = await self._answers([(request.group, ask)], refusal)
+        return reply
+
+    async def sync_group(self, request: pb.SyncGroupRequest) -> pb.SyncGroupReply:
+        def refusal(_: str, error: NotServed) -> pb.SyncGroupReply:
+            return pb.SyncGroupReply(error=_not_loading(error), owner=error.owner)
+
+        [reply] = await self._answers([(request.group, lambda groups, *at: groups.sync(request, *at))], refusal)
+        return reply
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        def ask(beat: pb.MemberHeartbeat) -> _Operation:
+            return lambda groups, *at: groups.heartbeat(beat, *at)
+
+        def refusal(_: str, error: NotServed) -> pb.HeartbeatResult:
+            return pb.HeartbeatResult(error=_not_loading(error), owner=error.owner)
+
+        asked = [(beat.group, ask(beat)) for beat in request.heartbeats]
+        return pb.HeartbeatReply(results=await self._answers(asked, refusal, stores=False))
+
+    async def leave_group(self, request: pb.LeaveGroupRequest) -> pb.LeaveGroupReply:
+        def refusal(_: str, error: NotServed) -> pb.LeaveGroupReply:
+            return pb.LeaveGroupReply(error=_not_loading(error), owner=error.owner)
+
+        [reply] = await self._answers([(request.group, lambda groups, *at: groups.leave(request, *at))], refusal)
+        return reply
+
+    async def offset_commit(self, request: pb.OffsetCommitRequest) -> pb.OffsetCommitReply:
+        def refusal(_: str, error: NotServed) -> pb.OffsetCommitReply:
+            return pb.OffsetCommitReply(error=error.code, owner=error.owner)
+
+        [reply] = await self._answers([(request.group, lambda groups, *at: groups.commit(request, *at))], refusal)
+        return reply
+
+    async def offset_fetch(self, request: pb.OffsetFetchRequest) -> pb.OffsetFetchReply:
+        def ask(query: pb.GroupOffsetsQuery) -> _Operation:
+            return lambda groups, ticket, _: groups.fetch(query, ticket)
+
+        def refusal(group: str, error: NotServed) -> pb.GroupOffsets:
+            return pb.GroupOffsets(group=group, error=error.code, owner=error.owner)
+
+        asked = [(query.group, ask(query)) for query in request.groups]
+        return pb.OffsetFetchReply(groups=await self._answers(asked, refusal, stores=False))
+
+    async def offset_delete(self, request: pb.OffsetDeleteRequest) -> pb.OffsetDeleteReply:
+        def ask(groups: Groups, ticket: int, now: Now) -> Effects:
+            return groups.delete_offsets(request, ticket, now)
+
+        def refusal(_: str, error: NotServed) -> pb.OffsetDeleteReply:
+            return pb.OffsetDeleteReply(error=error.code, owner=error.owner)
+
+        [reply] = await self._answers([(request.group, ask)], refusal)
+        return reply
+
+    async def describe_groups(self, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsReply:
+        def ask(group: str) -> _Operation:
+            return lambda groups, ticket, _: groups.describe(group, ticket)
+
+        def refusal(group: str, error: NotServed) -> pb.DescribedGroup:
+            return pb.DescribedGroup(group=group, error=error.code, owner=error.owner)
+
+        asked = [(group, ask(group)) for group in request.groups]
+        return pb.DescribeGroupsReply(groups=await self._answers(asked, refusal, stores=False))
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsReply:
+        """Raises Unavailable while some are being loaded: a list without them would be taken for complete."""
+        run = self._run
+        if run is None or not run.proven or run.loading:
+            raise Unavailable("groups are being loaded")
+        reply = pb.ListGroupsReply()
+        for _, shard in sorted(run.shards.items()):
+            reply.groups.extend(shard.groups.list(request).groups)
+        return reply
+
+    async def delete_groups(self, request: pb.DeleteGroupsRequest) -> pb.DeleteGroupsReply:
+        def ask(group: str) -> _Operation:
+            return lambda groups, *at: groups.delete(group, *at)
+
+        def refusal(group: str, error: NotServed) -> pb.DeletedGroup:
+            return pb.DeletedGroup(group=group, error=error.code, owner=error.owner)
+
+        asked = [(group, ask(group)) for group in request.groups]
+        return pb.DeleteGroupsReply(groups=await self._answers(asked, refusal))
+
+    async def _answers(
+        self, asked: list[tuple[str, _Operation]], refusal: Callable[[str, NotServed], M], *, stores: bool = True
+    ) -> list[M]:
+        """One answer for each; all are begun before one is waited for. ``stores``: they may have something to store."""
+        run = self._run
+        begun: list[int | NotServed] = []
+        try:
+            for group, operation in asked:
+                begun.append(self._begin(run, group, operation, stores=stores))
+            return [
+                await self._answer(run, each, partial(refusal, group))
+                for each, (group, _) in zip(begun, asked, strict=True)
+            ]
+        finally:
+            for ticket in begun:
+                if run is not None and isinstance(ticket, int):
+                    run.tickets.close(ticket)
+
+    def _begin(self, run: Run | None, group: str, operation: _Operation, *, stores: bool) -> int | NotServed:
+        """The ticket of a request that is under way."""
+        if run is None:
+            return NotServed(E.NOT_COORDINATOR)
+        try:
+            shard = run.serving(group)
+        except NotServed as error:
+            return error
+        full = self._parts.figures.queued_bytes >= self._parts.settings.group_queue_bytes
+        if full and (stores or shard.storing(group)):
+            return NotServed(E.COORDINATOR_NOT_AVAILABLE)
+        ticket = run.tickets.open()
+        shard.perform(group, operation(shard.groups, ticket, run.now))
+        return ticket
+
+    async def _answer(self, run: Run | None, begun: int | NotServed, refusal: Callable[[NotServed], M]) -> M:
+        answer = begun if run is None or isinstance(begun, NotServed) else await run.tickets.wait(begun)
+        if run is not None and not run.proven:
+            # Somebody else may have the group by now.
+            answer = NotServed(E.NOT_COORDINATOR)
+        if isinstance(answer, NotServed):
+            self._parts.figures.refused[str(answer)] += 1
+            return refusal(answer)
+        return cast(M, answer)
+
+
+def _not_loading(error: NotServed) -> "E.Code":
+    """Clients do not know COORDINATOR_LOAD_IN_PROGRESS as an answer to Heartbeat, SyncGroup and LeaveGroup."""
+    return E.COORDINATOR_NOT_AVAILABLE if error.code == E.COORDINATOR_LOAD_IN_PROGRESS else error.code

@@ -1,0 +1,266 @@
+"""A shard that this run has: its groups, and for each of them what is stored in the order of its operations.
+
+A group's requests are answered when what they and all before them have changed is stored. A write that was refused, or
+is too large for the metadata store, ends the group here, and it is loaded anew; a write whose outcome stays unknown
+ends the shard, since only another claim makes sure that it can land no more.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError
+from kafscale.metadata.interface import (
+    Delete,
+    Get,
+    KeyValue,
+    MetadataStore,
+    Operation,
+    Put,
+    Snapshot,
+    TooLarge,
+    Unchanged,
+)
+from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.v1.coordinator_pb2 import GroupError as E
+from services.coordinator.claims import Claim
+from services.coordinator.effects import Effects, Now, Reply, Timer
+from services.coordinator.figures import CoordinatorFigures
+from services.coordinator.groups import Groups
+from services.coordinator.table import State
+from services.coordinator.tickets import NotServed, Tickets
+from services.coordinator.timers import Timers
+from services.coordinator.writes import Entry, in_order, together, transactions
+
+log = structlog.get_logger()
+
+
+class _Refused(KafscaleError):
+    """The group's header is not what it was."""
+
+
+class _Lost(KafscaleError):
+    """The shard was claimed by another run, or by this one anew."""
+
+
+class Shard:
+    """``failed`` is told once when the shard cannot go on."""
+
+    def __init__(
+        self,
+        claimed: Claim,
+        groups: Groups,
+        *,
+        metadata: MetadataStore,
+        namespace: str,
+        nursery: trio.Nursery,
+        writing: trio.CapacityLimiter,
+        timers: Timers,
+        tickets: Tickets,
+        now: Callable[[], Now],
+        figures: CoordinatorFigures,
+        failed: Callable[["Shard", Exception], None],
+    ) -> None:
+        self.claimed = claimed
+        self.groups = groups
+        self.giving = False
+        self.closed = False
+        self.damaged: set[str] = set()
+        self._key = paths.group_shard_key(namespace, claimed.shard)
+        self._metadata = metadata
+        self._namespace = namespace
+        self._nursery = nursery
+        self._writing = writing
+        self._timers = timers
+        self._tickets = tickets
+        self._now = now
+        self._figures = figures
+        self._failed = failed
+        self._headers: dict[str, int] = {}  # mod revisions
+        self._queues: dict[str, deque[Entry]] = {}
+        self._loading: set[str] = set()
+        self._idle = trio.Event()
+
+    async def load(self, snapshot: Snapshot) -> None:
+        """All groups, from a snapshot that was read after the claim."""
+        for group_id, items in groupby(snapshot.items, lambda item: paths.parse_group_key(self._namespace, item.key)):
+            if self.closed:
+                return
+            if group_id is not None:
+                self._load(group_id, list(items), snapshot.revision)
+                await trio.lowlevel.checkpoint()
+
+    def check(self, group_id: str) -> None:
+        """Raises NotServed for a group that cannot be asked now."""
+        if group_id in self._loading:
+            raise NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
+        if group_id in self.damaged:
+            # Clients try again and keep their positions; any final error would let them begin anew without offsets.
+            raise NotServed(E.COORDINATOR_NOT_AVAILABLE)
+
+    def storing(self, group_id: str) -> bool:
+        return group_id in self._queues
+
+    def perform(self, group_id: str, effects: Effects) -> None:
+        """Do an operation's effects, behind those of the group's operations before it."""
+        self._timers.set(self, group_id, effects.timers)
+        queue = self._queues.get(group_id)
+        if queue is None:
+            if not (effects.writes or effects.sweep):
+                self._answer(effects.replies)
+                self._forget_dead(group_id)
+                return
+            queue = self._queues[group_id] = deque()
+            self._nursery.start_soon(self._store, group_id, queue)
+        entry = Entry.of(effects, paths.GroupKeys(self._namespace, group_id).header)
+        self._figures.queued_bytes += entry.weight
+        queue.append(entry)
+
+    def deadline(self, group_id: str, timer: Timer) -> int | None:
+        return self.groups[group_id].deadlines.get(timer) if group_id in self.groups else None
+
+    def expire(self, group_id: str, timer: Timer) -> None:
+        self._figures.expired_timers += 1
+        self.perform(group_id, self.groups.expire(group_id, timer, self._now()))
+
+    def expire_offsets(self, group_id: str) -> None:
+        if group_id in self.groups:
+            self.perform(group_id, self.groups.expire_offsets(group_id, self._now()))
+
+    async def quiet(self) -> None:
+        """Wait until nothing is to be stored any more."""
+        while self._queues and not self.closed:
+            await self._idle.wait()
+
+    def close(self, why: NotServed) -> None:
+        """Nothing of it is stored or answered any more; what waits is answered with ``why``."""
+        if self.closed:
+            return
+        self.closed = True
+        self._timers.forget(self)
+        for group_id in list(self._queues):
+            self._drop_queue(group_id, why)
+        for group_id in list(self.groups):
+            self._fail(self.groups.unload(group_id, self._now()).replies, why)
+
+    def _load(self, group_id: str, items: Iterable[KeyValue], revision: int) -> None:
+        header = paths.GroupKeys(self._namespace, group_id).header
+        stored = list(items)
+        try:
+            effects = self.groups.load(group_id, [(i.key, i.value) for i in stored], revision, self._now())
+        except CorruptData as error:
+            log.error("a group is damaged: its requests are refused", group=group_id, reason=str(error))
+            self.damaged.add(group_id)
+            return
+        self._headers[group_id] = next((item.mod_revision for item in stored if item.key == header), 0)
+        self.perform(group_id, effects)
+
+    async def _store(self, group_id: str, queue: deque[Entry]) -> None:
+        """Store what is queued until nothing is left."""
+        sweep: list[str] = []
+        try:
+            while queue and not self.closed:
+                batch = together(queue)
+                async with self._writing:
+                    for part in in_order(batch):
+                        await self._write(group_id, part)
+                    if self.closed:
+                        return
+                    for entry in batch:
+                        queue.popleft()
+                        self._figures.queued_bytes -= entry.weight
+                        self._answer(entry.replies)
+                        sweep += entry.sweep
+                    if not queue:
+                        for part in transactions([Delete(key) for key in sweep]):
+                            await self._write(group_id, part)
+                        sweep = []
+        except (_Refused, TooLarge) as error:
+            log.error("a group is loaded anew", group=group_id, reason=str(error))
+            await self._load_anew(group_id)
+        except (_Lost, *STORE_FAILURES) as error:
+            self._failed(self, error)
+        else:
+            self._end_queue(group_id)
+
+    def _end_queue(self, group_id: str) -> None:
+        if not self.closed:
+            del self._queues[group_id]
+            self._forget_dead(group_id)
+            self._tell_idle()
+
+    async def _write(self, group_id: str, operations: list[Put | Delete]) -> None:
+        """One transaction. Raises _Refused, _Lost, TooLarge: nothing was done; Unavailable, Refused: not known."""
+        if self.closed:
+            return
+        header = paths.GroupKeys(self._namespace, group_id).header
+        began = trio.current_time()
+        outcome = "unknown"
+        compares = [
+            Unchanged(self._key, self.claimed.revision),
+            Unchanged(header, self._headers.get(group_id, 0)),
+        ]
+        then: list[Operation] = [*operations]
+        try:
+            result = await self._metadata.txn(compares, then, [Get(self._key)])
+            outcome = "stored" if result.succeeded else "refused"
+        except TooLarge:
+            outcome = "refused"
+            raise
+        finally:
+            self._figures.writes[outcome] += 1
+            self._figures.write_seconds.observe(trio.current_time() - began)
+        if not result.succeeded:
+            [shard] = result.reads
+            if shard is None or shard.mod_revision != self.claimed.revision:
+                raise _Lost(f"shard {self.claimed.shard} was claimed anew")
+            raise _Refused("its header was changed by somebody else")
+        for operation in operations:
+            if operation.key == header:
+                self._headers[group_id] = result.revision if isinstance(operation, Put) else 0
+
+    async def _load_anew(self, group_id: str) -> None:
+        if self.closed:
+            return
+        why = NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
+        self._loading.add(group_id)
+        self._drop_queue(group_id, why)
+        if group_id in self.groups:
+            self._fail(self.groups.unload(group_id, self._now()).replies, why)
+        try:
+            snapshot = await self._metadata.read_prefix(paths.GroupKeys(self._namespace, group_id).prefix)
+        except STORE_FAILURES as error:
+            self._failed(self, error)
+            return
+        self._loading.discard(group_id)
+        if not self.closed:
+            self._headers.pop(group_id, None)
+            self._load(group_id, snapshot.items, snapshot.revision)
+            self._tell_idle()
+
+    def _drop_queue(self, group_id: str, why: NotServed) -> None:
+        for entry in self._queues.pop(group_id):
+            self._figures.queued_bytes -= entry.weight
+            self._fail(entry.replies, why)
+        self._tell_idle()
+
+    def _forget_dead(self, group_id: str) -> None:
+        if group_id in self.groups and self.groups[group_id].state is State.DEAD:
+            self.groups.forget(group_id)
+            self._headers.pop(group_id, None)
+
+    def _tell_idle(self) -> None:
+        self._idle.set()
+        self._idle = trio.Event()
+
+    def _answer(self, replies: Iterable[Reply]) -> None:
+        for reply in replies:
+            self._tickets.settle(reply.ticket, reply.message)
+
+    def _fail(self, replies: Iterable[Reply], why: NotServed) -> None:
+        for reply in replies:
+            self._tickets.settle(reply.ticket, why)

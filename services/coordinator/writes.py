@@ -1,0 +1,83 @@
+"""What one group has to store, in order: operations that wait, and how several of them share transactions."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kafscale.metadata.interface import MAX_OPERATIONS, MAX_REQUEST_BYTES, Delete, Put
+from services.coordinator.effects import Effects, Record, Reply
+
+# Of a transaction's bytes, what its compares and the framing of its operations may take.
+_OVERHEAD_BYTES = 200_000
+_FRAME_BYTES = 32
+_ENTRY_BYTES = 1_000  # what an operation takes that has nothing to store
+
+Write = Put | Delete
+
+
+@dataclass(slots=True)
+class Entry:
+    """One operation's effects. ``alone``: it writes a header, before which nothing of later ones may be written."""
+
+    stage: list[Write]
+    commit: list[Write]
+    sweep: list[str]
+    replies: list[Reply]
+    alone: bool
+    weight: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.weight = _ENTRY_BYTES + sum(map(_size, (*self.stage, *self.commit)))
+
+    @classmethod
+    def of(cls, effects: Effects, header: str) -> "Entry":
+        commit = _writes(effects.commit)
+        alone = bool(effects.stage) or any(write.key == header for write in commit)
+        return cls(_writes(effects.stage), commit, effects.sweep, effects.replies, alone)
+
+
+def together(queue: deque[Entry]) -> list[Entry]:
+    """The first operation, and those behind it whose offsets fit into the same transaction."""
+    first = queue[0]
+    found, keys, size = [first], {write.key for write in first.commit}, sum(map(_size, first.commit))
+    for entry in list(queue)[1:]:
+        keys |= {write.key for write in entry.commit}
+        size += sum(map(_size, entry.commit))
+        if entry.alone or len(keys) > MAX_OPERATIONS or size > MAX_REQUEST_BYTES - _OVERHEAD_BYTES:
+            break
+        found.append(entry)
+    return found
+
+
+def in_order(batch: list[Entry]) -> Iterator[list[Write]]:
+    """The transactions that store a batch: one, where it fits; else what is staged before what refers to it."""
+    stage = [write for entry in batch for write in entry.stage]
+    commit = [write for entry in batch for write in entry.commit]
+    whole = list(transactions([*stage, *commit]))
+    yield from whole if len(whole) == 1 else [*transactions(stage), *transactions(commit)]
+
+
+def transactions(writes: Iterable[Write]) -> Iterator[list[Write]]:
+    """In order, as many in each as the metadata store takes; of writes to one key the last one counts."""
+    last = {write.key: write for write in writes}
+    part: list[Write] = []
+    size = 0
+    for write in last.values():
+        if part and (len(part) == MAX_OPERATIONS or size + _size(write) > MAX_REQUEST_BYTES - _OVERHEAD_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(write)
+        size += _size(write)
+    if part:
+        yield part
+
+
+def _writes(records: Iterable[Record]) -> list[Write]:
+    return [
+        Delete(record.key) if record.value is None else Put(record.key, record.value.SerializeToString())
+        for record in records
+    ]
+
+
+def _size(write: Write) -> int:
+    return len(write.key) + _FRAME_BYTES + (len(write.value) if isinstance(write, Put) else 0)
