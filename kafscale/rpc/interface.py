@@ -14,6 +14,28 @@ lacks the method. A call whose caller is cancelled or out of time is cancelled a
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
+from kafscale.v1.coordinator_pb2 import (
+    DeleteGroupsReply,
+    DeleteGroupsRequest,
+    DescribeGroupsReply,
+    DescribeGroupsRequest,
+    HeartbeatReply,
+    HeartbeatRequest,
+    JoinGroupReply,
+    JoinGroupRequest,
+    LeaveGroupReply,
+    LeaveGroupRequest,
+    ListGroupsReply,
+    ListGroupsRequest,
+    OffsetCommitReply,
+    OffsetCommitRequest,
+    OffsetDeleteReply,
+    OffsetDeleteRequest,
+    OffsetFetchReply,
+    OffsetFetchRequest,
+    SyncGroupReply,
+    SyncGroupRequest,
+)
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
     BuildRequest,
@@ -81,3 +103,18 @@ class IndexerClient(Protocol):
     async def write_catalog_page(
         self, request: WriteCatalogPageRequest, *, timeout: float
     ) -> WriteCatalogPageReply: ...
+
+
+class GroupCoordinatorClient(Protocol):
+    """The GroupCoordinator service of one peer."""
+
+    async def join_group(self, request: JoinGroupRequest, *, timeout: float) -> JoinGroupReply: ...
+    async def sync_group(self, request: SyncGroupRequest, *, timeout: float) -> SyncGroupReply: ...
+    async def heartbeat(self, request: HeartbeatRequest, *, timeout: float) -> HeartbeatReply: ...
+    async def leave_group(self, request: LeaveGroupRequest, *, timeout: float) -> LeaveGroupReply: ...
+    async def offset_commit(self, request: OffsetCommitRequest, *, timeout: float) -> OffsetCommitReply: ...
+    async def offset_fetch(self, request: OffsetFetchRequest, *, timeout: float) -> OffsetFetchReply: ...
+    async def offset_delete(self, request: OffsetDeleteRequest, *, timeout: float) -> OffsetDeleteReply: ...
+    async def describe_groups(self, request: DescribeGroupsRequest, *, timeout: float) -> DescribeGroupsReply: ...
+    async def list_groups(self, request: ListGroupsRequest, *, timeout: float) -> ListGroupsReply: ...
+    async def delete_groups(self, request: DeleteGroupsRequest, *, timeout: float) -> DeleteGroupsReply: ...

@@ -23,6 +23,7 @@ from kafscale.service.process import Loaded, run_process
 from kafscale.service.settings import documented
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
+from services.gateway.coordinators import not_connected
 from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
@@ -95,8 +96,10 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             storages=storage_members,
             gateways=gateways,
+            coordinators=Members(metadata, namespace, "coordinator"),
             ownership=ownership,
             connect=lambda _: nullcontext(DirectStorage(storage)),
+            connect_coordinator=not_connected,
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             now_ms=wall_clock_ms,
         )

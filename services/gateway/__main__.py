@@ -21,6 +21,7 @@ from kafscale.service.network import LeaseSettings
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings
+from services.gateway.coordinators import not_connected
 from services.gateway.monitoring import show
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
@@ -45,8 +46,10 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             storages=storages,
             gateways=gateways,
+            coordinators=Members(metadata, namespace, "coordinator"),
             ownership=ownership,
             connect=storage_connector(settings),
+            connect_coordinator=not_connected,
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
         )

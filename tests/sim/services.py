@@ -21,6 +21,7 @@ from kafscale.service.listeners import Listener
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
 from services.gateway.connection import ClientConnection
+from services.gateway.coordinators import not_connected
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -201,8 +202,10 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             catalog=catalog,
             storages=storages,
             gateways=gateways,
+            coordinators=Members(metadata, NAMESPACE, "coordinator"),
             ownership=ownership,
             connect=connect,
+            connect_coordinator=not_connected,
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,
             now_ms=cluster.now_ms,
