@@ -19,6 +19,7 @@ from kafscale.v1.metadata_pb2 import Member
 
 PLACES_REMEMBERED = 1 << 16
 """Partitions whose place is not worked out anew each time, for each view."""
+_GROUP_SHARDS = b"group-shards"  # in the place of a topic's id, which has 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,10 @@ class MembersView:
     def owner(self, topic_id: bytes, partition: int) -> LiveMember | None:
         """Whom the partition is given to; None: nobody is there."""
         return self._given_to((topic_id, partition))
+
+    def shard_owner(self, shard: int) -> LiveMember | None:
+        """Whom a shard of the consumer groups is given to; None: nobody is there."""
+        return self._given_to((_GROUP_SHARDS, shard))
 
 
 class Members:

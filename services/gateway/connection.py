@@ -264,10 +264,10 @@ def _peer_of(stream: trio.SocketStream) -> tuple[str, str]:
         peer = stream.socket.getpeername()
     except OSError:
         return "gone", "/unknown"
-    return str(peer), _kafka_host(str(peer[0]))
+    return str(peer), kafka_host(str(peer[0]))
 
 
-def _kafka_host(address: str) -> str:
+def kafka_host(address: str) -> str:
     """As Java's InetAddress is printed: no name, all eight groups of an IPv6 address."""
     parsed = ip_address(address)
     if parsed.version == 6 and parsed.ipv4_mapped is not None:

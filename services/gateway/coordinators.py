@@ -32,9 +32,6 @@ from services.gateway.settings import GatewaySettings
 ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]
 """A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
 
-_SHARDS = b""
-"""What stands for the topic id where shards are given to members."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -138,7 +135,7 @@ class Coordinators:
         hint = self._hints.get(shard)
         if hint is not None and hint in self._links:
             return self._links[hint]
-        given = self._view.owner(_SHARDS, shard)
+        given = self._view.shard_owner(shard)
         return None if given is None else self._links.get(given.run_id)
 
     def links(self) -> Iterable[CoordinatorLink]:

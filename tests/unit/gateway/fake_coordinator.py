@@ -186,6 +186,8 @@ class FakeCoordinator:
         if group in self.groups and self.groups[group].state is State.DEAD:
             self.groups.forget(group)
         self._note()
+        # A delay of nothing is over at once.
+        self.pass_time(0)
 
     async def _answer(self, kind: type[M], request: Message, group: str, ticket: int, effects: Effects) -> M:
         self._do(group, effects)

@@ -66,7 +66,7 @@ async def join_group(harness: Harness, client: Client, version: int) -> None:
         fenced = await join(client, version, "another", group="static", instance="i")
         assert fenced.error_code == 82
     for error, options in ((26, {"session_ms": 1}), (23, {"protocols": {}}), (24, {"group": ""})):
-        refused = await join(client, version, **options)  # type: ignore[arg-type]
+        refused = await join(client, version, **options)
         assert (refused.error_code, refused.generation_id, refused.leader, refused.members) == (error, -1, "", ())
         assert refused.protocol_name == ("" if version < 7 else None)
         assert version < 7 or refused.protocol_type is None
@@ -74,7 +74,7 @@ async def join_group(harness: Harness, client: Client, version: int) -> None:
 
 
 async def sync_group(harness: Harness, client: Client, version: int) -> None:
-    options = {"instance": "i"} if version >= 3 else {}
+    options: dict[str, Any] = {"instance": "i"} if version >= 3 else {}
     member = await joined(client, 5, **options)
     given = {member.member_id: b"\x00bytes as they are\xff"}
     reply = await asking.sync(client, version, 1, member.member_id, given, **options)
@@ -100,7 +100,7 @@ async def sync_group(harness: Harness, client: Client, version: int) -> None:
 
 
 async def beat(harness: Harness, client: Client, version: int) -> None:
-    options = {"instance": "i"} if version >= 3 else {}
+    options: dict[str, Any] = {"instance": "i"} if version >= 3 else {}
     member_id, generation = await stable(client, **options)
     assert await heartbeat(client, version, generation, member_id, **options) == 0
     assert await heartbeat(client, version, generation + 1, member_id, **options) == 22
@@ -140,7 +140,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     by_id = version >= 10
     known: Any = UUID(bytes=topic.id) if by_id else "t"
     unknown: Any = UNKNOWN_ID if by_id else "unknown"
-    offsets = {known: {0: (5, None), 7: (1, ""), 1: (6, "x" * 5000)}, unknown: {0: (1, "")}}
+    offsets: dict[Any, Any] = {known: {0: (5, None), 7: (1, ""), 1: (6, "x" * 5000)}, unknown: {0: (1, "")}}
     values = asking.commit_values(version, offsets, retention_ms=1000, leader_epoch=3)
     reply = await client.ask(8, version, **values)
     assert version < 3 or reply.throttle_time == NO_TIME
@@ -155,7 +155,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     nothing = await commit(client, {unknown: {0: (1, "")}}, version=version, group="nothing")
     assert nothing == [[100 if by_id else 3]]
     # Who is a member says so.
-    instance = {"instance": "i"} if version >= 7 else {}
+    instance: dict[str, Any] = {"instance": "i"} if version >= 7 else {}
     member_id, generation = await stable(client, group="live", **instance)
     who: dict[str, Any] = {"version": version, "group": "live", **instance}
     good = {known: {0: (1, "")}}
@@ -164,7 +164,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     assert await commit(client, good, version=version, group="live") == [[25]]
     if version >= 7:
         assert await commit(client, good, generation=generation, member_id="another", **who) == [[82]]
-    gone = {"version": version, "group": "gone", "generation": 1, "member_id": "m"}
+    gone: dict[str, Any] = {"version": version, "group": "gone", "generation": 1, "member_id": "m"}
     assert await commit(client, good, **gone) == [[69 if version >= 9 else 22]]
     request = harness.coordinator.asked(OffsetCommitRequest)[0]
     assert isinstance(request, OffsetCommitRequest)
@@ -172,10 +172,10 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
 
 
 async def offset_fetch(harness: Harness, client: Client, version: int) -> None:
-    topic = await harness.topic("t", 2)
+    topic = await harness.topic("two", 2)
     by_id = version >= 10
-    known: Any = UUID(bytes=topic.id) if by_id else "t"
-    assert await commit(client, {"t": {1: (5, "note")}}, leader_epoch=4) == [[0]]
+    known: Any = UUID(bytes=topic.id) if by_id else "two"
+    assert await commit(client, {"two": {1: (5, "note")}}, leader_epoch=4) == [[0]]
     (group,) = await asking.fetch(client, version, {"g": {known: (0, 1)}}, require_stable=True)
     assert offsets_of(group) == [(0, -1, "", 0), (1, 5, "note", 0)]
     (part,) = group.topics
@@ -211,7 +211,7 @@ async def offset_fetch(harness: Harness, client: Client, version: int) -> None:
 
 
 async def describe_groups(harness: Harness, client: Client, version: int) -> None:
-    instance = {"instance": "i"} if version >= 4 else {}
+    instance: dict[str, Any] = {"instance": "i"} if version >= 4 else {}
     member_id, _ = await stable(client, assignment=b"given", **instance)
     asked_for = known_in(15, version, include_authorized_operations=True)
     reply = await client.ask(15, version, groups=("g", "unknown"), **asked_for)
@@ -272,7 +272,7 @@ async def delete_groups(harness: Harness, client: Client, version: int) -> None:
 
 
 async def offset_delete(harness: Harness, client: Client, version: int) -> None:
-    await harness.topic("t", 2)
+    await harness.topic("two", 2)
     await harness.topic("left")
     topic, partition = (
         nested(47, version, "OffsetDeleteRequestTopic"),
@@ -288,13 +288,13 @@ async def offset_delete(harness: Harness, client: Client, version: int) -> None:
         assert reply.throttle_time == NO_TIME
         return reply.error_code, [[int(each.error_code) for each in part.partitions] for part in reply.topics]
 
-    offsets = {"t": {0: (1, ""), 1: (1, "")}, "left": {0: (1, "")}}
+    offsets = {"two": {0: (1, ""), 1: (1, "")}, "left": {0: (1, "")}}
     assert await commit(client, offsets) == [[0, 0], [0]]
-    assert await delete("g", t=(0, 9), unknown=(0,)) == (0, [[0, 3], [3]])
-    assert list(harness.coordinator.groups["g"].offsets) == [("t", 1), ("left", 0)]
-    await stable(client)
-    assert await delete("g", t=(1,), left=(0,)) == (0, [[86], [0]])
-    assert await delete("unknown", t=(0,)) == (69, [])
+    assert await delete("g", two=(0, 9), unknown=(0,)) == (0, [[0, 3], [3]])
+    assert list(harness.coordinator.groups["g"].offsets) == [("two", 1), ("left", 0)]
+    await stable(client, protocols={"range": subscription("two")})
+    assert await delete("g", two=(1,), left=(0,)) == (0, [[86], [0]])
+    assert await delete("unknown", two=(0,)) == (69, [])
     assert await delete("g", unknown=(0,)) == (0, [[3]])
 
 
