@@ -131,8 +131,8 @@ class _Stream:
         self.aclose = stream.aclose
         self.socket = self
 
-    def getpeername(self) -> str:
-        return "client"
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
 
     async def sendmsg(self, pieces: list[Any]) -> int:
         await self._stream.send_all(b"".join(pieces))
