@@ -19,12 +19,12 @@ from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.client import Channel
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.interface import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.methods import BoundService
 from kafscale.rpc.pool import IndexerPool
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.tls import channel_credentials
-from kafscale.rpc.typed import GrpcStorage
+from kafscale.rpc.typed import GrpcCoordinator, GrpcStorage
 from kafscale.service.etcd import EtcdSettings, open_etcd_store
 from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
@@ -247,6 +247,20 @@ def storage_connector(settings: Loaded) -> Callable[[LiveMember], AbstractAsyncC
     async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
         async with open_channel(member.address) as channel:
             yield GrpcStorage(channel)
+
+    return connect
+
+
+def coordinator_connector(
+    settings: Loaded,
+) -> Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]:
+    """The same for callers of coordinators."""
+    open_channel = _channels(settings)
+
+    @asynccontextmanager
+    async def connect(member: LiveMember) -> AsyncIterator[GroupCoordinatorClient]:
+        async with open_channel(member.address) as channel:
+            yield GrpcCoordinator(channel)
 
     return connect
 

@@ -13,7 +13,7 @@ from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.health import StoreHealth
 from kafscale.objects.metrics import OperationCounters
-from kafscale.rpc.direct import DirectIndexer, DirectStorage
+from kafscale.rpc.direct import DirectCoordinator, DirectIndexer, DirectStorage
 from kafscale.service.health import HealthSettings
 from kafscale.service.listeners import Listener
 from kafscale.service.logging import LogSettings
@@ -112,8 +112,10 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             storages=storage_members,
             gateways=gateways,
+            coordinators=coordinator_members,
             ownership=ownership,
             connect=lambda _: nullcontext(DirectStorage(storage)),
+            connect_coordinator=lambda _: nullcontext(DirectCoordinator(coordinator)),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             now_ms=wall_clock_ms,
         )

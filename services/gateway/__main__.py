@@ -11,6 +11,7 @@ from kafscale.service.cluster import (
     EVERY_SERVICE,
     Endpoint,
     check_shared,
+    coordinator_connector,
     open_metadata,
     open_operations,
     running,
@@ -37,7 +38,9 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("gateway", settings)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
-        storages, gateways = (Members(metadata, namespace, service) for service in ("storage", "gateway"))
+        storages, gateways, coordinators = (
+            Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator")
+        )
         parts = GatewayParts(
             settings=settings[GatewaySettings],
             namespace=namespace,
@@ -45,13 +48,15 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             storages=storages,
             gateways=gateways,
+            coordinators=coordinators,
             ownership=ownership,
             connect=storage_connector(settings),
+            connect_coordinator=coordinator_connector(settings),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
         )
         async with (
-            running(settings, catalog.run, storages.run, gateways.run, ownership.run),
+            running(settings, catalog.run, storages.run, gateways.run, coordinators.run, ownership.run),
             endpoint.serving(),
             trio.open_nursery() as nursery,
         ):

@@ -19,6 +19,7 @@ from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from services.gateway.brokers import Brokers
+from services.gateway.coordinators import Coordinators
 from services.gateway.figures import GatewayFigures
 from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
@@ -41,6 +42,7 @@ class Environment:
     router: Router
     ownership: OwnershipMap
     brokers: Brokers
+    coordinators: Coordinators
     cluster_id: str
     topics: TopicCache
     producer_ids: ProducerIds
@@ -72,6 +74,11 @@ class Client(Protocol):
         """The listener that it came in by."""
         ...
 
+    @property
+    def host(self) -> str:
+        """Where it came from, as Kafka writes addresses: a slash before it."""
+        ...
+
     def close(self, reason: str) -> None:
         """Close it; what is not answered stays so."""
         ...
@@ -101,6 +108,7 @@ class Api:
     ``handle`` decodes the request (CorruptData closes the connection), does what needs no waiting, and gives back the
     rest as a coroutine, or None when it has answered or an event elsewhere will. ``ordered``: the coroutine is awaited
     before the connection's next request is looked at. ``fail`` answers a request whose handler broke.
+    ``largest``: the bytes that a request may have; None: only the connection's own limit holds.
     """
 
     key: int
@@ -109,3 +117,4 @@ class Api:
     handle: Callable[[Call], Work | None]
     fail: Callable[[Call, ErrorCode], None]
     ordered: bool = False
+    largest: Callable[[GatewaySettings], int | None] = lambda settings: settings.max_control_request_bytes

@@ -1,7 +1,7 @@
 """The live gateways as clients see them: Kafka's brokers, spread over which are the partitions' leaders.
 
-Any gateway serves any partition, so leadership only says to whom clients turn. It is spread by rendezvous of node ids:
-a gateway that comes or goes moves no more than it gets or had.
+Any gateway serves any partition and any consumer group, so leadership only says to whom clients turn. It is spread by
+rendezvous of node ids: a gateway that comes or goes moves no more than it gets or had.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,11 @@ class BrokerList:
 
     brokers: tuple[Broker, ...]
     _leader: Callable[[tuple[bytes, int]], int] = field(init=False, repr=False)
+    _coordinator: Callable[[str], Broker] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_leader", lru_cache(PLACES_REMEMBERED)(partial(_heaviest, self.brokers)))
+        object.__setattr__(self, "_leader", lru_cache(PLACES_REMEMBERED)(partial(_leader_of, self.brokers)))
+        object.__setattr__(self, "_coordinator", lru_cache(PLACES_REMEMBERED)(partial(_coordinator_of, self.brokers)))
 
     @property
     def controller(self) -> int:
@@ -40,10 +42,21 @@ class BrokerList:
             return self.brokers[0].node_id
         return self._leader((topic_id, partition))
 
+    def coordinator(self, group: str) -> Broker:
+        """The broker to which clients are sent for a consumer group."""
+        return self._coordinator(group)
 
-def _heaviest(brokers: tuple[Broker, ...], key: tuple[bytes, int]) -> int:
-    place = place_of(*key)
-    return max(brokers, key=lambda broker: weight(str(broker.node_id), place)).node_id
+
+def _leader_of(brokers: tuple[Broker, ...], key: tuple[bytes, int]) -> int:
+    return _heaviest(brokers, place_of(*key)).node_id
+
+
+def _coordinator_of(brokers: tuple[Broker, ...], group: str) -> Broker:
+    return _heaviest(brokers, group.encode())
+
+
+def _heaviest(brokers: tuple[Broker, ...], place: bytes) -> Broker:
+    return max(brokers, key=lambda broker: weight(str(broker.node_id), place))
 
 
 class Brokers:
@@ -54,6 +67,11 @@ class Brokers:
         self._own_id = own_id
         self._view: MembersView | None = None
         self._lists: dict[tuple[str, str, int, int], BrokerList] = {}
+
+    @property
+    def own_id(self) -> int:
+        """This gateway's node id."""
+        return self._own_id()
 
     def at(self, listener: Listener) -> BrokerList:
         """For clients that came in by ``listener``: the gateways that have one of that name, and its addresses."""

@@ -4,6 +4,8 @@ Nothing that one client does reaches another: what a client breaks closes its ow
 answered with an error for that request, or closes that connection.
 """
 
+from ipaddress import ip_address
+
 import structlog
 import trio
 from kio.schema.errors import ErrorCode
@@ -14,7 +16,7 @@ from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
 from kafscale.kafka.wire import Buffer
 from kafscale.service.listeners import Listener
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.registry import API_VERSIONS, APIS, PRODUCE
+from services.gateway.registry import API_VERSIONS, APIS
 
 _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
@@ -36,7 +38,7 @@ class ClientConnection:
 
     def __init__(self, stream: trio.SocketStream, environment: Environment, listener: Listener) -> None:
         self._stream = stream
-        self._peer = _peer_of(stream)
+        self._peer, self.host = _peer_of(stream)
         self._environment = environment
         self.listener = listener
         self._kafka = KafkaConnection(
@@ -153,7 +155,8 @@ class ClientConnection:
             raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")
         self._environment.figures.requests[api.name] += 1
         size = len(request.body)
-        if api.key != PRODUCE and size > self._environment.settings.max_control_request_bytes:
+        largest = api.largest(self._environment.settings)
+        if largest is not None and size > largest:
             raise ProtocolError(f"a request of {size} bytes for {api.name}")
         while not api.ordered and self._tasks >= _MAX_TASKS:
             await self._room.wait()
@@ -255,11 +258,23 @@ class ClientConnection:
         self._room = trio.Event()
 
 
-def _peer_of(stream: trio.SocketStream) -> str:
+def _peer_of(stream: trio.SocketStream) -> tuple[str, str]:
+    """For the log, and the host as Kafka writes it."""
     try:
-        return str(stream.socket.getpeername())
+        peer = stream.socket.getpeername()
     except OSError:
-        return "gone"
+        return "gone", "/unknown"
+    return str(peer), kafka_host(str(peer[0]))
+
+
+def kafka_host(address: str) -> str:
+    """As Java's InetAddress is printed: no name, all eight groups of an IPv6 address."""
+    parsed = ip_address(address)
+    if parsed.version == 6 and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.version == 4:
+        return f"/{parsed}"
+    return "/" + ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split("%")[0].split(":"))
 
 
 async def _send_pieces(socket: trio.socket.SocketType, pieces: list[Buffer]) -> None:

@@ -11,14 +11,25 @@ from services.gateway.api import Api
 from services.gateway.apis import (
     api_versions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
+    describe_groups,
     fetch,
+    find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 
 _OTHERS = (
@@ -26,15 +37,25 @@ _OTHERS = (
     fetch.API,
     list_offsets.API,
     metadata.API,
+    offset_commit.API,
+    offset_fetch.API,
+    find_coordinator.API,
+    join_group.API,
+    heartbeat.API,
+    leave_group.API,
+    sync_group.API,
+    describe_groups.API,
+    list_groups.API,
     create_topics.API,
     delete_topics.API,
     delete_records.API,
     init_producer_id.API,
     offset_for_leader_epoch.API,
+    delete_groups.API,
+    offset_delete.API,
 )
 
 API_VERSIONS = api_versions.KEY
-PRODUCE = produce.API.key
 
 APIS: dict[int, Api] = {api.key: api for api in (*_OTHERS, api_versions.api(_OTHERS))}
 """By API key."""

@@ -1,4 +1,4 @@
-"""The gateway as one object: listeners in front, links to storage behind, Kafka's APIs between."""
+"""The gateway as one object: listeners in front, links to storage and coordinators behind, Kafka's APIs between."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
+from services.gateway.coordinators import ConnectCoordinator, Coordinators
 from services.gateway.figures import GatewayFigures
 from services.gateway.listener import Acceptor
 from services.gateway.memory import ReplyMemory, RequestMemory
@@ -32,8 +33,9 @@ _CONVERSIONS = 2
 class GatewayParts:
     """What a gateway is made of and does not make itself.
 
-    ``catalog``, ``storages`` (the members of that service), ``gateways`` (likewise) and ``ownership`` must be running
-    before `Gateway.run` is. ``address``: where other services reach this one; empty: they are in its process.
+    ``catalog``, ``storages`` (the members of that service), ``gateways`` and ``coordinators`` (likewise) and
+    ``ownership`` must be running before `Gateway.run` is. ``address``: where other services reach this one; empty: they
+    are in its process.
     """
 
     settings: GatewaySettings
@@ -42,8 +44,10 @@ class GatewayParts:
     catalog: TopicCatalog
     storages: Members
     gateways: Members
+    coordinators: Members
     ownership: OwnershipMap
     connect: Connect
+    connect_coordinator: ConnectCoordinator
     lease_ttl_seconds: int
     address: str = ""
     now_ms: Callable[[], int] = wall_clock_ms
@@ -98,12 +102,14 @@ class Gateway:
             now_ms=parts.now_ms,
         )
         router = self._router = Router(parts.storages, parts.ownership, parts.connect, settings)
+        coordinators = Coordinators(parts.coordinators, parts.connect_coordinator, settings)
         environment = Environment(
             settings=settings,
             catalog=parts.catalog,
             router=router,
             ownership=parts.ownership,
             brokers=Brokers(parts.gateways, lambda: registration.node_id),
+            coordinators=coordinators,
             cluster_id=cluster.cluster_id,
             topics=TopicCache(parts.catalog),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
@@ -120,6 +126,7 @@ class Gateway:
 
         async with trio.open_nursery() as nursery:
             await nursery.start(router.run)
+            await nursery.start(coordinators.run)
             await nursery.start(registration.run)
             nursery.start_soon(leave)
             task_status.started(bound)

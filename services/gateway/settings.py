@@ -74,6 +74,13 @@ class GatewaySettings(ListenerSettings):
         doc="The largest request other than Produce: a list of a million names would hold up everybody for many "
         "seconds. A larger one closes its connection.",
     )
+    max_group_request_bytes: int = setting(
+        "KAFSCALE_MAX_GROUP_REQUEST_BYTES",
+        default=8 * MIB,
+        parse=within(size, 1 * KIB, LARGEST_PAYLOAD),
+        doc="The largest JoinGroup and SyncGroup request: a leader sends what it assigns to all members. A larger one "
+        "closes its connection.",
+    )
     request_memory_bytes: int = setting(
         "KAFSCALE_REQUEST_MEMORY_BYTES",
         default=256 * MIB,
@@ -151,6 +158,13 @@ class GatewaySettings(ListenerSettings):
         parse=integer(10, 600_000),
         doc="How long a request that one storage instance has answered waits for the others that it concerns; their "
         "partitions are answered retriably then.",
+    )
+    coordinator_timeout_ms: int = setting(
+        "KAFSCALE_COORDINATOR_TIMEOUT_MS",
+        default=10_000,
+        parse=integer(100, 600_000),
+        doc="How long coordinators may take for one request about consumer groups, a second try included; it is "
+        "answered retriably then. JoinGroup and SyncGroup wait as long as their group does.",
     )
     commit_silence_ms: int = setting(
         "KAFSCALE_COMMIT_SILENCE_MS",

@@ -21,6 +21,7 @@ from kafscale.service.listeners import Listener
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
 from services.gateway.connection import ClientConnection
+from services.gateway.coordinators import not_connected
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -130,8 +131,8 @@ class _Stream:
         self.aclose = stream.aclose
         self.socket = self
 
-    def getpeername(self) -> str:
-        return "client"
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
 
     async def sendmsg(self, pieces: list[Any]) -> int:
         await self._stream.send_all(b"".join(pieces))
@@ -201,8 +202,10 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             catalog=catalog,
             storages=storages,
             gateways=gateways,
+            coordinators=Members(metadata, NAMESPACE, "coordinator"),
             ownership=ownership,
             connect=connect,
+            connect_coordinator=not_connected,
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,
             now_ms=cluster.now_ms,

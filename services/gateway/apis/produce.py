@@ -221,4 +221,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     produce.send()
 
 
-API = Api(API_KEY, "Produce", range(14), handle, fail, ordered=True)
+API = Api(API_KEY, "Produce", range(14), handle, fail, ordered=True, largest=lambda _: None)

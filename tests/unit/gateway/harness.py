@@ -27,6 +27,7 @@ from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import EpochHistory, Member
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
+from tests.unit.gateway.fake_coordinator import FakeCoordinator
 from tests.unit.gateway.fake_storage import FakeStorage, Partition
 from tests.unit.kafka.kio_types import written
 
@@ -121,11 +122,12 @@ def read_response(api_key: int, version: int, body: bytes) -> Any:
 
 
 class Cluster:
-    """A metadata store with fake storage members, who own what a test says."""
+    """A metadata store with fake storage members, who own what a test says, and fake coordinators."""
 
     def __init__(self) -> None:
         self.metadata = MemoryMetadataStore()
         self.storages: dict[str, FakeStorage] = {}
+        self.coordinators: dict[str, FakeCoordinator] = {}
 
     async def add(self, run_id: str, storage: FakeStorage, *, address: str = "", leaving: bool = False) -> None:
         """Let a storage instance register, or register anew."""
@@ -137,7 +139,15 @@ class Cluster:
 
     async def remove(self, run_id: str) -> None:
         """Let an instance's lease end."""
-        await self.metadata.txn((), [Delete(paths.member_key(NAMESPACE, "storage", run_id))])
+        service = "coordinator" if run_id in self.coordinators else "storage"
+        await self.metadata.txn((), [Delete(paths.member_key(NAMESPACE, service, run_id))])
+
+    async def add_coordinator(self, run_id: str, coordinator: FakeCoordinator) -> None:
+        """Let a coordinator register."""
+        self.coordinators[run_id] = coordinator
+        member = Member(format=1, run_id=run_id, service="coordinator", address=f"{run_id}:9096")
+        key = paths.member_key(NAMESPACE, "coordinator", run_id)
+        await self.metadata.txn((), [Put(key, member.SerializeToString())])
 
     async def own(self, topic: TopicInfo, run_id: str, *, partition: int = 0, epoch: int = 1) -> None:
         """Let an instance settle an epoch of a partition."""
@@ -171,6 +181,11 @@ class Harness:
         return self.parts.gateways
 
     @property
+    def coordinator(self) -> FakeCoordinator:
+        """The only one, or the first that was added."""
+        return next(iter(self.cluster.coordinators.values()))
+
+    @property
     def metadata(self) -> MemoryMetadataStore:
         return self.cluster.metadata
 
@@ -201,6 +216,9 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
     def connected(member: LiveMember) -> AbstractAsyncContextManager[FakeStorage]:
         return nullcontext(cluster.storages[member.run_id])
 
+    def connected_coordinator(member: LiveMember) -> AbstractAsyncContextManager[FakeCoordinator]:
+        return nullcontext(cluster.coordinators[member.run_id])
+
     return GatewayParts(
         settings=GatewaySettings(**({} if "listeners" in settings else {"broker_addr": LISTENER}) | settings),
         namespace=NAMESPACE,
@@ -208,8 +226,10 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
         catalog=TopicCatalog(metadata, NAMESPACE),
         storages=Members(metadata, NAMESPACE, "storage"),
         gateways=Members(metadata, NAMESPACE, "gateway"),
+        coordinators=Members(metadata, NAMESPACE, "coordinator"),
         ownership=OwnershipMap(metadata, NAMESPACE),
         connect=connected,
+        connect_coordinator=connected_coordinator,
         lease_ttl_seconds=LEASE_TTL_SECONDS,
         now_ms=lambda: NOW_MS,
     )
@@ -219,10 +239,11 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
 async def running_gateway(
     storage: FakeStorage | None = None, *, cluster: Cluster | None = None, **settings: Any
 ) -> AsyncIterator[Harness]:
-    """A gateway of ``cluster``, or of a fresh one with ``storage`` as its only instance."""
+    """A gateway of ``cluster``, or of a fresh one with ``storage`` as its only instance and one coordinator."""
     if cluster is None:
         cluster = Cluster()
         await cluster.add("storage", storage or FakeStorage())
+        await cluster.add_coordinator("coordinator", FakeCoordinator())
     parts = parts_of(cluster, **settings)
     gateway = Gateway(parts)
     stop, stopped = trio.Event(), trio.Event()
@@ -232,7 +253,7 @@ async def running_gateway(
         stopped.set()
 
     async with trio.open_nursery() as nursery:
-        for watched in (parts.catalog, parts.storages, parts.gateways, parts.ownership):
+        for watched in (parts.catalog, parts.storages, parts.gateways, parts.coordinators, parts.ownership):
             await nursery.start(watched.run)
         listeners = await nursery.start(run)
         first = next(iter(cluster.storages.values()))

@@ -12,9 +12,11 @@ from kio.schema.errors import ErrorCode
 from services.gateway import registry
 from services.gateway.api import Call
 from services.gateway.registry import APIS
-from tests.unit.gateway.exchanges import EXCHANGES
+from tests.unit.gateway.exchanges import EXCHANGES as OTHER_EXCHANGES
+from tests.unit.gateway.group_exchanges import GROUP_EXCHANGES
 from tests.unit.gateway.harness import read_response, running_gateway
 
+EXCHANGES = OTHER_EXCHANGES | GROUP_EXCHANGES
 ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
 
 
@@ -48,7 +50,7 @@ async def test_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_
         assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (1, 3), (0, 14), (3, 99), (-1, 0), (10, 3), (3, -1)])
+@pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (1, 3), (0, 14), (3, 99), (-1, 0), (24, 3), (3, -1)])
 async def test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success(
     api_key: int, version: int
 ) -> None:

@@ -1,0 +1,61 @@
+"""DeleteGroups (42), versions 0 to 2: forgets groups without members, with all their offsets.
+
+- 0: names. 1: same on the wire. 2: flexible.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Api, Call, Work
+from services.gateway.coordinators import CoordinatorLink, Question
+from services.gateway.group_errors import NO_COORDINATOR, group_code
+
+KEY = 42
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    group_id: str
+    error_code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    results: list[_Result]
+    throttle_time: int = 0
+
+
+async def _ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DeletedGroup]:
+    return (await link.client.delete_groups(pb.DeleteGroupsRequest(groups=groups), timeout=timeout)).groups
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    # One that is named twice is deleted, and told of, once.
+    return _delete(call, list(dict.fromkeys(request.groups_names)))
+
+
+async def _delete(call: Call, names: list[str]) -> None:
+    questions: list[Question[str, pb.DeletedGroup]] = [Question(name, name) for name in names]
+    await call.environment.coordinators.ask_all(questions, _ask)
+    results = [
+        _Result(each.group, NO_COORDINATOR if each.result is None else group_code(each.result.error))
+        for each in questions
+    ]
+    _answer(call, results)
+
+
+def _answer(call: Call, results: list[_Result]) -> None:
+    call.reply(codec.encode_response(KEY, call.version, _Reply(results)))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    _answer(call, [_Result(name, error) for name in dict.fromkeys(request.groups_names)])
+
+
+API = Api(KEY, "DeleteGroups", range(3), handle, fail)

@@ -1,0 +1,112 @@
+"""DescribeGroups (15), versions 0 to 6: states, members and assignments of groups.
+
+- 0: groups by name. 1: throttle time. 2: same on the wire. 3: authorized operations. 4: group.instance.id of members.
+- 5: flexible. 6: GROUP_ID_NOT_FOUND, with a message, for a group that does not exist; before, it is one that is Dead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Api, Call, Work
+from services.gateway.coordinators import CoordinatorLink, Question
+from services.gateway.group_errors import NO_COORDINATOR, group_code
+
+KEY = 15
+
+_NOT_FOUND_FROM = 6
+_NOT_ASKED_FOR = -(1 << 31)
+# Bits by Kafka's AclOperation codes: what anybody may do who may do everything.
+_ALL_ON_GROUP = sum(1 << operation for operation in (3, 6, 8))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_metadata: bytes
+    member_assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    error_code: ErrorCode
+    group_id: str
+    group_state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: Sequence[_Member] = ()
+    authorized_operations: int = _NOT_ASKED_FOR
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    groups: list[_Group]
+    throttle_time: int = 0
+
+
+async def _ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DescribedGroup]:
+    return (await link.client.describe_groups(pb.DescribeGroupsRequest(groups=groups), timeout=timeout)).groups
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_ASKED_FOR
+    return _describe(call, request.groups, operations)
+
+
+async def _describe(call: Call, names: Sequence[str], operations: int) -> None:
+    questions: list[Question[str, pb.DescribedGroup]] = [Question(name, name) for name in names]
+    await call.environment.coordinators.ask_all(questions, _ask)
+    _answer(call, [_shown(call, question, operations) for question in questions])
+
+
+def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: int) -> _Group:
+    found = question.result
+    if found is None:
+        return _Group(NO_COORDINATOR, question.group)
+    error, message = group_code(found.error), None
+    if found.error == pb.GroupError.GROUP_ID_NOT_FOUND:
+        if call.version < _NOT_FOUND_FROM:
+            error = ErrorCode.none
+        else:
+            message = f"Group {question.group} not found."
+    members = [
+        _Member(
+            each.member_id,
+            each.instance_id if each.HasField("instance_id") else None,
+            each.client_id,
+            each.client_host,
+            each.metadata,
+            each.assignment,
+        )
+        for each in found.members
+    ]
+    return _Group(
+        error,
+        question.group,
+        found.state,
+        found.protocol_type,
+        found.protocol,
+        members,
+        _NOT_ASKED_FOR if error else operations,
+        message,
+    )
+
+
+def _answer(call: Call, groups: list[_Group]) -> None:
+    call.reply(codec.encode_response(KEY, call.version, _Reply(groups)))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    _answer(call, [_Group(error, name) for name in request.groups])
+
+
+API = Api(KEY, "DescribeGroups", range(7), handle, fail)

@@ -1,0 +1,52 @@
+"""Heartbeat (12), versions 0 to 4: keeps a member in its group, and tells it when to join again.
+
+- 0: group, generation, member. 1: throttle time. 2: same on the wire. 3: group.instance.id. 4: flexible.
+
+Heartbeats that arrive together reach a coordinator in one call. While it loads the group the answer is no error, as in
+Kafka: members have their whole session timeout from the loading on, and old clients know no other answer.
+"""
+
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Api, Call, Work
+from services.gateway.group_errors import NO_COORDINATOR, group_code
+
+KEY = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    error_code: ErrorCode
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    beat = pb.MemberHeartbeat(
+        group=request.group_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id,
+    )
+    return _beat(call, beat)
+
+
+async def _beat(call: Call, beat: pb.MemberHeartbeat) -> None:
+    result = await call.environment.coordinators.ask(beat.group, lambda link, _: link.heartbeat(beat))
+    if result is None:
+        _answer(call, NO_COORDINATOR)
+    elif result.error == pb.GroupError.COORDINATOR_LOAD_IN_PROGRESS:
+        _answer(call, ErrorCode.none)
+    else:
+        _answer(call, group_code(result.error))
+
+
+def _answer(call: Call, error: ErrorCode) -> None:
+    call.reply(codec.encode_response(KEY, call.version, _Reply(error)))
+
+
+API = Api(KEY, "Heartbeat", range(5), handle, _answer)

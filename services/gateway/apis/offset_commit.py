@@ -1,0 +1,127 @@
+"""OffsetCommit (8), versions 2 to 10: stores how far a group has read.
+
+- 2: for how long the offsets are to be kept. 3: throttle time. 4: same on the wire. 5: how long is the broker's to say.
+- 6: the leader epoch of the last record. 7: group.instance.id. 8: flexible. 9: errors of the group protocol of Kafka 4,
+  GROUP_ID_NOT_FOUND among them, which is ILLEGAL_GENERATION before. 10: topics by id.
+
+Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION (topic ids: UNKNOWN_TOPIC_ID), the others are
+committed. Commits of one connection are stored in its order: its next request is looked at when they are.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Api, Call, Work
+from services.gateway.group_errors import NO_COORDINATOR, group_code
+
+KEY = 8
+
+_GROUP_NOT_FOUND_FROM = 9
+_BY_ID_FROM = 10
+_MILLISECOND = timedelta(milliseconds=1)
+_AS_THE_COORDINATOR_IS_SET = timedelta(milliseconds=-1)
+
+
+@dataclass(slots=True)
+class _Partition:
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    topic_id: bytes
+    partitions: list[_Partition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Reply:
+    topics: list[_Topic]
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    commit = pb.OffsetCommitRequest(
+        group=request.group_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id_or_member_epoch,
+        retention_ms=getattr(request, "retention_time", _AS_THE_COORDINATOR_IS_SET) // _MILLISECOND,
+    )
+    topics: list[_Topic] = []
+    asked: list[_Partition] = []
+    for topic in request.topics:
+        answer = _answered(call, topic)
+        topics.append(answer)
+        known = call.environment.topics.find(answer.name, answer.topic_id)
+        for partition in topic.partitions:
+            place = _Partition(partition.partition_index)
+            answer.partitions.append(place)
+            if known is None:
+                by_id = call.version >= _BY_ID_FROM
+                place.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+            elif not 0 <= partition.partition_index < len(known.partitions):
+                place.error_code = ErrorCode.unknown_topic_or_partition
+            else:
+                asked.append(place)
+                commit.offsets.append(_offset(known.info.name, partition))
+    if not asked:
+        _answer(call, topics)
+        return None
+    return _commit(call, commit, topics, asked)
+
+
+def _answered(call: Call, topic: Any) -> _Topic:
+    if call.version < _BY_ID_FROM:
+        return _Topic(topic.name, b"")
+    return _Topic("", codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes)
+
+
+def _offset(topic: str, partition: Any) -> pb.OffsetToCommit:
+    return pb.OffsetToCommit(
+        topic=topic,
+        partition=partition.partition_index,
+        offset=partition.committed_offset,
+        leader_epoch=getattr(partition, "committed_leader_epoch", -1),
+        metadata=partition.committed_metadata or "",
+    )
+
+
+async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topic], asked: list[_Partition]) -> None:
+    reply = await call.environment.coordinators.ask(
+        commit.group, lambda link, timeout: link.client.offset_commit(commit, timeout=timeout)
+    )
+    errors = [NO_COORDINATOR] * len(asked) if reply is None else _errors(call, reply, len(asked))
+    for place, error in zip(asked, errors, strict=True):
+        place.error_code = error
+    _answer(call, topics)
+
+
+def _errors(call: Call, reply: pb.OffsetCommitReply, count: int) -> list[ErrorCode]:
+    if reply.error == pb.GroupError.GROUP_ID_NOT_FOUND and call.version < _GROUP_NOT_FOUND_FROM:
+        return [ErrorCode.illegal_generation] * count
+    if reply.error != pb.GroupError.NONE:
+        return [group_code(reply.error)] * count
+    return [group_code(error) for error in reply.errors]
+
+
+def _answer(call: Call, topics: list[_Topic]) -> None:
+    call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    topics = [_answered(call, topic) for topic in request.topics]
+    for answer, topic in zip(topics, request.topics, strict=True):
+        answer.partitions += [_Partition(partition.partition_index, error) for partition in topic.partitions]
+    _answer(call, topics)
+
+
+API = Api(KEY, "OffsetCommit", range(2, 11), handle, fail, ordered=True)

@@ -1,0 +1,85 @@
+"""OffsetDelete (47), versions 0 to 0: forgets a group's offsets of topics that it does not read any more.
+
+- 0: partitions of one group.
+
+Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION, for the others the group is asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Api, Call, Work
+from services.gateway.group_errors import NO_COORDINATOR, group_code
+
+KEY = 47
+
+
+@dataclass(slots=True)
+class _Partition:
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    partitions: list[_Partition] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    error_code: ErrorCode
+    topics: Sequence[_Topic] = ()
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    delete = pb.OffsetDeleteRequest(group=request.group_id)
+    topics: list[_Topic] = []
+    asked: list[_Partition] = []
+    for topic in request.topics:
+        answer = _Topic(topic.name)
+        topics.append(answer)
+        known = call.environment.topics.by_name(topic.name)
+        for partition in topic.partitions:
+            place = _Partition(partition.partition_index)
+            answer.partitions.append(place)
+            if known is None or not 0 <= partition.partition_index < len(known.partitions):
+                place.error_code = ErrorCode.unknown_topic_or_partition
+            else:
+                asked.append(place)
+                delete.partitions.add(topic=topic.name, partition=partition.partition_index)
+    if topics and not asked:
+        _answer(call, _Reply(ErrorCode.none, topics))
+        return None
+    return _delete(call, delete, topics, asked)
+
+
+async def _delete(call: Call, delete: pb.OffsetDeleteRequest, topics: list[_Topic], asked: list[_Partition]) -> None:
+    reply = await call.environment.coordinators.ask(
+        delete.group, lambda link, timeout: link.client.offset_delete(delete, timeout=timeout)
+    )
+    if reply is None:
+        _answer(call, _Reply(NO_COORDINATOR))
+    elif reply.error != pb.GroupError.NONE:
+        _answer(call, _Reply(group_code(reply.error)))
+    else:
+        for place, error in zip(asked, reply.errors, strict=True):
+            place.error_code = group_code(error)
+        _answer(call, _Reply(ErrorCode.none, topics))
+
+
+def _answer(call: Call, reply: _Reply) -> None:
+    call.reply(codec.encode_response(KEY, call.version, reply))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    _answer(call, _Reply(error))
+
+
+API = Api(KEY, "OffsetDelete", range(1), handle, fail)

@@ -1,0 +1,186 @@
+"""OffsetFetch (9), versions 1 to 10: how far groups have read.
+
+- 1: partitions of one group; an error of the group is told of each. 2: null topics mean all that is committed; the
+  group's error stands once. 3: throttle time. 4: same on the wire. 5: leader epochs. 6: flexible.
+- 7: the client may ask for stable offsets only: all are, there are no transactions. 8: several groups.
+- 9: member id and epoch of Kafka 4's group protocol, without meaning here. 10: topics by id.
+
+Where nothing is committed, in a group that does not exist too, the offset is -1 and there is no error.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.kafka import codec
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Api, Call, Work
+from services.gateway.coordinators import CoordinatorLink, Question
+from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH, group_code
+
+KEY = 9
+
+_GROUP_ERROR_FROM = 2
+_SEVERAL_FROM = 8
+_BY_ID_FROM = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    partition_index: int
+    committed_offset: int = -1
+    committed_leader_epoch: int = -1
+    metadata: str = ""
+    error_code: ErrorCode = ErrorCode.none
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    name: str
+    topic_id: bytes
+    partitions: list[_Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One group's part; before version 8 it is the whole reply."""
+
+    group_id: str
+    topics: Sequence[_Topic] = ()
+    error_code: ErrorCode = ErrorCode.none
+    throttle_time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    groups: list[_Group]
+    throttle_time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A topic that is asked for; ``name`` is None for an id that no topic has."""
+
+    name: str | None
+    topic_id: bytes
+    partitions: tuple[int, ...]
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    return _fetch(call, request)
+
+
+def _groups(call: Call, request: Any) -> Sequence[Any]:
+    return request.groups if call.version >= _SEVERAL_FROM else (request,)
+
+
+def _asked(call: Call, group: Any) -> list[_Asked] | None:
+    """None: for everything."""
+    if group.topics is None:
+        return None
+    if call.version < _BY_ID_FROM:
+        return [_Asked(topic.name, b"", topic.partition_indexes) for topic in group.topics]
+    asked = []
+    for topic in group.topics:
+        topic_id = codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes
+        known = call.environment.topics.by_id(topic_id)
+        asked.append(_Asked(None if known is None else known.info.name, topic_id, topic.partition_indexes))
+    return asked
+
+
+def _query(group: str, topics: list[_Asked] | None) -> pb.GroupOffsetsQuery:
+    query = pb.GroupOffsetsQuery(group=group, all=topics is None)
+    for topic in topics or ():
+        if topic.name is not None:
+            query.partitions.extend(pb.TopicPartition(topic=topic.name, partition=index) for index in topic.partitions)
+    return query
+
+
+async def _fetch(call: Call, request: Any) -> None:
+    stable = getattr(request, "require_stable", False)
+    asked = [(group.group_id, _asked(call, group)) for group in _groups(call, request)]
+    questions: list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]] = [
+        Question(group, _query(group, topics)) for group, topics in asked
+    ]
+
+    async def ask(
+        link: CoordinatorLink, queries: list[pb.GroupOffsetsQuery], timeout: float
+    ) -> Sequence[pb.GroupOffsets]:
+        fetch = pb.OffsetFetchRequest(groups=queries, require_stable=stable)
+        groups = (await link.client.offset_fetch(fetch, timeout=timeout)).groups
+        for query, group in zip(queries, groups, strict=False):
+            if not query.all and not group.error and len(group.offsets) != len(query.partitions):
+                raise Unavailable("a coordinator answers other partitions than it was asked for")
+        return groups
+
+    await call.environment.coordinators.ask_all(questions, ask)
+    answers = []
+    for question, (group_id, topics) in zip(questions, asked, strict=True):
+        found = question.result
+        if found is None:
+            answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
+        elif found.error != pb.GroupError.NONE:
+            answers.append(_refused(call, group_id, topics, group_code(found.error)))
+        elif topics is None:
+            answers.append(_Group(group_id, _all(call, found.offsets)))
+        else:
+            answers.append(_Group(group_id, _named(topics, found.offsets)))
+    _answer(call, answers)
+
+
+def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
+    left = iter(offsets)
+    answers = []
+    for topic in topics:
+        if topic.name is None:
+            partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
+        else:
+            partitions = [_partition(next(left)) for _ in topic.partitions]
+        answers.append(_Topic(topic.name or "", topic.topic_id, partitions))
+    return answers
+
+
+def _all(call: Call, offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
+    """By topic id, those that are committed of topics that are no more have no place."""
+    by_topic: dict[str, list[_Partition]] = {}
+    for offset in offsets:
+        by_topic.setdefault(offset.topic, []).append(_partition(offset))
+    answers = []
+    for name, partitions in by_topic.items():
+        known = call.environment.topics.by_name(name)
+        if known is not None or call.version < _BY_ID_FROM:
+            answers.append(_Topic(name, b"" if known is None else known.info.id, partitions))
+    return answers
+
+
+def _partition(offset: pb.FetchedOffset) -> _Partition:
+    return _Partition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata)
+
+
+def _refused(call: Call, group_id: str, topics: list[_Asked] | None, error: ErrorCode) -> _Group:
+    if call.version >= _GROUP_ERROR_FROM:
+        return _Group(group_id, error_code=error)
+    return _Group(
+        group_id,
+        [
+            _Topic(topic.name or "", b"", [_Partition(index, error_code=error) for index in topic.partitions])
+            for topic in topics or ()
+        ],
+    )
+
+
+def _answer(call: Call, groups: list[_Group]) -> None:
+    reply = _Reply(groups) if call.version >= _SEVERAL_FROM else groups[0]
+    call.reply(codec.encode_response(KEY, call.version, reply))
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    _answer(call, [_refused(call, group.group_id, _asked(call, group), error) for group in _groups(call, request)])
+
+
+API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail)

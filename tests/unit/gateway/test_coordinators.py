@@ -1,0 +1,348 @@
+"""Whom the gateway asks about a group, how long it waits, and what it answers when nobody has the group."""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import trio
+
+from kafscale.errors import Refused, Unavailable
+from kafscale.metadata.members import LiveMember, MembersView
+from kafscale.paths import group_shard
+from kafscale.v1.coordinator_pb2 import (
+    DescribeGroupsRequest,
+    GroupError,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
+from kafscale.v1.metadata_pb2 import Member
+from services.gateway.connection import kafka_host
+from tests.unit.gateway import group_asking as asking
+from tests.unit.gateway.exchanges import nested
+from tests.unit.gateway.fake_coordinator import FakeCoordinator
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.group_asking import commit, heartbeat, join, join_values, known_in, stable
+from tests.unit.gateway.harness import Client, Cluster, Harness, read_response, request, running_gateway
+
+JOIN_VERSION = 5
+
+
+async def two_coordinators() -> Cluster:
+    cluster = Cluster()
+    await cluster.add("storage", FakeStorage())
+    for run_id in ("a", "b"):
+        await cluster.add_coordinator(run_id, FakeCoordinator())
+    return cluster
+
+
+def given_to(group: str) -> str:
+    """Which of the coordinators a and b is given a group."""
+    members = [LiveMember(Member(run_id=name, address=f"{name}:9096"), 1) for name in ("a", "b")]
+    owner = MembersView.of(1, members).shard_owner(group_shard(group))
+    assert owner is not None
+    return owner.run_id
+
+
+def groups_of(run_id: str, count: int) -> list[str]:
+    return [group for group in map("g{}".format, range(1000)) if given_to(group) == run_id][:count]
+
+
+async def send_join(client: Client, member_id: str, **options: Any) -> None:
+    body = request(asking.JOIN, JOIN_VERSION, **join_values(JOIN_VERSION, member_id, **options))
+    await client.send(asking.JOIN, JOIN_VERSION, body)
+
+
+async def new_id(client: Client, **options: Any) -> str:
+    reply = await join(client, JOIN_VERSION, **options)
+    assert reply.error_code == 79
+    return str(reply.member_id)
+
+
+async def parked_join(harness: Harness, client: Client) -> str:
+    """A member that waits for another one to join again; its id."""
+    member_id = await new_id(client)
+    before = len(harness.coordinator.asked(JoinGroupRequest))
+    await send_join(client, member_id)
+    await harness.coordinator.wait_until(lambda: len(harness.coordinator.asked(JoinGroupRequest)) > before)
+    return member_id
+
+
+async def test_a_group_is_asked_for_where_its_shard_is_given_and_all_coordinators_have_some() -> None:
+    cluster = await two_coordinators()
+    async with running_gateway(cluster=cluster) as harness:
+        client = await harness.connect()
+        for run_id, coordinator in cluster.coordinators.items():
+            for group in groups_of(run_id, 3):
+                await stable(client, group=group)
+                assert group in coordinator.groups
+
+
+async def test_the_run_that_is_named_by_one_that_has_not_the_group_is_asked_at_once_and_from_then_on() -> None:
+    cluster = await two_coordinators()
+    (group,) = groups_of("a", 1)
+    first, second = cluster.coordinators["a"], cluster.coordinators["b"]
+    async with running_gateway(cluster=cluster) as harness:
+        client = await harness.connect()
+        first.moved[group] = "b"
+        member_id, generation = await stable(client, group=group)
+        asked = len(first.requests)
+        assert asked == 1
+        assert await heartbeat(client, 4, generation, member_id, group=group) == 0
+        assert (len(first.requests), len(second.asked(HeartbeatRequest))) == (asked, 1)
+        # Back again.
+        first.moved.clear()
+        second.moved[group] = "a"
+        assert await heartbeat(client, 4, generation, member_id, group=group) == 25
+        assert len(first.asked(HeartbeatRequest)) == 1
+
+
+@pytest.mark.parametrize("named", ["", "a", "b", "gone"])
+async def test_a_group_that_nobody_has_is_answered_retriably_after_two_tries_at_most(named: str) -> None:
+    cluster = await two_coordinators()
+    (group,) = groups_of("a", 1)
+    for coordinator in cluster.coordinators.values():
+        coordinator.moved[group] = named
+    async with running_gateway(cluster=cluster) as harness:
+        topic = await harness.topic("t")
+        assert topic.partitions == 1
+        client = await harness.connect()
+        assert (await join(client, 9, group=group)).error_code == 15
+        assert sum(len(each.requests) for each in cluster.coordinators.values()) == (2 if named == "b" else 1)
+        assert (await asking.sync(client, 5, 1, "m", group=group)).error_code == 15
+        assert await heartbeat(client, 4, 1, "m", group=group) == 15
+        assert await commit(client, {"t": {0: (1, "")}}, group=group) == [[15]]
+        assert (await client.ask(13, 1, group_id=group, member_id="m")).error_code == 15
+        (fetched,) = await asking.fetch(client, 8, {group: {"t": (0,)}})
+        assert fetched.error_code == 14
+        described = await client.ask(15, 6, groups=(group,), include_authorized_operations=True)
+        assert [each.error_code for each in described.groups] == [15]
+        assert [each.error_code for each in (await client.ask(42, 2, groups_names=(group,))).results] == [15]
+
+
+async def test_without_coordinators_groups_are_answered_retriably_and_found_at_a_gateway() -> None:
+    cluster = Cluster()
+    await cluster.add("storage", FakeStorage())
+    async with running_gateway(cluster=cluster) as harness:
+        client = await harness.connect()
+        assert (await client.ask(10, 1, key="g", key_type=0)).node_id == 0
+        assert (await join(client, 9)).error_code == 15
+        assert (await client.ask(16, 4, states_filter=())).error_code == 15
+        coordinator = FakeCoordinator()
+        await cluster.add_coordinator("late", coordinator)
+        with trio.fail_after(5):
+            error = 15
+            while error == 15:
+                error = (await join(client, 9)).error_code
+        assert list(coordinator.groups) == ["g"]
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), Refused("another service")])
+async def test_pitfall_31_a_join_of_unknown_outcome_is_not_sent_again(error: Exception) -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        harness.coordinator.fails = error
+        assert (await join(client, 3)).error_code == 15
+        assert len(harness.coordinator.requests) == 1
+
+
+async def test_pitfall_31_a_join_waits_for_the_others_whatever_the_gateways_timeout_is() -> None:
+    async with running_gateway(coordinator_timeout_ms=100) as harness:
+        client, other = await harness.connect(), await harness.connect()
+        member_id, generation = await stable(client)
+        newcomer = await parked_join(harness, other)
+        await trio.sleep(0.4)
+        assert harness.coordinator.cancelled == []
+        assert await heartbeat(client, 4, generation, member_id) == 27
+        assert (await join(client, JOIN_VERSION, member_id)).error_code == 0
+        _, body = await other.receive()
+        joined = read_response(asking.JOIN, JOIN_VERSION, body)
+        assert (joined.error_code, joined.member_id, joined.generation_id) == (0, newcomer, generation + 1)
+        # SyncGroup waits for the leader in the same way.
+        values: dict[str, Any] = {"group_id": "g", "generation_id": generation + 1, "member_id": newcomer}
+        await other.send(asking.SYNC, 3, request(asking.SYNC, 3, assignments=(), **values))
+        await trio.sleep(0.4)
+        given = {newcomer: b"half", member_id: b"other half"}
+        assert (await asking.sync(client, 3, generation + 1, member_id, given)).assignment == b"other half"
+        _, body = await other.receive()
+        assert read_response(asking.SYNC, 3, body).assignment == b"half"
+
+
+async def test_a_join_that_waits_holds_up_no_other_connection_and_its_own_one_in_order() -> None:
+    async with running_gateway() as harness:
+        client, other, third = [await harness.connect() for _ in range(3)]
+        member_id, _ = await stable(client)
+        await parked_join(harness, other)
+        behind = await other.send(18, 0, b"")
+        assert (await third.ask(18, 0)).error_code == 0
+        assert (await join(client, JOIN_VERSION, member_id)).error_code == 0
+        first, _ = await other.receive()
+        second, _ = await other.receive()
+        assert first == second - 1
+        assert second == behind
+
+
+async def test_a_join_whose_connection_closes_is_cancelled_at_the_coordinator() -> None:
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await stable(client)
+        await parked_join(harness, other)
+        await trio.aclose_forcefully(other.stream)
+        await harness.coordinator.wait_until(lambda: len(harness.coordinator.cancelled) == 1)
+
+
+async def test_a_join_that_waits_at_a_coordinator_that_goes_is_answered() -> None:
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await stable(client)
+        await parked_join(harness, other)
+        await harness.cluster.remove("coordinator")
+        _, body = await other.receive()
+        assert read_response(asking.JOIN, JOIN_VERSION, body).error_code == 15
+        assert len(harness.coordinator.cancelled) == 1
+
+
+async def test_a_coordinator_that_says_nothing_is_waited_for_no_longer_than_is_set() -> None:
+    async with running_gateway(coordinator_timeout_ms=200) as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        harness.coordinator.gate = trio.Event()
+        with trio.fail_after(3):
+            assert await heartbeat(client, 4, 1, "m") == 15
+            assert await commit(client, {"t": {0: (1, "")}}) == [[15]]
+            assert (await client.ask(16, 4, states_filter=())).error_code == 15
+            (fetched,) = await asking.fetch(client, 7, {"g": None})
+            assert fetched.error_code == 14
+
+
+async def test_heartbeats_that_arrive_together_are_one_call() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        member_id, generation = await stable(client)
+        harness.coordinator.gate = trio.Event()
+        clients = [await harness.connect() for _ in range(40)]
+        told: dict[int, int] = {}
+
+        async def beat(number: int) -> None:
+            # Each second one is of nobody.
+            who = member_id if number % 2 else f"nobody-{number}"
+            told[number] = await heartbeat(clients[number], 4, generation, who)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(len(clients)):
+                nursery.start_soon(beat, number)
+            await trio.sleep(0.3)
+            harness.coordinator.gate.set()
+        assert told == {number: 0 if number % 2 else 25 for number in range(len(clients))}
+        calls = [request for request in harness.coordinator.requests if isinstance(request, HeartbeatRequest)]
+        assert sum(len(call.heartbeats) for call in calls) == len(clients)
+        assert len(calls) <= 6
+
+
+async def test_several_groups_are_one_call_for_each_coordinator_and_one_that_fails_spares_the_others() -> None:
+    cluster = await two_coordinators()
+    async with running_gateway(cluster=cluster) as harness:
+        client = await harness.connect()
+        of_a, of_b = groups_of("a", 2), groups_of("b", 2)
+        for group in (*of_a, *of_b):
+            await stable(client, group=group)
+        names = (of_a[0], of_b[0], of_a[1], of_b[1])
+        values = known_in(15, 6, groups=names, include_authorized_operations=False)
+        reply = await client.ask(15, 6, **values)
+        assert [(each.group_id, each.group_state) for each in reply.groups] == [(name, "Stable") for name in names]
+        for coordinator in cluster.coordinators.values():
+            assert len(coordinator.asked(DescribeGroupsRequest)) == 1
+        listed = await client.ask(16, 4, states_filter=())
+        assert [each.group_id for each in listed.groups] == sorted(names)
+        cluster.coordinators["b"].fails = Unavailable("a test")
+        reply = await client.ask(15, 6, **values)
+        assert [each.error_code for each in reply.groups] == [0, 15, 0, 15]
+
+
+async def test_pitfall_61_commits_of_one_connection_are_stored_in_its_order() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        coordinator = harness.coordinator
+        coordinator.gate = trio.Event()
+        for offset in (100, 200):
+            await client.send(8, 8, request(8, 8, **asking.commit_values(8, {"t": {0: (offset, "")}})))
+        await coordinator.wait_until(lambda: bool(coordinator.requests))
+        await trio.sleep(0.1)
+        assert len(coordinator.asked(OffsetCommitRequest)) == 1
+        coordinator.gate.set()
+        for _ in range(2):
+            await client.receive()
+        assert coordinator.groups["g"].offsets["t", 0].offset == 200
+
+
+async def test_a_group_that_is_being_loaded_lets_heartbeats_pass_and_sync_join_again_as_in_kafka() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        harness.coordinator.refuses = GroupError.COORDINATOR_LOAD_IN_PROGRESS
+        assert await heartbeat(client, 4, 1, "m") == 0
+        assert (await asking.sync(client, 5, 1, "m")).error_code == 27
+        assert (await join(client, 9)).error_code == 14
+
+
+async def test_an_error_that_this_release_does_not_know_is_told_as_unknown() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        harness.coordinator.refuses = 9999  # type: ignore[assignment]
+        assert (await join(client, 9)).error_code == -1
+        assert not harness.parts.figures.broken, "it is no bug of the gateway"
+
+
+async def test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once() -> None:
+    cluster = Cluster()
+    await cluster.add("storage", FakeStorage())
+    await cluster.add_coordinator("coordinator", FakeCoordinator())
+    groups = [f"group-{number}" for number in range(30)]
+    async with AsyncExitStack() as stack:
+        gateways = [await stack.enter_async_context(running_gateway(cluster=cluster)) for _ in range(3)]
+        clients = [await gateway.connect() for gateway in gateways]
+        for gateway in gateways:
+            while len(list(gateway.gateways.view)) < len(gateways):
+                await gateway.gateways.wait_change(gateway.gateways.view)
+        found = []
+        for client in clients:
+            reply = await client.ask(10, 4, key_type=0, coordinator_keys=tuple(groups))
+            found.append({each.key: (each.node_id, each.port) for each in reply.coordinators})
+        assert found[0] == found[1] == found[2]
+        ports = {number: gateway.listeners[0].port for number, gateway in enumerate(gateways)}
+        assert {node for node, _ in found[0].values()} == set(ports)
+        assert all(ports[node] == port for node, port in found[0].values())
+        # Any gateway serves any group; each lists those that are found at it.
+        for group in groups:
+            await stable(clients[0], group=group)
+        listed = [[each.group_id for each in (await client.ask(16, 2)).groups] for client in clients]
+        assert sorted(group for part in listed for group in part) == sorted(groups)
+        for node, part in enumerate(listed):
+            assert all(found[0][group][0] == node for group in part)
+
+
+async def test_a_leader_may_send_more_than_other_requests_have_and_no_more_than_is_set() -> None:
+    async with running_gateway(max_control_request_bytes=10_000, max_group_request_bytes=40_000) as harness:
+        client = await harness.connect()
+        await stable(client, assignment=b"x" * 30_000)
+        (sync,) = harness.coordinator.asked(SyncGroupRequest)
+        assert isinstance(sync, SyncGroupRequest)
+        assert len(sync.assignments[0].assignment) == 30_000
+        big = known_in(14, 3, group_id="g", generation_id=1, member_id="m" * 30_000, assignments=())
+        big["assignments"] = (nested(14, 3, "SyncGroupRequestAssignment")(member_id="m", assignment=b"x" * 15_000),)
+        await client.send(14, 3, request(14, 3, **big))
+        assert await client.closed()
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("127.0.0.1", "/127.0.0.1"),
+        ("::1", "/0:0:0:0:0:0:0:1"),
+        ("2001:db8::ab", "/2001:db8:0:0:0:0:0:ab"),
+        ("::ffff:10.0.0.7", "/10.0.0.7"),
+    ],
+)
+def test_hosts_are_written_as_kafka_writes_them(address: str, host: str) -> None:
+    assert kafka_host(address) == host

@@ -1,0 +1,145 @@
+"""Consumer groups as clients see them through the gateway."""
+
+from datetime import timedelta
+
+import pytest
+
+from kafscale.v1.coordinator_pb2 import JoinGroupRequest
+from tests.unit.gateway import group_asking as asking
+from tests.unit.gateway.exchanges import nested
+from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
+from tests.unit.gateway.harness import read_response, request, running_gateway
+
+
+async def test_pitfall_28_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        protocols = {"sticky": b"\x00 not a subscription \xff", "range": subscription("t")}
+        first, _ = await stable(client, protocols=protocols)
+        second = (await join(other, 5, protocols=protocols)).member_id
+        await other.send(11, 5, request(11, 5, **asking.join_values(5, second, protocols=protocols)))
+        await harness.coordinator.wait_until(lambda: len(asking.members_of(harness)) == 2)
+        led = await join(client, 5, first, protocols=protocols)
+        assert (led.leader, led.protocol_name) == (first, "sticky")
+        assert {each.member_id: each.metadata for each in led.members} == dict.fromkeys(
+            (first, second), protocols["sticky"]
+        )
+        _, body = await other.receive()
+        follower = read_response(11, 5, body)
+        assert (follower.leader, follower.members) == (first, ())
+        given = {first: bytes(range(256)), second: b"\x00\x01 anything \xfe"}
+        lead = await asking.sync(client, 3, led.generation_id, first, given)
+        follow = await asking.sync(other, 3, led.generation_id, second)
+        assert {first: lead.assignment, second: follow.assignment} == given
+
+
+@pytest.mark.parametrize("version", [1, 7, 8])
+async def test_pitfall_29_and_client_fact_6_nothing_committed_is_minus_one_also_of_an_unknown_group(
+    version: int,
+) -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t", 2)
+        client = await harness.connect()
+        (unknown,) = await asking.fetch(client, version, {"unknown": {"t": (0, 1)}})
+        assert offsets_of(unknown) == [(0, -1, "", 0), (1, -1, "", 0)]
+        await commit(client, {"t": {0: (0, None)}})
+        (known,) = await asking.fetch(client, version, {"g": {"t": (0, 1)}})
+        assert offsets_of(known) == [(0, 0, "", 0), (1, -1, "", 0)]
+
+
+async def test_pitfall_30_and_40_who_is_no_member_commits_and_all_offsets_come_with_their_metadata() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("a", 2)
+        await harness.topic("b")
+        client = await harness.connect()
+        offsets = {"a": {0: (3, "kept"), 1: (4, "")}, "b": {0: (5, "\N{SNOWMAN}")}}
+        assert await commit(client, offsets, version=2) == [[0, 0], [0]]
+        for version in (2, 5, 8, 9):
+            (everything,) = await asking.fetch(client, version, {"g": None})
+            assert [topic.name for topic in everything.topics] == ["a", "b"]
+            assert offsets_of(everything) == [(0, 3, "kept", 0), (1, 4, "", 0), (0, 5, "\N{SNOWMAN}", 0)]
+
+
+async def test_pitfall_34_a_live_group_is_not_deleted_and_a_deleted_one_has_no_offsets() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        member_id, generation = await stable(client)
+        who = {"generation": generation, "member_id": member_id}
+        assert await commit(client, {"t": {0: (7, "")}}, **who) == [[0]]  # type: ignore[arg-type]
+        (refused,) = (await client.ask(42, 2, groups_names=("g",))).results
+        assert refused.error_code == 68
+        assert (await client.ask(13, 1, group_id="g", member_id=member_id)).error_code == 0
+        assert [each.group_state for each in (await client.ask(16, 4, states_filter=())).groups] == ["Empty"]
+        (deleted,) = (await client.ask(42, 2, groups_names=("g",))).results
+        assert deleted.error_code == 0
+        (nothing,) = await asking.fetch(client, 7, {"g": {"t": (0,)}})
+        assert offsets_of(nothing) == [(0, -1, "", 0)]
+
+
+async def test_client_fact_8_a_rebalance_timeout_of_0_evicts_nobody() -> None:
+    async with running_gateway() as harness:
+        client, other = await harness.connect(), await harness.connect()
+        member = await joined(client, 5, rebalance_ms=0, session_ms=10_000)
+        given = {member.member_id: b"all"}
+        assert (await asking.sync(client, 3, 1, member.member_id, given)).error_code == 0
+        newcomer = (await join(other, 5)).member_id
+        await other.send(11, 5, request(11, 5, **asking.join_values(5, newcomer)))
+        await harness.coordinator.wait_until(lambda: len(asking.members_of(harness)) == 2)
+        harness.coordinator.pass_time(5_000)
+        assert asking.members_of(harness) == [member.member_id, newcomer]
+        assert (await join(client, 5, member.member_id, rebalance_ms=0)).error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_client_fact_8_members_of_an_unknown_group_are_unknown(version: int) -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        assert (await asking.sync(client, version, 1, "m")).error_code == 25
+        assert await heartbeat(client, version, 1, "m") == 25
+        if version < 3:
+            assert (await client.ask(13, version, group_id="g", member_id="m")).error_code == 25
+        else:
+            member = nested(13, version, "MemberIdentity")(member_id="m")
+            reply = await client.ask(13, version, group_id="g", members=(member,))
+            assert (reply.error_code, [each.error_code for each in reply.members]) == (0, [25])
+
+
+async def test_old_clients_join_with_one_request_and_new_ones_with_the_id_that_they_were_given() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        for version in range(10):
+            group = f"group-{version}"
+            first = await join(client, version, group=group)
+            assert first.error_code == (79 if version >= 4 else 0)
+            assert asking.members_of(harness, group) == ([] if version >= 4 else [first.member_id])
+            if version >= 4:
+                second = await join(client, version, first.member_id, group=group)
+                assert (second.error_code, asking.members_of(harness, group)) == (0, [first.member_id])
+
+
+async def test_a_static_member_that_comes_back_takes_its_place_and_fences_the_former() -> None:
+    async with running_gateway() as harness:
+        client, again = await harness.connect(), await harness.connect()
+        former, generation = await stable(client, instance="i")
+        reply = await join(again, 9, instance="i")
+        assert (reply.error_code, reply.generation_id, reply.skip_assignment) == (0, generation, True)
+        assert reply.member_id != former
+        assert await heartbeat(client, 3, generation, former, instance="i") == 82
+        synced = await asking.sync(again, 5, generation, reply.member_id, instance="i")
+        assert synced.assignment == b"all"
+
+
+async def test_a_client_without_a_name_joins() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        body = request(11, 3, **asking.join_values(3))
+        header = b"\x00\x0b\x00\x03\x00\x00\x00\x63\xff\xff"
+        await client.stream.send_all((len(header) + len(body)).to_bytes(4, "big") + header + body)
+        client.expect(99, 11, 3)
+        _, answer = await client.receive()
+        reply = read_response(11, 3, answer)
+        assert (reply.error_code, reply.throttle_time) == (0, timedelta(0))
+        (asked,) = harness.coordinator.asked(JoinGroupRequest)
+        assert isinstance(asked, JoinGroupRequest)
+        assert asked.client_id == ""
