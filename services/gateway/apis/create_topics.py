@@ -123,11 +123,7 @@ def _plan(environment: Environment, topic: Any, answer: _Topic) -> _Plan:
     except InvalidConfig as error:
         raise _Refused(ErrorCode.invalid_config, str(error)) from error
     settings = environment.settings
-    defaults = default_values(
-        compression_type=settings.compression_codec,
-        retention_ms=settings.retention_ms,
-        retention_bytes=settings.retention_bytes,
-    )
+    defaults = default_values(settings)
     answer.num_partitions, answer.replication_factor = partitions, 1
     answer.configs = tuple(
         _Config(name, configs.get(name, defaults[name]), _SET_ON_TOPIC if name in configs else _DEFAULT_CONFIG)

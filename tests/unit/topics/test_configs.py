@@ -75,6 +75,8 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         timestamp_after_max_ms=3600000,
         retention_ms=604800000,
         retention_bytes=-1,
+        segment_bytes=1073741824,
+        flush_ms=3600000,
     )
     process = {"compression.type": "snappy", "max.message.bytes": "7"}
     assert TopicConfig.of({}, process).compression is Codec.SNAPPY
