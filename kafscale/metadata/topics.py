@@ -136,9 +136,7 @@ class TopicCatalog:
 
         return await self._change(topic_id, grown)
 
-    async def configure(
-        self, topic_id: bytes, change: Callable[[Mapping[str, str]], Mapping[str, str]]
-    ) -> TopicInfo:
+    async def configure(self, topic_id: bytes, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> TopicInfo:
         """Change a live topic's configs: ``change`` makes validated ones from those that are stored.
 
         It may be called several times, on what it made before too. Raises UnknownTopic and what ``change`` raises.

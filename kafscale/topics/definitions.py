@@ -141,7 +141,7 @@ _TABLE = (
         "flush.ms",
         _LONG_MAX,
         0,
-        "How long after the last flush began a buffer that is not full is stored: producers with acks=all wait for that. "
+        "How long after the last flush began a buffer that is not full is stored; producers with acks=all wait for it. "
         f"What is above {LONGEST_FLUSH_MS} (an hour), Kafka's default too, means no time of the topic's own.",
     ),
     *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
@@ -199,8 +199,8 @@ _TABLE = (
         "segment.bytes",
         1_073_741_824,
         14,
-        "A buffer that holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less, is stored as "
-        "a segment.",
+        "A buffer that holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less, is stored "
+        "as a segment.",
     ),
     _int("segment.index.bytes", 10_485_760, 4),
     _long("segment.jitter.ms", 0, 0),

@@ -42,6 +42,8 @@ class Environment:
     ownership: OwnershipMap
     brokers: Brokers
     cluster_id: str
+    namespace: str
+    listeners: tuple[Listener, ...]
     topics: TopicCache
     producer_ids: ProducerIds
     request_memory: RequestMemory

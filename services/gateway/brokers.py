@@ -55,6 +55,10 @@ class Brokers:
         self._view: MembersView | None = None
         self._lists: dict[tuple[str, str, int, int], BrokerList] = {}
 
+    @property
+    def own_id(self) -> int:
+        return self._own_id()
+
     def at(self, listener: Listener) -> BrokerList:
         """For clients that came in by ``listener``: the gateways that have one of that name, and its addresses."""
         own = Broker(self._own_id(), listener.advertised_host, listener.advertised_port)

@@ -9,11 +9,17 @@ import sys
 from kafscale.kafka.codec import is_flexible
 from services.gateway.api import Api
 from services.gateway.apis import (
+    alter_configs,
     api_versions,
+    create_partitions,
     create_topics,
     delete_records,
     delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
     fetch,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -31,6 +37,12 @@ _OTHERS = (
     delete_records.API,
     init_producer_id.API,
     offset_for_leader_epoch.API,
+    describe_configs.API,
+    alter_configs.API,
+    create_partitions.API,
+    incremental_alter_configs.API,
+    describe_cluster.API,
+    describe_topic_partitions.API,
 )
 
 API_VERSIONS = api_versions.KEY

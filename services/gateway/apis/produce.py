@@ -10,9 +10,10 @@
 acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable. Old message sets
 become one magic-2 batch. Several batches in one record set are all kept. A batch with a producer id is stored as it is.
 
-A partition forgets an idempotent producer that sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (a day), and does not
-know one whose first batches were lost with their owner. From such a producer it takes sequence 0 only; any other is
-answered with UNKNOWN_PRODUCER_ID and the log start, and clients go on with a new epoch or id.
+A partition forgets an idempotent producer that sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (a day), not one whose
+records retention or DeleteRecords took away, and does not know one whose first batches were lost with their owner. From
+a producer that it does not know it takes sequence 0 only; any other is answered with UNKNOWN_PRODUCER_ID and the log
+start, and clients go on with a new epoch or id.
 """
 
 from functools import partial

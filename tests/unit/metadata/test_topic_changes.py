@@ -138,7 +138,7 @@ async def test_what_is_raised_over_the_stored_configs_changes_nothing(
     def refuse(configs: Mapping[str, str]) -> Mapping[str, str]:
         raise NotMorePartitions(str(sorted(configs)))
 
-    with pytest.raises(NotMorePartitions, match="retention.ms"):
+    with pytest.raises(NotMorePartitions, match=r"retention\.ms"):
         await catalog.configure(made.id, refuse)
     assert catalog.view.live("orders") == made
 
@@ -148,9 +148,10 @@ async def test_a_topic_that_is_deleted_is_not_changed_any_more(
 ) -> None:
     made = await make(catalog, "orders")
     hidden = await catalog.mark_deleting("orders")
-    for step in (lambda: catalog.grow(made.id, 5), lambda: catalog.configure(made.id, dict)):
-        with pytest.raises(UnknownTopic):
-            await step()
+    with pytest.raises(UnknownTopic):
+        await catalog.grow(made.id, 5)
+    with pytest.raises(UnknownTopic):
+        await catalog.configure(made.id, dict)
     with pytest.raises(UnknownTopic):
         await catalog.grow(bytes(16), 5)
     assert catalog.view.by_name["orders"] == hidden
