@@ -345,6 +345,35 @@ async def alter_configs(harness: Harness, client: Client, version: int) -> None:
     assert harness.catalog.view.by_name["t"].configs == {"segment.bytes": "99"}
 
 
+async def describe_log_dirs(harness: Harness, client: Client, version: int) -> None:
+    await harness.topic("t", 2)
+    await harness.topic("other")
+    await _put(harness, client, batch(b"one", b"two"))
+    size = len(batch(b"one", b"two"))
+    topic = nested(35, version, "DescribableLogDirTopic")
+    asked = (topic(topic="t", partitions=(0, 9)), topic(topic="unknown", partitions=(0,)))
+    for topics, expected in (
+        (asked, [("t", [(0, size)])]),
+        (None, [("other", [(0, 0)]), ("t", [(0, size), (1, 0)])]),
+        ((), []),
+    ):
+        reply = await client.ask(35, version, topics=topics)
+        assert reply.throttle_time == timedelta(0)
+        (directory,) = reply.results
+        assert (directory.error_code, directory.log_dir) == (0, "test")
+        told = [
+            (each.name, [(p.partition_index, p.partition_size) for p in each.partitions]) for each in directory.topics
+        ]
+        assert told == expected
+        assert all((p.offset_lag, p.is_future_key) == (0, False) for each in directory.topics for p in each.partitions)
+        if version >= 3:
+            assert reply.error_code == 0
+        if version >= 4:
+            assert (directory.total_bytes, directory.usable_bytes) == (-1, -1)
+        if version >= 5:
+            assert not directory.is_cordoned
+
+
 async def create_partitions(harness: Harness, client: Client, version: int) -> None:
     await harness.topic("t", 2)
     await harness.topic("other", 2)
@@ -439,6 +468,7 @@ EXCHANGES: dict[int, Exchange] = {
     23: offset_for_leader_epoch,
     32: describe_configs,
     33: alter_configs,
+    35: describe_log_dirs,
     37: create_partitions,
     44: incremental_alter_configs,
     60: describe_cluster,
