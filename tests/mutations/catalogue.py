@@ -2,6 +2,7 @@
 
 from tests.mutations import (
     catalogs,
+    configs,
     etcd,
     gateway,
     groups,
@@ -27,6 +28,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *stores.MUTATIONS,
     *streams.MUTATIONS,
     *catalogs.MUTATIONS,
+    *configs.MUTATIONS,
     *etcd.MUTATIONS,
     *gateway.MUTATIONS,
     *groups.MUTATIONS,
