@@ -4,15 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    NewPartitions,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions
 
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import INVALID_CONFIG, MESSAGE_TOO_LARGE, ClientError, Message, TopicClient
@@ -42,7 +37,7 @@ def test_a_topic_is_shown_with_what_it_sets_and_what_counts_else(
     makers["confluent-kafka"].create_topic(own, configs={"retention.ms": "60000"})
     configs = described(AdminClient({"bootstrap.servers": bootstrap}), ResourceType.TOPIC, own)
     retention = configs["retention.ms"]
-    assert (retention.value, retention.source) == ("60000", ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+    assert (retention.value, ConfigSource(retention.source)) == ("60000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert (configs["cleanup.policy"].value, configs["cleanup.policy"].is_default) == ("delete", True)
     assert not retention.is_read_only
 
@@ -51,9 +46,9 @@ def test_a_broker_is_shown(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (broker,) = admin.list_topics(timeout=SECONDS).brokers
     configs = described(admin, ResourceType.BROKER, str(broker))
-    assert bootstrap.rpartition(":")[2] in configs["advertised.listeners"].value
+    assert bootstrap.rpartition(":")[2] in (configs["advertised.listeners"].value or "")
     assert configs["default.replication.factor"].value == "1"
-    assert int(configs["num.partitions"].value) >= 1
+    assert int(configs["num.partitions"].value or 0) >= 1
 
 
 def test_configs_are_set_and_deleted_and_count_at_once(bootstrap: str, topic: str) -> None:
