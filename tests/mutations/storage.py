@@ -137,7 +137,8 @@ MUTATIONS = (
         "        async def mark() -> None:\n"
         "            while True:\n"
         "                await trio.sleep(1)\n"
-        "                await self._parts.objects.put_if_absent(f'{self._parts.namespace}/{trio.current_time()}', b'')\n\n"
+        "                name = f'{self._parts.namespace}/{trio.current_time()}'\n"
+        "                await self._parts.objects.put_if_absent(name, b'')\n\n"
         "        self._nursery.start_soon(mark)\n",
         _WRITE + "test_pitfall_15_an_idle_partition_costs_no_put",
     ),
