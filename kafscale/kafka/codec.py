@@ -93,7 +93,8 @@ def _converter(annotation: Any, kafka_type: str | None) -> Callable[[Any], Any] 
             element = _converter(elements[0], kafka_type)
             return lambda items: items if items is None else tuple(map(element, items) if element else items)
         if is_dataclass(inner):
-            return _narrower(cast(type, inner))
+            narrow = _narrower(cast(type, inner))
+            return lambda value: None if value is None else narrow(value)
     return _PLAIN.get(kafka_type or "")
 
 

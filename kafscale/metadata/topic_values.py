@@ -28,6 +28,10 @@ class UnknownTopic(KafscaleError):
     """No live topic has this name or id."""
 
 
+class NotMorePartitions(KafscaleError):
+    """The topic has as many already, or more; the message says how many."""
+
+
 class InvalidTopicName(KafscaleError):
     """The name breaks Kafka's rules, or differs from a live topic's only in ``.`` and ``_``."""
 
@@ -77,6 +81,20 @@ class TopicInfo:
 
     def deleting(self) -> "TopicInfo":
         return replace(self, live=False)
+
+    def grown(self, partitions: int) -> "TopicInfo":
+        """With more partitions. Raises NotMorePartitions."""
+        if partitions == self.partitions:
+            raise NotMorePartitions(f"Topic already has {partitions} partition(s).")
+        if partitions < self.partitions:
+            raise NotMorePartitions(
+                f"The topic {self.name} currently has {self.partitions} partition(s); "
+                f"{partitions} would not be an increase."
+            )
+        return replace(self, partitions=partitions)
+
+    def configured(self, configs: Mapping[str, str]) -> "TopicInfo":
+        return replace(self, configs=dict(configs))
 
     def at(self, revision: int) -> "TopicInfo":
         return replace(self, mod_revision=revision)

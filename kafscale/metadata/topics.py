@@ -8,6 +8,7 @@ lifts the floor to the old topic's highest epoch before it forgets anything.
 import base64
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import structlog
 import trio
@@ -42,6 +43,12 @@ _LONGEST_RETRY_SECONDS = 2.0
 _DELETES_PER_TXN = 128
 
 _log = structlog.get_logger(__name__)
+
+
+class _Change(Protocol):
+    """What is to be stored of a topic; ``unsure``: an earlier attempt may be what was found."""
+
+    def __call__(self, found: TopicInfo, *, unsure: bool) -> TopicInfo: ...
 
 
 class TopicCatalog:
@@ -120,6 +127,22 @@ class TopicCatalog:
             except Unavailable as error:
                 await retry.pause(error)
 
+    async def grow(self, topic_id: bytes, partitions: int) -> TopicInfo:
+        """Give a live topic more partitions. Raises UnknownTopic, NotMorePartitions."""
+
+        def grown(found: TopicInfo, *, unsure: bool) -> TopicInfo:
+            # An earlier attempt may be what made them.
+            return found if unsure and found.partitions >= partitions else found.grown(partitions)
+
+        return await self._change(topic_id, grown)
+
+    async def configure(self, topic_id: bytes, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> TopicInfo:
+        """Change a live topic's configs: ``change`` makes validated ones from those that are stored.
+
+        It may be called several times, on what it made before too. Raises UnknownTopic and what ``change`` raises.
+        """
+        return await self._change(topic_id, lambda found, *, unsure: found.configured(change(found.configs)))
+
     async def finish_delete(self, name: str, topic_id: bytes, highest_epoch: int, *, deleter: str) -> None:
         """Free the name of a topic that is being deleted and whose prefixes are empty; no error when that is done.
 
@@ -146,6 +169,25 @@ class TopicCatalog:
             except Unavailable as error:
                 await retry.pause(error)
         await self._unseen(name, topic_id)
+
+    async def _change(self, topic_id: bytes, change: _Change) -> TopicInfo:
+        name = self._name_of(topic_id)
+        key = paths.topic_key(self._namespace, name)
+        retry = _Retry()
+        while True:
+            try:
+                item = await self._store.get(key)
+                found = TopicInfo.read(item) if item else None
+                if found is None or not found.live or found.id != topic_id:
+                    raise UnknownTopic(name)
+                changed = change(found, unsure=retry.unknown_outcome)
+                if changed == found:
+                    return await self._seen(found)
+                result = await self._store.txn([Unchanged(key, found.mod_revision)], [Put(key, changed.value())])
+                if result.succeeded:
+                    return await self._seen(changed.at(result.revision))
+            except Unavailable as error:
+                await retry.pause(error)
 
     async def _make(
         self, name: str, partitions: int, configs: Mapping[str, str], now_ms: int, topic_id: bytes

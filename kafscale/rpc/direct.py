@@ -58,6 +58,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
 )
 
 Q = TypeVar("Q")
@@ -74,6 +76,7 @@ class SegmentStorage(Protocol):
     async def flush(self, request: FlushRequest) -> FlushReply: ...
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply: ...
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply: ...
+    async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply: ...
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None: ...
 
 
@@ -147,6 +150,9 @@ class DirectStorage:
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         return await _call(self._service.epoch_ends, request, timeout)
+
+    async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
+        return await _call(self._service.log_sizes, request, timeout)
 
     @asynccontextmanager
     async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:

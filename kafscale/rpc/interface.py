@@ -63,6 +63,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
 )
 
 M_co = TypeVar("M_co", covariant=True)
@@ -89,6 +91,7 @@ class SegmentStorageClient(Protocol):
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply: ...
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply: ...
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply: ...
+    async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply: ...
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]: ...
 
 

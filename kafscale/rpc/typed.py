@@ -56,6 +56,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
 )
 
 _STORAGE = storage_pb2.DESCRIPTOR.services_by_name["SegmentStorage"]
@@ -66,6 +68,7 @@ _LIST_OFFSETS = method(_STORAGE, "ListOffsets", ListOffsetsRequest, ListOffsetsR
 _FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
 _DELETE_RECORDS = method(_STORAGE, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsReply)
 _EPOCH_ENDS = method(_STORAGE, "EpochEnds", EpochEndsRequest, EpochEndsReply)
+_LOG_SIZES = method(_STORAGE, "LogSizes", LogSizesRequest, LogSizesReply)
 
 _INDEXER = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
 _BUILD = method(_INDEXER, "Build", BuildRequest, BuildReply)
@@ -126,6 +129,9 @@ class GrpcStorage:
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         return await self._channel.call(_EPOCH_ENDS, request, timeout=timeout)
+
+    async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
+        return await self._channel.call(_LOG_SIZES, request, timeout=timeout)
 
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]:
         return self._channel.stream(_COMMITS, request)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 import trio
@@ -19,12 +19,10 @@ from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.client import Channel
-from kafscale.rpc.interface import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.methods import BoundService
 from kafscale.rpc.pool import IndexerPool
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.tls import channel_credentials
-from kafscale.rpc.typed import GrpcCoordinator, GrpcStorage
 from kafscale.service.etcd import EtcdSettings, open_etcd_store
 from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
@@ -49,6 +47,7 @@ WITH_OBJECTS = (S3Settings, HealthSettings)
 """What those read besides that use the bucket."""
 
 _log = structlog.get_logger(__name__)
+C = TypeVar("C")
 
 
 class Runnable(Protocol):
@@ -239,28 +238,16 @@ async def indexer_pool(indexers: Members, settings: Loaded, operations: Operatio
             await pool.aclose()
 
 
-def storage_connector(settings: Loaded) -> Callable[[LiveMember], AbstractAsyncContextManager[SegmentStorageClient]]:
-    """How a caller of storage instances connects to one; the connection lives as long as what this gives is entered."""
+def connector(
+    settings: Loaded, client: Callable[[Channel], C]
+) -> Callable[[LiveMember], AbstractAsyncContextManager[C]]:
+    """How a caller connects to a member of another service; the connection lives while what this gives is entered."""
     open_channel = _channels(settings)
 
     @asynccontextmanager
-    async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
+    async def connect(member: LiveMember) -> AsyncIterator[C]:
         async with open_channel(member.address) as channel:
-            yield GrpcStorage(channel)
-
-    return connect
-
-
-def coordinator_connector(
-    settings: Loaded,
-) -> Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]:
-    """The same for callers of coordinators."""
-    open_channel = _channels(settings)
-
-    @asynccontextmanager
-    async def connect(member: LiveMember) -> AsyncIterator[GroupCoordinatorClient]:
-        async with open_channel(member.address) as channel:
-            yield GrpcCoordinator(channel)
+            yield client(channel)
 
     return connect
 

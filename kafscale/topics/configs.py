@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafscale.errors import KafscaleError
 from kafscale.records.codecs import Codec, codec_by_name
-from kafscale.topics.definitions import COMPRESSION_TYPES, DEFINITIONS
+from kafscale.topics.definitions import COMPRESSION_TYPES, DEFINITIONS, LONGEST_FLUSH_MS
 
 _NO_DEFAULTS: Mapping[str, str] = {}
 
@@ -35,12 +36,29 @@ def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
     return checked
 
 
-def default_values(*, compression_type: str, retention_ms: int, retention_bytes: int) -> dict[str, str]:
-    """Every config's value where a topic does not set it; the arguments are what the cluster is set to."""
+class ClusterDefaults(Protocol):
+    """What the cluster is set to: the settings of gateways and of storage."""
+
+    @property
+    def compression_codec(self) -> str: ...
+    @property
+    def flush_interval_ms(self) -> int: ...
+    @property
+    def retention_bytes(self) -> int: ...
+    @property
+    def retention_ms(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
+
+
+def default_values(cluster: ClusterDefaults) -> dict[str, str]:
+    """Every config's value where a topic does not set it."""
     return {name: definition.default for name, definition in DEFINITIONS.items()} | {
-        "compression.type": COMPRESSION_TYPES[compression_type],
-        "retention.ms": str(retention_ms),
-        "retention.bytes": str(retention_bytes),
+        "compression.type": COMPRESSION_TYPES[cluster.compression_codec],
+        "flush.ms": str(cluster.flush_interval_ms),
+        "retention.bytes": str(cluster.retention_bytes),
+        "retention.ms": str(cluster.retention_ms),
+        "segment.bytes": str(cluster.segment_bytes),
     }
 
 
@@ -61,6 +79,10 @@ class TopicConfig:
     """How old a segment's newest record may become; -1: any age."""
     retention_bytes: int
     """Segments that are not needed to have so much are dropped; -1: none for their size."""
+    segment_bytes: int
+    """Records that have gathered to so much are stored."""
+    flush_ms: int
+    """Fewer are stored this long after the last flush began."""
 
     @classmethod
     def of(cls, configs: Mapping[str, str], defaults: Mapping[str, str] = _NO_DEFAULTS) -> "TopicConfig":
@@ -74,6 +96,9 @@ class TopicConfig:
             older = configs.get("message.timestamp.difference.max.ms")
             return int(older if older is not None and name not in configs else value(name))
 
+        flush_ms = int(value("flush.ms"))
+        if flush_ms > LONGEST_FLUSH_MS:
+            flush_ms = min(int(defaults.get("flush.ms", flush_ms)), LONGEST_FLUSH_MS)
         return cls(
             compression=codec_by_name(value("compression.type")) or Codec.NONE,
             max_message_bytes=int(value("max.message.bytes")),
@@ -82,4 +107,6 @@ class TopicConfig:
             timestamp_after_max_ms=bound("message.timestamp.after.max.ms"),
             retention_ms=int(value("retention.ms")),
             retention_bytes=int(value("retention.bytes")),
+            segment_bytes=int(value("segment.bytes")),
+            flush_ms=flush_ms,
         )

@@ -6,12 +6,15 @@ nothing here, so that a mistake shows at the same place.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 _NO_EFFECT = "Accepted and stored; does nothing here."
+
+LONGEST_FLUSH_MS = 3_600_000
+"""No topic's records wait longer than this to be stored."""
 
 
 class ConfigType(IntEnum):
@@ -27,7 +30,11 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One config. ``parse`` gives the text as it is stored, or raises ValueError; ``accepts`` says what it takes."""
+    """One config. ``parse`` gives the text as it is stored, or raises ValueError; ``accepts`` says what it takes.
+
+    ``broker``: Kafka's name for the broker config that counts where a topic does not set it; empty: there is none.
+    ``variable``: what that is set by here; empty: it is always the default.
+    """
 
     name: str
     type: ConfigType
@@ -35,6 +42,8 @@ class Definition:
     accepts: str
     parse: Callable[[str], str]
     effect: str
+    broker: str = ""
+    variable: str = ""
 
 
 def _number(
@@ -120,8 +129,7 @@ _TABLE = (
         "producer",
         COMPRESSION_TYPES,
         "The codec for batches that come uncompressed, where that makes them smaller; those that come compressed stay "
-        "as they are. `producer` and `uncompressed` (or `none`) compress nothing. Where a topic does not set it, "
-        "KAFSCALE_COMPRESSION_CODEC counts.",
+        "as they are. `producer` and `uncompressed` (or `none`) compress nothing.",
     ),
     _level("compression.gzip.level", -1, -1, 9),
     _level("compression.lz4.level", 9, 1, 17),
@@ -129,7 +137,13 @@ _TABLE = (
     _long("delete.retention.ms", 86_400_000, 0),
     _long("file.delete.delay.ms", 60_000, 0),
     _long("flush.messages", _LONG_MAX, 1),
-    _long("flush.ms", _LONG_MAX, 0),
+    _long(
+        "flush.ms",
+        _LONG_MAX,
+        0,
+        "How long after the last flush began a buffer that is not full is stored; producers with acks=all wait for it. "
+        f"What is above {LONGEST_FLUSH_MS} (an hour), Kafka's default too, means no time of the topic's own.",
+    ),
     *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
     _int("index.interval.bytes", 4096, 0),
     _long("local.retention.bytes", -2, -2),
@@ -173,22 +187,72 @@ _TABLE = (
         "retention.bytes",
         -1,
         -1,
-        "The oldest segments go when a partition has this much without them. Where a topic does not set it, "
-        "KAFSCALE_RETENTION_BYTES counts.",
+        "The oldest segments go when a partition has this much without them.",
     ),
     _long(
         "retention.ms",
         604_800_000,
         -1,
-        "The oldest segments go when all their records are older; segments without timestamps by when they were made. "
-        "Where a topic does not set it, KAFSCALE_RETENTION_MS counts.",
+        "The oldest segments go when all their records are older; segments without timestamps by when they were made.",
     ),
-    _int("segment.bytes", 1_073_741_824, 14),
+    _int(
+        "segment.bytes",
+        1_073_741_824,
+        14,
+        "A buffer that holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less, is stored "
+        "as a segment.",
+    ),
     _int("segment.index.bytes", 10_485_760, 4),
     _long("segment.jitter.ms", 0, 0),
     _long("segment.ms", 604_800_000, 1),
     _boolean("unclean.leader.election.enable", "false"),
 )
 
-DEFINITIONS: Mapping[str, Definition] = {definition.name: definition for definition in _TABLE}
+_BROKER = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.downconversion.enable": "log.message.downconversion.enable",
+    "message.format.version": "log.message.format.version",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+_VARIABLES = {
+    "compression.type": "KAFSCALE_COMPRESSION_CODEC",
+    "flush.ms": "KAFSCALE_FLUSH_INTERVAL_MS",
+    "retention.bytes": "KAFSCALE_RETENTION_BYTES",
+    "retention.ms": "KAFSCALE_RETENTION_MS",
+    "segment.bytes": "KAFSCALE_SEGMENT_BYTES",
+}
+
+DEFINITIONS: Mapping[str, Definition] = {
+    definition.name: replace(
+        definition, broker=_BROKER.get(definition.name, ""), variable=_VARIABLES.get(definition.name, "")
+    )
+    for definition in _TABLE
+}
 """Every config by its name."""

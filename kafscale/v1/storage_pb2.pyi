@@ -266,3 +266,33 @@ class EpochEnd(_message.Message):
     end_offset: int
     owner: str
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class LogSizesRequest(_message.Message):
+    __slots__ = ("queries",)
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    queries: _containers.RepeatedCompositeFieldContainer[SizeQuery]
+    def __init__(self, queries: _Optional[_Iterable[_Union[SizeQuery, _Mapping]]] = ...) -> None: ...
+
+class SizeQuery(_message.Message):
+    __slots__ = ("partition",)
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ...) -> None: ...
+
+class LogSizesReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[LogSize]
+    def __init__(self, results: _Optional[_Iterable[_Union[LogSize, _Mapping]]] = ...) -> None: ...
+
+class LogSize(_message.Message):
+    __slots__ = ("status", "detail", "bytes", "owner")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    bytes: int
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., bytes: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...

@@ -24,6 +24,7 @@ from services.coordinator.settings import CoordinatorSettings
 from services.dev import main as dev
 from services.gateway import __main__ as gateway
 from services.gateway import registry
+from services.gateway.configs import BROKER_CONFIGS
 from services.gateway.settings import GatewaySettings
 from services.indexer import __main__ as indexer
 from services.indexer.settings import IndexerSettings
@@ -84,7 +85,17 @@ _TOPIC_CONFIGS = """\
 <!-- Generated from kafscale/topics/definitions.py by `python -m services.cli.docs`; do not edit. -->
 
 Names, types, defaults and bounds are Apache Kafka's. An unknown name or a wrong value is refused with INVALID_CONFIG,
-whether or not the config does something here.
+whether or not the config does something here. Every topic config can be changed at any time, and counts as soon as
+gateways and storage see the change. Where a topic does not set one, the broker config counts that stands beside it.
+"""
+
+_BROKER_CONFIGS = """\
+
+## Brokers
+
+What DescribeConfigs shows of a gateway, besides its `advertised.listeners`, `listeners`, `broker.id` and `node.id`. All
+of it is read-only: a variable is read when a process starts, and what has none is always as here.
+
 """
 
 
@@ -119,10 +130,29 @@ def _declared_in(cls: type) -> list[Setting]:
 def topic_configs() -> str:
     """docs/topic-configs.md."""
     rows = [
-        (f"`{d.name}`", d.type.name.lower(), f"`{d.default}`" if d.default else "empty", d.accepts, d.effect)
+        (
+            f"`{d.name}`",
+            d.type.name.lower(),
+            f"`{d.default}`" if d.default else "empty",
+            f"`{d.broker}`" if d.broker else "none",
+            d.accepts,
+            d.effect,
+        )
         for d in sorted(DEFINITIONS.values(), key=lambda definition: definition.name)
     ]
-    return _TOPIC_CONFIGS + "\n" + _table(("Config", "Type", "Default", "Accepts", "What it does here"), rows)
+    brokers = [
+        (
+            f"`{config.name}`",
+            config.type.name.lower(),
+            f"`{config.value(GatewaySettings())}`" if config.value(GatewaySettings()) else "empty",
+            config.variable or "none",
+            config.documentation,
+        )
+        for config in BROKER_CONFIGS.values()
+    ]
+    heads = ("Config", "Type", "Default", "Broker config", "Accepts", "What it does here")
+    table = _table(("Config", "Type", "Default", "Variable", "What it does"), brokers)
+    return _TOPIC_CONFIGS + "\n" + _table(heads, rows) + _BROKER_CONFIGS + table
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {

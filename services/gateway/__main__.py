@@ -7,16 +7,16 @@ import trio
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.rpc.typed import GrpcCoordinator, GrpcStorage
 from kafscale.service.cluster import (
     EVERY_SERVICE,
     Endpoint,
     check_shared,
-    coordinator_connector,
+    connector,
     open_metadata,
     open_operations,
     running,
     start_in_time,
-    storage_connector,
 )
 from kafscale.service.network import LeaseSettings
 from kafscale.service.process import Loaded, run_process
@@ -50,8 +50,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinators,
             ownership=ownership,
-            connect=storage_connector(settings),
-            connect_coordinator=coordinator_connector(settings),
+            connect=connector(settings, GrpcStorage),
+            connect_coordinator=connector(settings, GrpcCoordinator),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
         )

@@ -44,6 +44,8 @@ class Environment:
     brokers: Brokers
     coordinators: Coordinators
     cluster_id: str
+    namespace: str
+    listeners: tuple[Listener, ...]
     topics: TopicCache
     producer_ids: ProducerIds
     request_memory: RequestMemory

@@ -8,6 +8,7 @@ at present or for good; readers retry.
 
 from kio.schema.errors import ErrorCode
 
+from kafscale.errors import KafscaleError
 from kafscale.v1 import common_pb2
 
 _CODES = {
@@ -35,6 +36,14 @@ MAY_BE_KEPT = ErrorCode.not_enough_replicas_after_append
 """For an append that was in a buffer, or may have been, and was not seen to commit."""
 OVERLOADED = ErrorCode.not_enough_replicas
 """For an append that found no room, or stood behind one that was refused."""
+
+
+class RefusedPart(KafscaleError):
+    """One topic or resource of a request is refused with Kafka's ``code``; the others are not touched."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def code_of(status: common_pb2.Status, *, by_id: bool = False) -> ErrorCode:

@@ -9,15 +9,22 @@ import sys
 from kafscale.kafka.codec import is_flexible
 from services.gateway.api import Api
 from services.gateway.apis import (
+    alter_configs,
     api_versions,
+    create_partitions,
     create_topics,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_cluster,
+    describe_configs,
     describe_groups,
+    describe_log_dirs,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
@@ -53,6 +60,13 @@ _OTHERS = (
     offset_for_leader_epoch.API,
     delete_groups.API,
     offset_delete.API,
+    describe_configs.API,
+    alter_configs.API,
+    describe_log_dirs.API,
+    create_partitions.API,
+    incremental_alter_configs.API,
+    describe_cluster.API,
+    describe_topic_partitions.API,
 )
 
 API_VERSIONS = api_versions.KEY

@@ -111,6 +111,8 @@ class Gateway:
             brokers=Brokers(parts.gateways, lambda: registration.node_id),
             coordinators=coordinators,
             cluster_id=cluster.cluster_id,
+            namespace=parts.namespace,
+            listeners=bound,
             topics=TopicCache(parts.catalog),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
             request_memory=RequestMemory(settings.request_memory_bytes),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.service.listeners import ListenerSettings
 from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
-from kafscale.topics.definitions import COMPRESSION_TYPES
+from kafscale.topics.definitions import COMPRESSION_TYPES, LONGEST_FLUSH_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,23 @@ class GatewaySettings(ListenerSettings):
         parse=integer(-1, 2**63 - 1),
         doc="What clients are told of retention.bytes where a topic does not set it; storage applies it.",
     )
+    segment_bytes: int = setting(
+        "KAFSCALE_SEGMENT_BYTES",
+        default=4 * MIB,
+        parse=within(size, 1 * KIB, 1024 * MIB),
+        doc="What clients are told of segment.bytes where a topic does not set it; storage applies it.",
+    )
+    flush_interval_ms: int = setting(
+        "KAFSCALE_FLUSH_INTERVAL_MS",
+        default=500,
+        parse=integer(1, LONGEST_FLUSH_MS),
+        doc="What clients are told of flush.ms where a topic does not set it; storage applies it.",
+    )
     max_partitions_per_topic: int = setting(
         "KAFSCALE_MAX_PARTITIONS_PER_TOPIC",
         default=10_000,
         parse=integer(1, 100_000),
-        doc="CreateTopics refuses more than this.",
+        doc="CreateTopics and CreatePartitions refuse more than this.",
     )
     max_request_bytes: int = setting(
         "KAFSCALE_MAX_REQUEST_BYTES",

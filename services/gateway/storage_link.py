@@ -26,12 +26,15 @@ from kafscale.v1.storage_pb2 import (
     FetchReply,
     FetchRequest,
     ListOffsetsRequest,
+    LogSize,
+    LogSizesRequest,
     PartitionFetch,
     PartitionFetched,
     PartitionOffset,
     PartitionQuery,
     PartitionTruncated,
     PartitionTruncation,
+    SizeQuery,
 )
 from services.gateway.appender import AppendQueue, AppendStream
 from services.gateway.commit_view import CommitView, Key, Waiter
@@ -153,6 +156,11 @@ class StorageLink:
     async def epoch_ends(self, queries: list[EpochQuery]) -> Sequence[EpochEnd]:
         """One call; a result for each query. Raises Unavailable."""
         reply = await self._client.epoch_ends(EpochEndsRequest(queries=queries), timeout=self._timeout)
+        return self._looked_at(queries, reply.results)
+
+    async def log_sizes(self, queries: list[SizeQuery]) -> Sequence[LogSize]:
+        """One call; a result for each query. Raises Unavailable."""
+        reply = await self._client.log_sizes(LogSizesRequest(queries=queries), timeout=self._timeout)
         return self._looked_at(queries, reply.results)
 
     async def delete_records(self, truncations: list[PartitionTruncation]) -> Sequence[PartitionTruncated]:

@@ -31,7 +31,8 @@ class WriteBuffer:
 
     def __init__(self, *, epoch: int, next_offset: int, segment_bytes: int) -> None:
         self._epoch = epoch
-        self._segment_bytes = segment_bytes
+        # Looked at by each append.
+        self.segment_bytes = segment_bytes
         self._open = Buffer(next_offset, next_offset)
         self._sealed: deque[Buffer] = deque()
         self.uncommitted_bytes = 0
@@ -71,7 +72,7 @@ class WriteBuffer:
         self._open.next_offset = following
         self._open.size += len(records)
         self.uncommitted_bytes += len(records)
-        if self._open.size >= self._segment_bytes:
+        if self._open.size >= self.segment_bytes:
             self.seal()
         return base
 

@@ -57,6 +57,14 @@ class SegmentFinder:
             known = log.segments.after(segment.base_offset) or next(iter(found), None)
         return known
 
+    async def size_from(self, log: CommittedLog, segment: KnownSegment | None) -> int:
+        """How much ``segment`` and all after it take. Raises Damaged."""
+        total = 0
+        while segment is not None:
+            total += segment.size
+            segment = await self.after(log, segment)
+        return total
+
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
         """The first segment of a log that is not empty as a listing shows it now; None: there is none."""
         return await self._first(log, 0, log.committed_end - 1)

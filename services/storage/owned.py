@@ -86,11 +86,7 @@ class OwnedPartitions:
         self._run_id = run_id
         self._restore = restore
         self._taken = taken
-        self._defaults = default_values(
-            compression_type=settings.compression_codec,
-            retention_ms=settings.retention_ms,
-            retention_bytes=settings.retention_bytes,
-        )
+        self._defaults = default_values(settings)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
         self._failed: dict[Key, _Failure] = {}
@@ -286,16 +282,14 @@ class OwnedPartitions:
             committed_end=state.committed_end,
             segments=SegmentMap(state.committed_end, last),
         )
+        config = self.config_of(taken.topic.configs)
         buffer = WriteBuffer(
-            epoch=state.epoch,
-            next_offset=state.committed_end,
-            # A buffer that fills up before a segment is full would stand still until the interval is over.
-            segment_bytes=min(self._settings.segment_bytes, self._settings.partition_buffer_bytes // 4),
+            epoch=state.epoch, next_offset=state.committed_end, segment_bytes=self._segment_bytes(config)
         )
         partition = Partition(
             topic=taken.topic,
             ref=PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=ref.partition),
-            config=self.config_of(taken.topic.configs),
+            config=config,
             state=state,
             state_revision=taken.state_revision,
             log=view,
@@ -319,6 +313,19 @@ class OwnedPartitions:
 
     def config_of(self, configs: Mapping[str, str]) -> TopicConfig:
         return TopicConfig.of(configs, self._defaults)
+
+    def configure(self, partition: Partition, configs: Mapping[str, str]) -> bool:
+        """Let the topic's configs count from now on; False: they did before."""
+        config = self.config_of(configs)
+        if config == partition.config:
+            return False
+        partition.config = config
+        partition.buffer.segment_bytes = self._segment_bytes(config)
+        return True
+
+    def _segment_bytes(self, config: TopicConfig) -> int:
+        # A buffer that fills up before a segment is full would stand still until the interval is over.
+        return min(config.segment_bytes, self._settings.partition_buffer_bytes // 4)
 
 
 def _again(error: NotAvailable) -> NotAvailable:

@@ -168,7 +168,7 @@ class Retention:
         segment: KnownSegment | None = await self._reader.holding(view, start)
         too_much, now_ms, compared = -1, self._now_ms(), False
         if config.retention_bytes != _UNLIMITED:
-            too_much = await self._size_from(partition, segment) - config.retention_bytes
+            too_much = await self._reader.finder.size_from(view, segment) - config.retention_bytes
         while segment is not None:
             # As in Kafka, as much as the limit is kept at least.
             too_much -= segment.size
@@ -187,13 +187,6 @@ class Retention:
             start = end if following is None else following.base_offset
             segment = following
         return start
-
-    async def _size_from(self, partition: Partition, segment: KnownSegment | None) -> int:
-        total = 0
-        while segment is not None:
-            total += segment.size
-            segment = await self._reader.finder.after(partition.log, segment)
-        return total
 
     async def _too_old(self, partition: Partition, segment: KnownSegment, now_ms: int) -> bool:
         limit = partition.config.retention_ms

@@ -22,6 +22,7 @@ from services.storage.cache import CachedSegment, SegmentId
 from services.storage.catalogs import Catalogs
 from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
+from services.storage.configs import TopicConfigs
 from services.storage.deletion import TopicDeleter
 from services.storage.figures import StorageFigures
 from services.storage.flusher import Flusher
@@ -97,6 +98,7 @@ class Run:
             restore=self._restore,
             taken=self._taken,
         )
+        self._configs = TopicConfigs(parts.catalog, self.owned, self._configured)
         self.assignment = Assignment(
             nursery=nursery,
             metadata=parts.metadata,
@@ -213,13 +215,13 @@ class Run:
         self._nursery.start_soon(self._deleter.run)
         self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._topic_objects.run)
-        self._nursery.start_soon(self._follow_configs)
+        self._nursery.start_soon(self._configs.run)
 
     def appended(self, partition: Partition, size: int) -> None:
         """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
         self.buffered_bytes += size
         settings, now, waiting = self._parts.settings, trio.current_time(), partition.buffer.open_bytes
-        due = partition.last_flush + settings.flush_interval_ms / 1000
+        due = partition.last_flush + partition.config.flush_ms / 1000
         if waiting and due <= now:
             self.seal(partition)
         elif waiting >= settings.early_flush_bytes:
@@ -301,14 +303,10 @@ class Run:
         while partition.unsaid and not partition.closed and not partition.offline:
             await self._moved.wait()
 
-    async def _follow_configs(self) -> None:
-        view = self._parts.catalog.view
-        while True:
-            for partition in self.owned:
-                topic = view.live_by_id(partition.topic.id)
-                if topic is not None:
-                    partition.config = self.owned.config_of(topic.configs)
-            view = await self._parts.catalog.wait_change(view)
+    def _configured(self, partition: Partition) -> None:
+        # What is buffered may be due earlier than it was.
+        self._timers.clear(partition)
+        self.appended(partition, 0)
 
     def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
         """The partition's state moved on from ``former`` and holds ``buffers`` now."""
@@ -348,7 +346,10 @@ class Run:
         self._flusher.start(partition)
 
     def _taken(self, partition: Partition | None) -> None:
-        self._parts.figures.take_overs += partition is not None
+        if partition is not None:
+            self._parts.figures.take_overs += 1
+            # They may have changed while it was taken over.
+            self._configs.apply(partition)
         self.assignment.taken(partition)
 
     async def _restore(self, view: CommittedLog, state: PartitionState) -> tuple[ProducerTable, int]:

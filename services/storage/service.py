@@ -28,6 +28,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
     PartitionAppend,
     PartitionAppended,
     PartitionFetch,
@@ -46,6 +48,7 @@ from services.storage.placing import place
 from services.storage.refusal import refusal_of
 from services.storage.run import Parts, Run
 from services.storage.single_flight import Flight
+from services.storage.sizes import log_size
 from services.storage.takeover import NotAvailable
 
 log = structlog.get_logger()
@@ -265,6 +268,11 @@ class StorageService:
             return _no_epoch(refusal)
         epoch, end_offset = partition.log.end_of_epoch(query.epoch)
         return EpochEnd(epoch=epoch, end_offset=end_offset)
+
+    async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
+        # One after the other: each may list its whole partition.
+        run = self._current()
+        return LogSizesReply(results=[await log_size(run, query) for query in request.queries])
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         run = self._current()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from kafscale.segment.index import DEFAULT_INTERVAL
 from kafscale.service.network import LeaseSettings
 from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
-from kafscale.topics.definitions import COMPRESSION_TYPES
+from kafscale.topics.definitions import COMPRESSION_TYPES, LONGEST_FLUSH_MS
 
 MOST_FLUSHES_IN_FLIGHT = 8
 """Of one partition. A successor that finds more segments of one dead owner takes the metadata for rolled back."""
@@ -19,14 +19,15 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_SEGMENT_BYTES",
         default=4 * MIB,
         parse=within(size, 1 * KIB, 1 * GIB),
-        doc="A partition's buffer is sealed and flushed when it holds this much, or a quarter of "
-        "KAFSCALE_PARTITION_BUFFER_BYTES where that is less.",
+        doc="The topic config segment.bytes where a topic does not set it: a partition's buffer is sealed and flushed "
+        "when it holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less.",
     )
     flush_interval_ms: int = setting(
         "KAFSCALE_FLUSH_INTERVAL_MS",
         default=500,
-        parse=integer(1, 3_600_000),
-        doc="A buffer that is not full is sealed when this much time has passed since the last flush began.",
+        parse=integer(1, LONGEST_FLUSH_MS),
+        doc="The topic config flush.ms where a topic does not set it: a buffer that is not full is sealed when this "
+        "much time has passed since the last flush began.",
     )
     early_flush_bytes: int = setting(
         "KAFSCALE_EARLY_FLUSH_BYTES",

@@ -2,6 +2,7 @@
 
 from tests.mutations import (
     catalogs,
+    configs,
     etcd,
     gateway,
     group_apis,
@@ -28,6 +29,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *stores.MUTATIONS,
     *streams.MUTATIONS,
     *catalogs.MUTATIONS,
+    *configs.MUTATIONS,
     *etcd.MUTATIONS,
     *gateway.MUTATIONS,
     *group_apis.MUTATIONS,

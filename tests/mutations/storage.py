@@ -133,12 +133,13 @@ MUTATIONS = (
     Mutation(
         (15,),
         "services/storage/run.py",
-        "        view = self._parts.catalog.view\n        while True:\n",
-        "        view = self._parts.catalog.view\n        while True:\n"
-        "            await trio.sleep(1)\n"
-        "            mark = f'{self._parts.namespace}/{trio.current_time()}'\n"
-        "            await self._parts.objects.put_if_absent(mark, b'')\n"
-        "            continue\n",
+        "        self._nursery.start_soon(self._configs.run)\n",
+        "        async def mark() -> None:\n"
+        "            while True:\n"
+        "                await trio.sleep(1)\n"
+        "                name = f'{self._parts.namespace}/{trio.current_time()}'\n"
+        "                await self._parts.objects.put_if_absent(name, b'')\n\n"
+        "        self._nursery.start_soon(mark)\n",
         _WRITE + "test_pitfall_15_an_idle_partition_costs_no_put",
     ),
     # Only the first batch of a record set is placed.

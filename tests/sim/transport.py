@@ -36,6 +36,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
 )
 from services.indexer.service import IndexerService
 from services.storage.service import StorageService
@@ -80,6 +82,9 @@ class RemoteStorage:
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         return await self._call("epoch_ends", lambda peer: peer.epoch_ends(request, timeout=_FOREVER), timeout)
+
+    async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
+        return await self._call("log_sizes", lambda peer: peer.log_sizes(request, timeout=_FOREVER), timeout)
 
     async def _call(self, name: str, do: Callable[[DirectStorage], Awaitable[T]], timeout: float) -> T:
         faults = self._faults

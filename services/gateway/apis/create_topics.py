@@ -17,30 +17,20 @@ from typing import Any
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import KafscaleError
 from kafscale.kafka import codec, legacy
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists
 from kafscale.paths import is_topic_name
-from kafscale.topics.configs import InvalidConfig, default_values, validate
-from kafscale.topics.definitions import DEFINITIONS
+from kafscale.topics.configs import InvalidConfig, validate
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.assignments import check_replicas
+from services.gateway.configs import ShownConfig, topic_configs
 from services.gateway.ids import new_topic_id
+from services.gateway.kafka_errors import RefusedPart
 
 KEY = 19
 
 _DEFAULT = -1
-_SET_ON_TOPIC, _DEFAULT_CONFIG = 1, 5
-"""Kafka's ConfigSource numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Config:
-    name: str
-    value: str
-    config_source: int
-    read_only: bool = False
-    is_sensitive: bool = False
 
 
 @dataclass(slots=True)
@@ -51,7 +41,7 @@ class _Topic:
     topic_id: bytes = codec.NO_TOPIC_ID
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: tuple[_Config, ...] = ()
+    configs: tuple[ShownConfig, ...] = ()
 
 
 @dataclass(slots=True)
@@ -67,12 +57,6 @@ class _Plan:
     answer: _Topic
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
-
-
-class _Refused(KafscaleError):
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def _decode(call: Call) -> Any:
@@ -97,49 +81,40 @@ def handle(call: Call) -> Work | None:
         answer = answers[topic.name] = _Topic(topic.name)
         try:
             if times[topic.name] > 1:
-                raise _Refused(ErrorCode.invalid_request, "Duplicate topic name.")
+                raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
             plans.append(_plan(call.environment, topic, answer))
-        except _Refused as refused:
+        except RefusedPart as refused:
             answer.error_code, answer.error_message = refused.code, str(refused)
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
 def _plan(environment: Environment, topic: Any, answer: _Topic) -> _Plan:
-    """Check one topic as far as that is possible without changing anything. Raises _Refused."""
+    """Check one topic as far as that is possible without changing anything. Raises RefusedPart."""
     view = environment.catalog.view
     if not is_topic_name(topic.name):
-        raise _Refused(ErrorCode.invalid_topic_exception, f"Topic name {topic.name!r} is not a legal one.")
+        raise RefusedPart(ErrorCode.invalid_topic_exception, f"Topic name {topic.name!r} is not a legal one.")
     if view.live(topic.name) is not None:
-        raise _Refused(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
+        raise RefusedPart(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
     collision = view.collision(topic.name)
     if collision is not None:
-        raise _Refused(
+        raise RefusedPart(
             ErrorCode.invalid_topic_exception, f"Topic '{topic.name}' collides with existing topic: {collision}"
         )
     partitions = _partitions(environment, topic)
     try:
         configs = validate({config.name: config.value for config in topic.configs})
     except InvalidConfig as error:
-        raise _Refused(ErrorCode.invalid_config, str(error)) from error
-    settings = environment.settings
-    defaults = default_values(
-        compression_type=settings.compression_codec,
-        retention_ms=settings.retention_ms,
-        retention_bytes=settings.retention_bytes,
-    )
+        raise RefusedPart(ErrorCode.invalid_config, str(error)) from error
     answer.num_partitions, answer.replication_factor = partitions, 1
-    answer.configs = tuple(
-        _Config(name, configs.get(name, defaults[name]), _SET_ON_TOPIC if name in configs else _DEFAULT_CONFIG)
-        for name in DEFINITIONS
-    )
+    answer.configs = tuple(topic_configs(environment.settings, configs))
     return _Plan(answer, partitions, configs)
 
 
 def _partitions(environment: Environment, topic: Any) -> int:
     if topic.assignments:
         if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
-            raise _Refused(
+            raise RefusedPart(
                 ErrorCode.invalid_request,
                 "Partitions and replication factor must be -1 beside a manual assignment.",
             )
@@ -149,28 +124,22 @@ def _partitions(environment: Environment, topic: Any) -> int:
         if partitions == _DEFAULT:
             partitions = environment.settings.auto_create_partitions
         if partitions < 1:
-            raise _Refused(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
+            raise RefusedPart(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
         if topic.replication_factor != _DEFAULT and topic.replication_factor < 1:
-            raise _Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0.")
+            raise RefusedPart(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0.")
     most = environment.settings.max_partitions_per_topic
     if partitions > most:
-        raise _Refused(ErrorCode.invalid_partitions, f"{partitions} partitions are more than {most}.")
+        raise RefusedPart(ErrorCode.invalid_partitions, f"{partitions} partitions are more than {most}.")
     return int(partitions)
 
 
 def _assigned_partitions(assignments: Any) -> int:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
-        raise _Refused(
+        raise RefusedPart(
             ErrorCode.invalid_replica_assignment, "Assigned partitions must be consecutive numbers from 0, each once."
         )
-    sizes = {len(assignment.broker_ids) for assignment in assignments}
-    if 0 in sizes or len(sizes) != 1:
-        raise _Refused(
-            ErrorCode.invalid_replica_assignment, "All partitions must have the same number of replicas, at least one."
-        )
-    if any(len(set(assignment.broker_ids)) != len(assignment.broker_ids) for assignment in assignments):
-        raise _Refused(ErrorCode.invalid_replica_assignment, "A broker is assigned twice to one partition.")
+    check_replicas([assignment.broker_ids for assignment in assignments])
     return len(indexes)
 
 

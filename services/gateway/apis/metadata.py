@@ -23,27 +23,13 @@ from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.brokers import Broker, BrokerList
+from services.gateway.brokers import Broker
 from services.gateway.ids import new_topic_id
+from services.gateway.shown import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED_FOR, ShownPartition, shown_partition
 
 KEY = 3
 
 _CREATE_SECONDS = 10.0
-_NOT_ASKED_FOR = -(1 << 31)
-# Bits by Kafka's AclOperation codes: what anybody may do who may do everything.
-_ALL_ON_TOPIC = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_ALL_ON_CLUSTER = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
-
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    partition_index: int
-    leader_id: int
-    replica_nodes: tuple[int, ...]
-    isr_nodes: tuple[int, ...]
-    leader_epoch: int
-    error_code: ErrorCode = ErrorCode.none
-    offline_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +37,9 @@ class _Topic:
     error_code: ErrorCode
     name: str | None
     topic_id: bytes = codec.NO_TOPIC_ID
-    partitions: tuple[_Partition, ...] = ()
+    partitions: tuple[ShownPartition, ...] = ()
     is_internal: bool = False
-    topic_authorized_operations: int = _NOT_ASKED_FOR
+    topic_authorized_operations: int = NOT_ASKED_FOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +48,7 @@ class _Reply:
     cluster_id: str
     controller_id: int
     topics: tuple[_Topic, ...]
-    cluster_authorized_operations: int = _NOT_ASKED_FOR
+    cluster_authorized_operations: int = NOT_ASKED_FOR
     error_code: ErrorCode = ErrorCode.none
     throttle_time: int = 0
 
@@ -160,16 +146,9 @@ def _shown(call: Call, request: Any, topic: TopicInfo) -> _Topic:
         ErrorCode.none,
         topic.name,
         topic.id,
-        tuple(_partition(call.environment, brokers, topic, index) for index in range(topic.partitions)),
-        topic_authorized_operations=_ALL_ON_TOPIC if asked_for else _NOT_ASKED_FOR,
+        tuple(shown_partition(call.environment, brokers, topic, index) for index in range(topic.partitions)),
+        topic_authorized_operations=ALL_ON_TOPIC if asked_for else NOT_ASKED_FOR,
     )
-
-
-def _partition(environment: Environment, brokers: BrokerList, topic: TopicInfo, index: int) -> _Partition:
-    leader = brokers.leader(topic.id, index)
-    owned = environment.ownership.get(topic.id, index)
-    # The first owner's epoch follows the floor.
-    return _Partition(index, leader, (leader,), (leader,), owned.epoch if owned else topic.epoch_floor + 1)
 
 
 def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = ErrorCode.none) -> None:
@@ -181,7 +160,7 @@ def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = Er
         cluster_id=environment.cluster_id,
         controller_id=brokers.controller,
         topics=tuple(topics),
-        cluster_authorized_operations=_ALL_ON_CLUSTER if asked_for else _NOT_ASKED_FOR,
+        cluster_authorized_operations=ALL_ON_CLUSTER if asked_for else NOT_ASKED_FOR,
         error_code=error,
     )
     call.reply(codec.encode_response(KEY, call.version, reply))

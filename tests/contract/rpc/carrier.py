@@ -20,6 +20,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
     PartitionAppended,
     PartitionFetched,
 )
@@ -56,6 +58,9 @@ class Carrier:
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
         return EpochEndsReply()
+
+    async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
+        return LogSizesReply()
 
     async def commits(self, request: CommitsRequest, send: Send) -> None:
         await self.streaming(request, send)

@@ -27,6 +27,8 @@ from kafscale.v1.storage_pb2 import (
     FlushRequest,
     ListOffsetsReply,
     ListOffsetsRequest,
+    LogSizesReply,
+    LogSizesRequest,
     PartitionAppend,
     PartitionAppended,
     PartitionFetch,
@@ -292,6 +294,18 @@ class FakeStorage:
                 result.status = common_pb2.OFFSET_OUT_OF_RANGE
             else:
                 result.log_start = partition.log_start = max(partition.log_start, offset)
+        return reply
+
+    async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
+        """What is committed, as it came."""
+        reply = LogSizesReply()
+        for query in request.queries:
+            partition, result = self.partition(query.partition), reply.results.add()
+            refusal = self._refusal(query.partition)
+            if refusal is not None:
+                result.status, result.owner = refusal
+            else:
+                result.bytes = sum(len(batch) for _, end, batch in partition.batches if end <= partition.committed_end)
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:

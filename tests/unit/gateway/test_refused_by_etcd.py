@@ -10,6 +10,8 @@ from structlog.testing import capture_logs
 from kafscale.errors import Refused
 from kafscale.metadata.memory import Fault
 from tests.unit.gateway.harness import Client, Harness, running_gateway
+from tests.unit.gateway.test_configs import SET, change
+from tests.unit.gateway.test_partitions import grow
 from tests.unit.gateway.test_producer_ids import init
 from tests.unit.gateway.test_topics import create, delete, metadata, topic
 
@@ -34,6 +36,14 @@ async def _delete_topics(client: Client) -> ErrorCode:
     return ErrorCode((await delete(client, ("there", None)))[0].error_code)
 
 
+async def _change_configs(client: Client) -> ErrorCode:
+    return ErrorCode((await change(client, ("flush.ms", SET, "1"), name="there")).error_code)
+
+
+async def _create_partitions(client: Client) -> ErrorCode:
+    return ErrorCode((await grow(client, "there", 2)).error_code)
+
+
 def _refuse(harness: Harness, times: int, why: str = DENIED) -> None:
     harness.metadata.faults.append(Fault(method="txn", times=times, before=Refused(why)))
 
@@ -49,6 +59,8 @@ def _errors(said: list[Any]) -> list[tuple[str, str]]:
         ("Metadata", _metadata, ErrorCode.leader_not_available),
         ("CreateTopics", _create_topics, ErrorCode.request_timed_out),
         ("DeleteTopics", _delete_topics, ErrorCode.request_timed_out),
+        ("IncrementalAlterConfigs", _change_configs, ErrorCode.request_timed_out),
+        ("CreatePartitions", _create_partitions, ErrorCode.request_timed_out),
     ],
 )
 async def test_what_the_store_refuses_is_retriable_and_one_line_of_the_log(

@@ -56,9 +56,11 @@ def test_a_variable_has_one_row_unless_processes_do_different_things_with_it() -
     twice = {name for name in rows if rows.count(name) > 1}
     assert twice == {
         "KAFSCALE_COMPRESSION_CODEC",
+        "KAFSCALE_FLUSH_INTERVAL_MS",
         "KAFSCALE_INDEX_INTERVAL",
         "KAFSCALE_RETENTION_BYTES",
         "KAFSCALE_RETENTION_MS",
+        "KAFSCALE_SEGMENT_BYTES",
     }
 
 

@@ -1,8 +1,11 @@
+from dataclasses import dataclass
+
 import pytest
 
 from kafscale.records.codecs import Codec
-from kafscale.topics.configs import InvalidConfig, TopicConfig, validate
-from kafscale.topics.definitions import DEFINITIONS
+from kafscale.service.variables import VARIABLES
+from kafscale.topics.configs import InvalidConfig, TopicConfig, default_values, validate
+from kafscale.topics.definitions import DEFINITIONS, LONGEST_FLUSH_MS
 
 
 def test_what_is_valid_is_stored_as_kafka_shows_it() -> None:
@@ -75,6 +78,8 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         timestamp_after_max_ms=3600000,
         retention_ms=604800000,
         retention_bytes=-1,
+        segment_bytes=1073741824,
+        flush_ms=3600000,
     )
     process = {"compression.type": "snappy", "max.message.bytes": "7"}
     assert TopicConfig.of({}, process).compression is Codec.SNAPPY
@@ -82,6 +87,51 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
     assert TopicConfig.of({"compression.type": "producer"}, process).compression is Codec.NONE
     assert TopicConfig.of({"compression.type": "uncompressed"}, process).compression is Codec.NONE
     assert TopicConfig.of({}, process).max_message_bytes == 7
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    compression_codec: str = "none"
+    flush_interval_ms: int = 250
+    retention_bytes: int = 9
+    retention_ms: int = 8
+    segment_bytes: int = 70
+
+
+def test_what_the_cluster_is_set_to_counts_where_a_topic_sets_nothing() -> None:
+    defaults = default_values(_Cluster())
+    set_by_variables = {name for name, definition in DEFINITIONS.items() if definition.variable}
+    assert {name: defaults[name] for name in set_by_variables} == {
+        "compression.type": "uncompressed",
+        "flush.ms": "250",
+        "retention.bytes": "9",
+        "retention.ms": "8",
+        "segment.bytes": "70",
+    }
+    assert validate(defaults) == defaults
+    config = TopicConfig.of({}, defaults)
+    assert (config.flush_ms, config.retention_bytes, config.retention_ms, config.segment_bytes) == (250, 9, 8, 70)
+
+
+@pytest.mark.parametrize(
+    ("flush_ms", "counts"),
+    [
+        ("0", 0),
+        ("1", 1),
+        (str(LONGEST_FLUSH_MS), LONGEST_FLUSH_MS),
+        (str(LONGEST_FLUSH_MS + 1), 250),
+        (str(2**63 - 1), 250),
+    ],
+)
+def test_no_topics_records_wait_for_ever(flush_ms: str, counts: int) -> None:
+    assert TopicConfig.of({"flush.ms": flush_ms}, default_values(_Cluster())).flush_ms == counts
+
+
+def test_variables_exist_and_a_broker_config_stands_behind_one_topic_config_only() -> None:
+    assert {definition.variable for definition in DEFINITIONS.values()} - {""} <= set(VARIABLES)
+    assert all(definition.broker for definition in DEFINITIONS.values() if definition.variable)
+    behind = [definition.broker for definition in DEFINITIONS.values() if definition.broker]
+    assert len(set(behind)) == len(behind)
 
 
 def test_timestamp_bounds_and_the_older_name_for_both() -> None:

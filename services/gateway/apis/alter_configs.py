@@ -1,0 +1,56 @@
+"""AlterConfigs (33), versions 0 to 2: gives a topic the configs of the request, and takes from it all others.
+
+- 0: validate_only. 1: same on the wire. 2: flexible.
+
+The answer comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a
+broker can be changed while it runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.resources import Change, ChangedResource, change_all
+
+KEY = 33
+
+
+@dataclass(slots=True)
+class _Reply:
+    responses: list[ChangedResource]
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    return _change(call, codec.decode_request(KEY, call.version, call.request.body))
+
+
+async def _change(call: Call, request: Any) -> None:
+    answers = await change_all(call.environment, API.name, request.resources, _replacement, dry=request.validate_only)
+    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+
+
+def _replacement(resource: Any) -> Change:
+    nulls = sorted(config.name for config in resource.configs if config.value is None)
+    if nulls:
+        raise RefusedPart(ErrorCode.invalid_request, f"Null value not supported for: {', '.join(nulls)}")
+    configs = {config.name: config.value for config in resource.configs}
+
+    def replace(_: Mapping[str, str]) -> Mapping[str, str | None]:
+        return configs
+
+    return replace
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
+    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+
+
+API = Api(KEY, "AlterConfigs", range(3), handle, fail)

@@ -1,0 +1,113 @@
+"""CreatePartitions (37), versions 0 to 3: gives topics more partitions, never fewer.
+
+- 0: the new number of partitions, assignments; validate_only. 1: same on the wire. 2: flexible. 3: as 2.
+
+The answer comes when the number is stored; other gateways and storage learn it by watching. There are no replicas to
+place: assignments are checked for their shape only. Keys go to other partitions from then on, as in Kafka.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.metadata.topic_values import NotMorePartitions, TopicInfo, UnknownTopic
+from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.assignments import check_replicas
+from services.gateway.kafka_errors import RefusedPart
+
+KEY = 37
+
+
+@dataclass(slots=True)
+class _Topic:
+    name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+    def refuse(self, code: ErrorCode, message: str) -> None:
+        self.error_code, self.error_message = code, message
+
+
+@dataclass(slots=True)
+class _Reply:
+    results: list[_Topic]
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    times = Counter(topic.name for topic in request.topics)
+    answers: dict[str, _Topic] = {}
+    plans: list[tuple[TopicInfo, int, _Topic]] = []
+    for topic in request.topics:
+        answer = answers[topic.name] = _Topic(topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
+            plans.append((_checked(call.environment, topic), topic.count, answer))
+        except RefusedPart as refused:
+            answer.refuse(refused.code, str(refused))
+    deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
+    return _grow_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
+
+
+def _checked(environment: Environment, asked: Any) -> TopicInfo:
+    """The topic, whose change nothing stands against as far as is known here. Raises RefusedPart."""
+    topic = environment.catalog.view.live(asked.name)
+    if topic is None:
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"The topic {asked.name} does not exist.")
+    try:
+        topic.grown(asked.count)
+    except NotMorePartitions as error:
+        raise RefusedPart(ErrorCode.invalid_partitions, str(error)) from error
+    most = environment.settings.max_partitions_per_topic
+    if asked.count > most:
+        raise RefusedPart(ErrorCode.invalid_partitions, f"{asked.count} partitions are more than {most}.")
+    if asked.assignments is not None:
+        more = asked.count - topic.partitions
+        if len(asked.assignments) != more:
+            raise RefusedPart(
+                ErrorCode.invalid_replica_assignment,
+                f"Attempted to add {more} additional partition(s), but {len(asked.assignments)} assignment(s) were "
+                "specified.",
+            )
+        check_replicas([assignment.broker_ids for assignment in asked.assignments])
+    return topic
+
+
+async def _grow_all(
+    call: Call, answers: list[_Topic], plans: list[tuple[TopicInfo, int, _Topic]], deadline: float
+) -> None:
+    async with trio.open_nursery() as nursery:
+        for topic, count, answer in plans:
+            nursery.start_soon(_grow, call.environment, topic, count, answer, deadline)
+    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+
+
+async def _grow(environment: Environment, topic: TopicInfo, count: int, answer: _Topic, deadline: float) -> None:
+    answer.refuse(ErrorCode.request_timed_out, "The partitions were not made within the request's timeout.")
+    with trio.move_on_at(deadline):
+        try:
+            with environment.asking_the_store(API.name):
+                await environment.catalog.grow(topic.id, count)
+            answer.error_code, answer.error_message = ErrorCode.none, None
+        except NotMorePartitions as error:
+            answer.refuse(ErrorCode.invalid_partitions, str(error))
+        except UnknownTopic:
+            answer.refuse(ErrorCode.unknown_topic_or_partition, f"The topic {topic.name} does not exist.")
+        except STORE_FAILURES as error:
+            answer.error_message = str(error)
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    answers = [_Topic(topic.name, error) for topic in request.topics]
+    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+
+
+API = Api(KEY, "CreatePartitions", range(4), handle, fail)

@@ -1,0 +1,103 @@
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics, and of the gateway that is asked.
+
+- 1: each config's source, its synonyms where asked for. 2: same on the wire. 3: types, documentation where asked for.
+- 4: flexible.
+
+A broker is described by itself only: clients send this to the gateway of that id. All of a broker's configs are
+read-only; what lies behind a topic's default is a synonym of the topic's config, under Kafka's name, and its
+documentation names the variable that sets it. The cluster-wide broker (no name) has no configs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.resources import ResourceType, check_broker, topic_of, unsupported
+
+KEY = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    name: str
+    value: str
+    read_only: bool
+    config_source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    config_type: int
+    documentation: str | None
+    is_sensitive: bool = False
+
+
+@dataclass(slots=True)
+class _Result:
+    resource_type: int
+    resource_name: str
+    configs: tuple[_Config, ...] = ()
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class _Reply:
+    results: list[_Result]
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    documented = getattr(request, "include_documentation", False)
+    results = []
+    for resource in request.resources:
+        result = _Result(resource.resource_type, resource.resource_name)
+        results.append(result)
+        try:
+            configs = _configs(call.environment, resource)
+        except RefusedPart as refused:
+            result.error_code, result.error_message = refused.code, str(refused)
+            continue
+        # None at all means all, as null does.
+        names = set(resource.configuration_keys or ())
+        asked = (config for config in configs if not names or config.name in names)
+        result.configs = tuple(_shown(asked, synonyms=request.include_synonyms, documented=documented))
+    call.reply(codec.encode_response(KEY, call.version, _Reply(results)))
+    return None
+
+
+def _configs(environment: Environment, resource: Any) -> list[ShownConfig]:
+    if resource.resource_type == ResourceType.TOPIC:
+        return topic_configs(environment.settings, topic_of(environment, resource.resource_name).configs)
+    if resource.resource_type != ResourceType.BROKER:
+        raise unsupported(resource.resource_type)
+    if not resource.resource_name:
+        return []
+    check_broker(environment, resource.resource_name)
+    return broker_configs(environment, environment.brokers.own_id)
+
+
+def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) -> Iterable[_Config]:
+    for config in configs:
+        yield _Config(
+            config.name,
+            config.value,
+            config.read_only,
+            config.config_source,
+            config.synonyms if synonyms else (),
+            config.config_type,
+            config.documentation if documented else None,
+        )
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    results = [_Result(asked.resource_type, asked.resource_name, (), error) for asked in request.resources]
+    call.reply(codec.encode_response(KEY, call.version, _Reply(results)))
+
+
+API = Api(KEY, "DescribeConfigs", range(1, 5), handle, fail)

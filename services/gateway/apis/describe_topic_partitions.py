@@ -1,0 +1,96 @@
+"""DescribeTopicPartitions (75), versions 0 to 0: topics in order of their names, so many partitions at a time.
+
+- 0: names (none: all topics), a limit, the cursor where an earlier answer ended; flexible.
+
+An answer has at most 2000 partitions, or fewer where the client says so, and the cursor for the next one. Topics are
+never made by this.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.metadata.topic_values import TopicsView
+from kafscale.paths import is_topic_name
+from services.gateway.api import Api, Call, Work
+from services.gateway.shown import ALL_ON_TOPIC, ShownPartition, shown_partition
+
+KEY = 75
+
+_MOST_PARTITIONS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    error_code: ErrorCode
+    name: str
+    topic_id: bytes = codec.NO_TOPIC_ID
+    partitions: tuple[ShownPartition, ...] = ()
+    topic_authorized_operations: int = ALL_ON_TOPIC
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    topic_name: str
+    partition_index: int
+
+
+@dataclass(slots=True)
+class _Reply:
+    topics: list[_Topic]
+    next_cursor: _Cursor | None = None
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    named = {topic.name for topic in request.topics}
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
+        fail(call, ErrorCode.invalid_request)
+        return None
+    view = call.environment.catalog.view
+    names = sorted(named or (name for name, topic in view.by_name.items() if topic.live))
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    call.reply(codec.encode_response(KEY, call.version, _described(call, view, names, request)))
+    return None
+
+
+def _described(call: Call, view: TopicsView, names: list[str], request: Any) -> _Reply:
+    brokers = call.environment.brokers.at(call.client.listener)
+    left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    cursor, reply = request.cursor, _Reply([])
+    for name in names:
+        start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if left == 0:
+            reply.next_cursor = _Cursor(name, start)
+            break
+        topic = view.live(name)
+        if topic is None:
+            reply.topics.append(_Topic(_error(name), name))
+            continue
+        end = min(topic.partitions, start + left)
+        shown = tuple(shown_partition(call.environment, brokers, topic, index) for index in range(start, end))
+        reply.topics.append(_Topic(ErrorCode.none, name, topic.id, shown))
+        left -= len(shown)
+        if end < topic.partitions:
+            reply.next_cursor = _Cursor(name, end)
+            break
+    return reply
+
+
+def _error(name: str) -> ErrorCode:
+    return ErrorCode.unknown_topic_or_partition if is_topic_name(name) else ErrorCode.invalid_topic_exception
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    topics = [_Topic(error, topic.name) for topic in request.topics]
+    call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+
+
+API = Api(KEY, "DescribeTopicPartitions", range(1), handle, fail)

@@ -1,0 +1,97 @@
+"""IncrementalAlterConfigs (44), versions 0 to 1: sets and deletes some of a topic's configs, changes lists.
+
+- 0: set, delete, append, subtract; validate_only. 1: flexible.
+
+A deleted config has its default again. Lists are changed from the default where a topic does not set them. The answer
+comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a broker can
+be changed while it runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from kafscale.topics.definitions import DEFINITIONS, ConfigType
+from services.gateway.api import Api, Call, Work
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.resources import Change, ChangedResource, change_all
+
+KEY = 44
+
+
+class _Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class _Reply:
+    responses: list[ChangedResource]
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    return _change(call, codec.decode_request(KEY, call.version, call.request.body))
+
+
+async def _change(call: Call, request: Any) -> None:
+    answers = await change_all(call.environment, API.name, request.resources, _changes, dry=request.validate_only)
+    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+
+
+def _changes(resource: Any) -> Change:
+    for config in resource.configs:
+        _check(config)
+
+    def change(configs: Mapping[str, str]) -> Mapping[str, str | None]:
+        changed = dict(configs)
+        for config in resource.configs:
+            if config.config_operation == _Operation.DELETE:
+                changed.pop(config.name, None)
+            elif config.config_operation == _Operation.SET:
+                changed[config.name] = config.value
+            else:
+                before = configs.get(config.name, DEFINITIONS[config.name].default)
+                changed[config.name] = _changed_list(config, before)
+        return changed
+
+    return change
+
+
+def _check(config: Any) -> None:
+    if config.config_operation not in set(_Operation):
+        raise RefusedPart(ErrorCode.invalid_request, f"Unknown operation {config.config_operation} on {config.name}.")
+    operation = _Operation(config.config_operation)
+    if operation is _Operation.DELETE:
+        return
+    if config.value is None:
+        raise RefusedPart(ErrorCode.invalid_request, f"Null value not supported for: {config.name}")
+    definition = DEFINITIONS.get(config.name)
+    if operation is not _Operation.SET and (definition is None or definition.type is not ConfigType.LIST):
+        raise RefusedPart(
+            ErrorCode.invalid_config, f"Can't {operation.name} to key {config.name} because its type is not LIST."
+        )
+
+
+def _changed_list(config: Any, before: str) -> str:
+    """Each item stands in a list once, so a change may be made twice."""
+    items = [item.strip() for item in before.split(",") if item.strip()]
+    changed = list(dict.fromkeys(item.strip() for item in config.value.split(",") if item.strip()))
+    if config.config_operation == _Operation.APPEND:
+        return ",".join([*items, *(item for item in changed if item not in items)])
+    return ",".join(item for item in items if item not in changed)
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
+    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+
+
+API = Api(KEY, "IncrementalAlterConfigs", range(2), handle, fail)

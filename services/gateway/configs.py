@@ -1,0 +1,193 @@
+"""The configs of topics and of this broker as clients are shown them: values, and where each comes from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kafscale.service.listeners import Listener
+from kafscale.topics.configs import default_values
+from kafscale.topics.definitions import DEFINITIONS, ConfigType
+from services.gateway.api import Environment
+from services.gateway.settings import GatewaySettings
+
+_UNSET = GatewaySettings()
+
+
+class ConfigSource(IntEnum):
+    """Kafka's numbers for where a value comes from."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value that counts where those before it are not set."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ShownConfig:
+    """``synonyms``: what counts, then what would without it."""
+
+    name: str
+    synonyms: tuple[Synonym, ...]
+    config_type: ConfigType
+    documentation: str | None
+    read_only: bool = False
+    is_sensitive: bool = False
+
+    @property
+    def value(self) -> str:
+        return self.synonyms[0].value
+
+    @property
+    def config_source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """A broker config; ``variable``: what sets it, empty: nothing does."""
+
+    name: str
+    type: ConfigType
+    variable: str
+    documentation: str
+    value: Callable[[GatewaySettings], str]
+
+    def synonyms(self, settings: GatewaySettings) -> tuple[Synonym, ...]:
+        """What is set, where it is not the default; the default."""
+        value, default = self.value(settings), self.value(_UNSET)
+        set_to = (Synonym(self.name, value, ConfigSource.STATIC_BROKER),) if value != default else ()
+        return (*set_to, Synonym(self.name, default, ConfigSource.DEFAULT))
+
+
+def _behind(topic_config: str) -> Callable[[GatewaySettings], str]:
+    return lambda settings: default_values(settings)[topic_config]
+
+
+_OF_BROKERS = (
+    BrokerConfig(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        "KAFSCALE_AUTO_CREATE_TOPICS",
+        "A Metadata request for a topic that does not exist creates it, where the client allows that too.",
+        lambda settings: str(settings.auto_create_topics).lower(),
+    ),
+    BrokerConfig(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        "KAFSCALE_CONNECTION_IDLE_MS",
+        "A connection on which nothing moved for this long is closed.",
+        lambda settings: str(settings.idle_timeout_ms),
+    ),
+    BrokerConfig(
+        "default.replication.factor",
+        ConfigType.INT,
+        "",
+        "Always 1: the object store keeps the copies.",
+        lambda settings: "1",
+    ),
+    BrokerConfig(
+        "delete.topic.enable", ConfigType.BOOLEAN, "", "Topics can always be deleted.", lambda settings: "true"
+    ),
+    BrokerConfig(
+        "fetch.max.bytes",
+        ConfigType.INT,
+        "KAFSCALE_MAX_FETCH_BYTES",
+        "Record bytes in one Fetch reply, whatever the client asks for; one whole batch is always given.",
+        lambda settings: str(settings.max_fetch_bytes),
+    ),
+    BrokerConfig(
+        "max.connections",
+        ConfigType.INT,
+        "KAFSCALE_MAX_CONNECTIONS",
+        "Client connections at the same time; more are closed as they come.",
+        lambda settings: str(settings.max_connections),
+    ),
+    BrokerConfig(
+        "num.partitions",
+        ConfigType.INT,
+        "KAFSCALE_AUTO_CREATE_PARTITIONS",
+        "Partitions of a topic that is made automatically, or by CreateTopics without a number.",
+        lambda settings: str(settings.auto_create_partitions),
+    ),
+    BrokerConfig(
+        "socket.request.max.bytes",
+        ConfigType.INT,
+        "KAFSCALE_MAX_REQUEST_BYTES",
+        "The largest request; a connection that announces a larger one is closed before it is read.",
+        lambda settings: str(settings.max_request_bytes),
+    ),
+)
+_BEHIND_TOPICS = (
+    BrokerConfig(
+        definition.broker,
+        definition.type,
+        definition.variable,
+        f"Counts where a topic does not set {definition.name}. {definition.effect}",
+        _behind(definition.name),
+    )
+    for definition in DEFINITIONS.values()
+    if definition.broker
+)
+
+BROKER_CONFIGS: Mapping[str, BrokerConfig] = {
+    config.name: config for config in sorted((*_OF_BROKERS, *_BEHIND_TOPICS), key=lambda config: config.name)
+}
+"""Every broker config by its name, but those that are each gateway's own. None is dynamic."""
+
+_OWN = {
+    "advertised.listeners": (ConfigType.LIST, "KAFSCALE_ADVERTISED_LISTENERS", "What clients are told to connect to."),
+    "broker.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id under which clients know this gateway."),
+    "listeners": (ConfigType.LIST, "KAFSCALE_LISTENERS", "Where this gateway listens."),
+    "node.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id under which clients know this gateway."),
+}
+"""Type, variable and documentation of what each gateway has of its own."""
+
+
+def topic_configs(settings: GatewaySettings, configs: Mapping[str, str]) -> list[ShownConfig]:
+    """All configs of a topic that sets ``configs``, in order of their names."""
+    shown = []
+    for name, definition in sorted(DEFINITIONS.items()):
+        own = (Synonym(name, configs[name], ConfigSource.TOPIC),) if name in configs else ()
+        behind: tuple[Synonym, ...] = (Synonym(name, definition.default, ConfigSource.DEFAULT),)
+        if definition.broker:
+            behind = BROKER_CONFIGS[definition.broker].synonyms(settings)
+        counts = f" Where a topic does not set it, {definition.variable} counts." if definition.variable else ""
+        shown.append(ShownConfig(name, (*own, *behind), definition.type, definition.effect + counts))
+    return shown
+
+
+def broker_configs(environment: Environment, node_id: int) -> list[ShownConfig]:
+    """All configs of this gateway, in order of their names: all are read-only."""
+    shown = [
+        ShownConfig(name, config.synonyms(environment.settings), config.type, _documented(config), read_only=True)
+        for name, config in BROKER_CONFIGS.items()
+    ]
+    own = {
+        "advertised.listeners": ",".join(
+            _address(each, each.advertised_host, each.advertised_port) for each in environment.listeners
+        ),
+        "broker.id": str(node_id),
+        "listeners": ",".join(_address(each, each.host, each.port) for each in environment.listeners),
+        "node.id": str(node_id),
+    }
+    for name, value in own.items():
+        type_, variable, text = _OWN[name]
+        synonym = Synonym(name, value, ConfigSource.STATIC_BROKER)
+        shown.append(ShownConfig(name, (synonym,), type_, f"{text} Set by {variable}.", read_only=True))
+    return sorted(shown, key=lambda config: config.name)
+
+
+def _documented(config: BrokerConfig) -> str:
+    return f"{config.documentation} Set by {config.variable}." if config.variable else config.documentation
+
+
+def _address(listener: Listener, host: str, port: int) -> str:
+    return f"{listener.name}://[{host}]:{port}" if ":" in host else f"{listener.name}://{host}:{port}"

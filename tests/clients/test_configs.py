@@ -1,0 +1,97 @@
+"""Configs and partitions of topics are shown and changed as librdkafka's AdminClient expects."""
+
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions
+
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import INVALID_CONFIG, MESSAGE_TOO_LARGE, ClientError, Message, TopicClient
+from tests.clients.conftest import AGAINST_APACHE
+
+INVALID_PARTITIONS = 37
+SECONDS = 30
+
+
+def described(admin: AdminClient, kind: ResourceType, name: str) -> Mapping[str, ConfigEntry]:
+    (asked,) = admin.describe_configs([ConfigResource(kind, name)], request_timeout=SECONDS).values()
+    entries: Mapping[str, ConfigEntry] = asked.result(SECONDS)
+    return entries
+
+
+def changed(admin: AdminClient, topic: str, *changes: tuple[str, AlterConfigOpType, str | None]) -> None:
+    entries = [ConfigEntry(name, value, incremental_operation=operation) for name, operation, value in changes]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    (asked,) = admin.incremental_alter_configs([resource], request_timeout=SECONDS).values()
+    asked.result(SECONDS)
+
+
+def test_a_topic_is_shown_with_what_it_sets_and_what_counts_else(
+    bootstrap: str, makers: Mapping[str, TopicClient], topic: str
+) -> None:
+    own = f"{topic}-own"
+    makers["confluent-kafka"].create_topic(own, configs={"retention.ms": "60000"})
+    configs = described(AdminClient({"bootstrap.servers": bootstrap}), ResourceType.TOPIC, own)
+    retention = configs["retention.ms"]
+    assert (retention.value, ConfigSource(retention.source)) == ("60000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].is_default) == ("delete", True)
+    assert not retention.is_read_only
+
+
+def test_a_broker_is_shown(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (broker,) = admin.list_topics(timeout=SECONDS).brokers
+    configs = described(admin, ResourceType.BROKER, str(broker))
+    assert bootstrap.rpartition(":")[2] in (configs["advertised.listeners"].value or "")
+    assert configs["default.replication.factor"].value == "1"
+    assert int(configs["num.partitions"].value or 0) >= 1
+
+
+def test_configs_are_set_and_deleted_and_count_at_once(bootstrap: str, topic: str) -> None:
+    admin, client = AdminClient({"bootstrap.servers": bootstrap}), ConfluentClient(bootstrap)
+    client.produce(topic, [Message(b"x" * 11000)])
+    setting = (("max.message.bytes", AlterConfigOpType.SET, "10000"), ("retention.ms", AlterConfigOpType.SET, "60000"))
+    changed(admin, topic, *setting)
+    assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "60000"
+    with pytest.raises(ClientError) as refused:
+        client.produce(topic, [Message(b"x" * 11000)])
+    assert refused.value.code == MESSAGE_TOO_LARGE
+    changed(admin, topic, ("max.message.bytes", AlterConfigOpType.DELETE, None))
+    client.produce(topic, [Message(b"x" * 11000)])
+    configs = described(admin, ResourceType.TOPIC, topic)
+    assert (configs["retention.ms"].value, configs["max.message.bytes"].value) == ("60000", "1048588")
+
+
+def test_wrong_configs_are_refused(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wrong = [("retention.ms", "-5"), ("no.such.config", "1")]
+    for name, value in [*wrong, *([] if AGAINST_APACHE else [("cleanup.policy", "compact")])]:
+        with pytest.raises(KafkaException) as refused:
+            changed(admin, topic, (name, AlterConfigOpType.SET, value))
+        assert refused.value.args[0].code() == INVALID_CONFIG
+        if name == "cleanup.policy":
+            assert "compaction is not implemented" in refused.value.args[0].str()
+    assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].is_default
+
+
+def test_a_topic_gets_more_partitions_never_fewer(bootstrap: str, topic: str) -> None:
+    admin, client = AdminClient({"bootstrap.servers": bootstrap}), ConfluentClient(bootstrap)
+    client.produce(topic, [Message(b"before")])
+    (grown,) = admin.create_partitions([NewPartitions(topic, 3)], request_timeout=SECONDS).values()
+    grown.result(SECONDS)
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"after", partition=2, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(SECONDS) == 0
+    assert errors == [None]
+    assert sorted(admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == [0, 1, 2]
+    assert client.offsets(topic) == (0, 1)
+    for fewer in (1, 3):
+        (refused,) = admin.create_partitions([NewPartitions(topic, fewer)], request_timeout=SECONDS).values()
+        with pytest.raises(KafkaException) as error:
+            refused.result(SECONDS)
+        assert error.value.args[0].code() == INVALID_PARTITIONS

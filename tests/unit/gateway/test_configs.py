@@ -1,0 +1,256 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: what clients are shown, what they may change."""
+
+from typing import Any
+
+import pytest
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale import paths
+from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import Fault
+from kafscale.topics.definitions import DEFINITIONS
+from services.gateway.configs import BROKER_CONFIGS
+from tests.unit.gateway.asking import produce
+from tests.unit.gateway.exchanges import nested
+from tests.unit.gateway.harness import NAMESPACE, Client, Harness, batch, running_gateway
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+async def describe(
+    client: Client, name: str, *keys: str, kind: int = TOPIC, synonyms: bool = False, documentation: bool = False
+) -> Any:
+    resource = nested(32, 4, "DescribeConfigsResource")
+    asked = resource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    reply = await client.ask(32, 4, resources=(asked,), include_synonyms=synonyms, include_documentation=documentation)
+    return reply.results[0]
+
+
+async def alter(client: Client, configs: list[tuple[str, str | None]], *, name: str = "t", kind: int = TOPIC) -> Any:
+    config = nested(33, 2, "AlterableConfig")
+    resource = nested(33, 2, "AlterConfigsResource")(
+        resource_type=kind, resource_name=name, configs=tuple(config(name=n, value=v) for n, v in configs)
+    )
+    return (await client.ask(33, 2, resources=(resource,), validate_only=False)).responses[0]
+
+
+async def change(
+    client: Client, *changes: tuple[str, int, str | None], name: str = "t", kind: int = TOPIC, times: int = 1
+) -> Any:
+    config = nested(44, 1, "AlterableConfig")
+    resource = nested(44, 1, "AlterConfigsResource")(
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(config(name=n, config_operation=operation, value=v) for n, operation, v in changes),
+    )
+    return (await client.ask(44, 1, resources=(resource,) * times, validate_only=False)).responses[-1]
+
+
+def stored(harness: Harness) -> dict[str, str]:
+    return dict(harness.catalog.view.by_name["t"].configs)
+
+
+async def test_pitfall_40_a_topic_is_shown_with_all_configs_or_those_asked_for() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        shown = await describe(client, "t", documentation=True)
+        assert [config.name for config in shown.configs] == sorted(DEFINITIONS)
+        for config in shown.configs:
+            assert (config.config_source, config.read_only, config.is_sensitive, config.synonyms) == (
+                5,
+                False,
+                False,
+                (),
+            )
+            assert config.config_type == DEFINITIONS[config.name].type
+            assert config.documentation.startswith(DEFINITIONS[config.name].effect)
+        two = await describe(client, "t", "retention.ms", "no.such", "flush.ms")
+        assert [(config.name, config.documentation) for config in two.configs] == [
+            ("flush.ms", None),
+            ("retention.ms", None),
+        ]
+
+
+async def test_where_a_value_comes_from_is_shown_down_to_the_default() -> None:
+    async with running_gateway(retention_ms=5000, compression_codec="none") as harness:
+        await harness.topic("t", retention_ms="7")
+        client = await harness.connect()
+        (retention,) = (await describe(client, "t", "retention.ms", synonyms=True)).configs
+        assert (retention.value, retention.config_source) == ("7", 1)
+        assert [(each.name, each.value, each.source) for each in retention.synonyms] == [
+            ("retention.ms", "7", 1),
+            ("log.retention.ms", "5000", 4),
+            ("log.retention.ms", "604800000", 5),
+        ]
+        (compression,) = (await describe(client, "t", "compression.type", synonyms=True)).configs
+        assert (compression.value, compression.config_source) == ("uncompressed", 4)
+        (throttled,) = (await describe(client, "t", THROTTLED, synonyms=True)).configs
+        assert [(each.name, each.value, each.source) for each in throttled.synonyms] == [(THROTTLED, "", 5)]
+
+
+async def test_a_gateway_shows_its_own_configs_all_read_only() -> None:
+    async with running_gateway(auto_create_partitions=6, segment_bytes=1 << 20) as harness:
+        client = await harness.connect()
+        shown = await describe(client, "0", kind=BROKER, synonyms=True, documentation=True)
+        configs = {config.name: config for config in shown.configs}
+        assert list(configs) == sorted({*BROKER_CONFIGS, "advertised.listeners", "broker.id", "listeners", "node.id"})
+        assert all(config.read_only and config.documentation for config in configs.values())
+        port = harness.listeners[0].port
+        values = {
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "broker.id": "0",
+            "num.partitions": "6",
+            "default.replication.factor": "1",
+            "log.segment.bytes": str(1 << 20),
+            "log.flush.interval.ms": "500",
+            "auto.create.topics.enable": "true",
+        }
+        assert {name: configs[name].value for name in values} == values
+        partitions = configs["num.partitions"]
+        assert (partitions.config_source, partitions.config_type) == (4, 3)
+        assert [(each.value, each.source) for each in partitions.synonyms] == [("6", 4), ("1", 5)]
+        assert "KAFSCALE_AUTO_CREATE_PARTITIONS" in partitions.documentation
+        assert configs["log.flush.interval.ms"].config_source == 5
+        assert (await describe(client, "", kind=BROKER)).configs == ()
+
+
+async def test_replaced_configs_are_all_that_a_topic_sets() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t", retention_ms="5", flush_ms="7")
+        client = await harness.connect()
+        assert (await alter(client, [("compression.type", "none"), ("flush.ms", " 9 ")])).error_code == 0
+        assert stored(harness) == {"compression.type": "uncompressed", "flush.ms": "9"}
+        assert (await alter(client, [])).error_code == 0
+        assert stored(harness) == {}
+
+
+@pytest.mark.parametrize(
+    ("configs", "code"),
+    [
+        ([("no.such", "1")], ErrorCode.invalid_config),
+        ([("cleanup.policy", "compact")], ErrorCode.invalid_config),
+        ([("max.message.bytes", "1"), ("retention.ms", "-7")], ErrorCode.invalid_config),
+        ([("retention.ms", None)], ErrorCode.invalid_request),
+        ([("retention.ms", "1"), ("retention.ms", "2")], ErrorCode.invalid_request),
+    ],
+)
+async def test_what_is_wrong_changes_nothing_of_the_resource(
+    configs: list[tuple[str, str | None]], code: ErrorCode
+) -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t", flush_ms="7")
+        client = await harness.connect()
+        for answer in (
+            await alter(client, configs),
+            await change(client, *((name, SET, value) for name, value in configs)),
+        ):
+            assert answer.error_code == code
+            assert any(name in answer.error_message for name, _ in configs) or "duplicate" in answer.error_message
+        assert stored(harness) == {"flush.ms": "7"}
+
+
+async def test_compaction_is_refused_in_words() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        for answer in (
+            await change(client, ("cleanup.policy", SET, "compact")),
+            await change(client, ("cleanup.policy", APPEND, "compact")),
+            await alter(client, [("cleanup.policy", "compact,delete")]),
+        ):
+            assert answer.error_code == ErrorCode.invalid_config
+            assert "compaction is not implemented" in answer.error_message
+        assert stored(harness) == {}
+
+
+async def test_a_list_is_changed_item_by_item_from_what_counts() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        for operation, value, expected in (
+            (APPEND, "0:1", "0:1"),
+            (APPEND, "1:1, 0:1,2:1", "0:1,1:1,2:1"),
+            (SUBTRACT, "1:1,9:9", "0:1,2:1"),
+            (SUBTRACT, "0:1,2:1", ""),
+        ):
+            assert (await change(client, (THROTTLED, operation, value))).error_code == 0
+            assert stored(harness) == {THROTTLED: expected}
+        assert (await change(client, ("cleanup.policy", APPEND, "delete"))).error_code == 0
+        assert stored(harness)["cleanup.policy"] == "delete"
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (("retention.ms", APPEND, "1"), ErrorCode.invalid_config),
+        (("no.such", SUBTRACT, "1"), ErrorCode.invalid_config),
+        (("retention.ms", 9, "1"), ErrorCode.invalid_request),
+        ((THROTTLED, APPEND, None), ErrorCode.invalid_request),
+    ],
+)
+async def test_what_is_no_change_is_refused(made: tuple[str, int, str | None], code: ErrorCode) -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        answer = await change(await harness.connect(), made)
+        assert answer.error_code == code
+        assert made[0] in answer.error_message
+        assert stored(harness) == {}
+
+
+async def test_deleting_what_is_not_set_is_no_error() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t", flush_ms="7")
+        client = await harness.connect()
+        assert (await change(client, ("retention.ms", DELETE, None), ("flush.ms", DELETE, None))).error_code == 0
+        assert stored(harness) == {}
+
+
+async def test_resources_that_cannot_be_changed() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        for name in ("0", ""):
+            refused = await change(client, ("log.retention.ms", SET, "1"), name=name, kind=BROKER)
+            assert refused.error_code == ErrorCode.invalid_request
+            assert "Cannot update these configs dynamically: log.retention.ms" in refused.error_message
+        assert (await alter(client, [], name="0", kind=BROKER)).error_code == 0
+        assert (await alter(client, [], name="7", kind=BROKER)).error_code == ErrorCode.invalid_request
+        assert (await alter(client, [], kind=8)).error_code == ErrorCode.invalid_request
+        assert (await alter(client, [], name="a b")).error_code == ErrorCode.invalid_topic_exception
+        twice = await change(client, ("retention.ms", SET, "1"), times=2)
+        assert twice.error_code == ErrorCode.invalid_request
+        assert stored(harness) == {}
+
+
+async def test_pitfall_40_a_changed_max_message_bytes_counts_for_the_next_batch() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        assert (await produce(client, batch(bytes(5000)))).error_code == 0
+        assert (await change(client, ("max.message.bytes", SET, "1000"))).error_code == 0
+        assert (await produce(client, batch(bytes(5000)))).error_code == ErrorCode.message_too_large
+        assert (await change(client, ("max.message.bytes", DELETE, None))).error_code == 0
+        assert (await produce(client, batch(bytes(5000)))).error_code == 0
+
+
+async def test_configs_that_another_gateway_changes_meanwhile_are_kept() -> None:
+    async with running_gateway() as harness:
+        made = await harness.topic("t")
+        key = paths.topic_key(NAMESPACE, "t")
+        # This gateway's step waits before it looks at what is stored.
+        harness.metadata.faults.append(Fault(method="get", key=key, delay=0.2))
+        client = await harness.connect()
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def _() -> None:
+                assert (await change(client, ("flush.ms", SET, "1"))).error_code == 0
+
+            await trio.sleep(0.1)
+            await harness.metadata.txn((), [Put(key, made.configured({"retention.ms": "5"}).value())])
+        assert stored(harness) == {"retention.ms": "5", "flush.ms": "1"}

@@ -1,0 +1,71 @@
+"""How much logs take: for DescribeLogDirs."""
+
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.objects.memory import Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import LogSize, LogSizesRequest, SizeQuery
+from tests.unit.storage.cluster import cluster
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+
+
+async def sizes(caller: Caller, *refs: PartitionRef) -> list[LogSize]:
+    request = LogSizesRequest(queries=[SizeQuery(partition=ref) for ref in refs])
+    return list((await caller.storage.log_sizes(request, timeout=60)).results)
+
+
+async def stored(world: World, ref: PartitionRef) -> list[int]:
+    """The sizes of the partition's segment objects, in order."""
+    prefix = paths.partition_prefix(NAMESPACE, ref.topic, ref.partition)
+    return [info.size for info in await world.objects.list_from(prefix) if info.key.endswith(".kfs")]
+
+
+async def test_the_size_of_a_log_is_that_of_its_segments(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, 3)
+        (told,) = await sizes(caller, ref)
+        assert (told.status, told.bytes) == (Status.OK, sum(await stored(world, ref)))
+        deleted = await caller.delete_records(ref, 250)
+        assert deleted.log_start == 250
+        (told,) = await sizes(caller, ref)
+        assert told.bytes == sum((await stored(world, ref))[-2:])
+    async with world.service() as (caller, _):
+        # The next run has to list them.
+        (again,) = await sizes(caller, ref)
+        assert again.bytes == told.bytes
+
+
+async def test_partitions_without_records_are_not_taken_over_for_it(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog), 3)
+        assert [(told.status, told.bytes) for told in await sizes(caller, *refs)] == [(Status.OK, 0)] * 3
+        for ref in refs:
+            assert await world.metadata.get(state_key(ref)) is None
+
+
+async def test_who_is_not_the_owner_names_it(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref = await two.world.topic(two.instances[0].catalog, partitions=1)
+        await two.append_durably(ref, batch(b"x"))
+        owner = two.given(ref)
+        for instance in two.instances:
+            (told,) = await sizes(instance.caller, ref)
+            if instance is owner:
+                assert told.bytes > 0
+            else:
+                assert (told.status, told.owner) == (Status.NOT_OWNER, owner.caller.run_id)
+
+
+async def test_a_store_that_does_not_answer_is_told(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, 3)
+    async with world.service() as (caller, _):
+        await caller.fetch(ref, 600)
+        world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.kind == "list_from" else None
+        (told,) = await sizes(caller, ref)
+        assert (told.status, told.bytes) == (Status.UNAVAILABLE, 0)
