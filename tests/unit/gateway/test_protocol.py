@@ -12,9 +12,10 @@ from kio.schema.errors import ErrorCode
 from services.gateway import registry
 from services.gateway.api import Call
 from services.gateway.registry import APIS
-from tests.unit.gateway.exchanges import EXCHANGES
+from tests.unit.gateway import admin_exchanges, exchanges
 from tests.unit.gateway.harness import read_response, running_gateway
 
+EXCHANGES = exchanges.EXCHANGES | admin_exchanges.EXCHANGES
 ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
 
 
