@@ -77,7 +77,7 @@ class CoordinatorService:
 
     async def sync_group(self, request: pb.SyncGroupRequest) -> pb.SyncGroupReply:
         def refusal(_: str, error: NotServed) -> pb.SyncGroupReply:
-            return pb.SyncGroupReply(error=_not_loading(error), owner=error.owner)
+            return pb.SyncGroupReply(error=error.code, owner=error.owner)
 
         [reply] = await self._answers([(request.group, lambda groups, *at: groups.sync(request, *at))], refusal)
         return reply
@@ -87,14 +87,14 @@ class CoordinatorService:
             return lambda groups, *at: groups.heartbeat(beat, *at)
 
         def refusal(_: str, error: NotServed) -> pb.HeartbeatResult:
-            return pb.HeartbeatResult(error=_not_loading(error), owner=error.owner)
+            return pb.HeartbeatResult(error=error.code, owner=error.owner)
 
         asked = [(beat.group, ask(beat)) for beat in request.heartbeats]
         return pb.HeartbeatReply(results=await self._answers(asked, refusal, stores=False))
 
     async def leave_group(self, request: pb.LeaveGroupRequest) -> pb.LeaveGroupReply:
         def refusal(_: str, error: NotServed) -> pb.LeaveGroupReply:
-            return pb.LeaveGroupReply(error=_not_loading(error), owner=error.owner)
+            return pb.LeaveGroupReply(error=error.code, owner=error.owner)
 
         [reply] = await self._answers([(request.group, lambda groups, *at: groups.leave(request, *at))], refusal)
         return reply
@@ -198,8 +198,3 @@ class CoordinatorService:
             self._parts.figures.refused[str(answer)] += 1
             return refusal(answer)
         return cast(M, answer)
-
-
-def _not_loading(error: NotServed) -> "E.Code":
-    """Clients do not know COORDINATOR_LOAD_IN_PROGRESS as an answer to Heartbeat, SyncGroup and LeaveGroup."""
-    return E.COORDINATOR_NOT_AVAILABLE if error.code == E.COORDINATOR_LOAD_IN_PROGRESS else error.code

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 import trio
 
-from kafscale.errors import KafscaleError, Refused, Unavailable
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.paths import group_shard
 from kafscale.rpc.interface import GroupCoordinatorClient
@@ -33,11 +33,6 @@ ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoo
 """A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
 
 _log = structlog.get_logger(__name__)
-
-
-def not_connected(member: LiveMember) -> AbstractAsyncContextManager[GroupCoordinatorClient]:
-    """For a composition that runs no coordinators yet: its view of them stays empty."""
-    raise Refused(f"no client of coordinators is there for {member.address}")
 
 
 class Answer(Protocol):

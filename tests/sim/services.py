@@ -1,7 +1,7 @@
 """The product's services as processes of the simulation: their real objects, put together as their programs do."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 from unittest import mock
@@ -16,12 +16,11 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.objects.retry import Backoff, RetryingObjectStore
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.interface import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.service.listeners import Listener
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
 from services.gateway.connection import ClientConnection
-from services.gateway.coordinators import not_connected
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -205,7 +204,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             coordinators=Members(metadata, NAMESPACE, "coordinator"),
             ownership=ownership,
             connect=connect,
-            connect_coordinator=not_connected,
+            connect_coordinator=_no_coordinator,
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,
             now_ms=cluster.now_ms,
@@ -217,6 +216,11 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             await nursery.start(follower)
         await gateway.run(stop)
         nursery.cancel_scope.cancel()
+
+
+def _no_coordinator(member: LiveMember) -> AbstractAsyncContextManager[GroupCoordinatorClient]:
+    """No group is simulated: the view of coordinators stays empty."""
+    raise AssertionError(member.address)
 
 
 def in_memory_connections() -> AbstractContextManager[object]:
