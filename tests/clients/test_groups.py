@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
+
+from tests.clients.adapters.confluent import ConfluentClient
 
 PARTITIONS = 4
 RECORDS = 40
@@ -27,8 +29,7 @@ class Member:
 def shared(bootstrap: str, topic: str) -> str:
     """A topic with a few partitions, and records in each."""
     name = f"{topic}-shared"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    ConfluentClient(bootstrap).create_topic(name, partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(RECORDS):
         producer.produce(name, b"%d" % number, partition=number % PARTITIONS)
