@@ -219,7 +219,8 @@ class StorageService:
             run.retention.look_at(partition)
             result.status, result.detail = Status.DAMAGED, str(error)
         except STORE_FAILURES as error:
-            result.status, result.detail = Status.UNAVAILABLE, str(error)
+            failure = _unanswered(run, partition, error)
+            result.status, result.detail, result.owner = failure.status, str(failure), failure.owner
         return b""
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
@@ -251,7 +252,7 @@ class StorageService:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             return _no_offset(NotAvailable(Status.DAMAGED, str(error)))
         except STORE_FAILURES as error:
-            return _no_offset(NotAvailable(Status.UNAVAILABLE, str(error)))
+            return _no_offset(_unanswered(run, partition, error))
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
         run = self._current()
@@ -385,6 +386,13 @@ def _begin_reads(
 def _readable(run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailable | None]:
     """What this run may answer for as an owner; None: it is read as any instance can."""
     return [run.owned.get((ref.topic_id, ref.partition)) if run.membership.proven else None for ref in refs]
+
+
+def _unanswered(run: Run, partition: Partition, error: Exception) -> NotAvailable:
+    """For a read that the store did not answer, or that ended with the partition's time here."""
+    if partition.closed:
+        return NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key))
+    return NotAvailable(Status.UNAVAILABLE, str(error))
 
 
 def _no_offset(error: NotAvailable) -> PartitionOffset:

@@ -212,3 +212,23 @@ async def test_a_take_over_that_etcd_refuses_is_tried_again_and_said_once(autoju
                 await trio.sleep(1)
         assert answers == [Status.UNAVAILABLE] * 3 + [Status.OK]
         assert [line["refused"] for line in said if line["log_level"] == "error"] == [str(denied)]
+
+
+async def test_a_read_that_the_end_of_its_run_cuts_off_is_for_the_next_owner(autojump_clock: MockClock) -> None:
+    world = World()
+    held = trio.Event()
+    answers: list[Status] = []
+    async with trio.open_nursery() as nursery:
+        async with world.service(cache_size=0, index_cache_size=0) as (caller, catalog):
+            ref = await world.topic(catalog)
+            await caller.fill(ref, 2)
+            world.objects.plan = lambda call: Fault(hold=held) if call.kind.startswith("get") else None
+
+            async def read() -> None:
+                answers.append((await caller.fetch(ref, 0)).status)
+
+            nursery.start_soon(read)
+            await trio.sleep(0.5)
+            assert not answers
+        world.objects.plan = None
+    assert answers == [Status.NOT_OWNER]
