@@ -98,7 +98,7 @@ class TopicConfig:
 
         flush_ms = int(value("flush.ms"))
         if flush_ms > LONGEST_FLUSH_MS:
-            flush_ms = min(int(defaults.get("flush.ms", flush_ms)), LONGEST_FLUSH_MS)
+            flush_ms = int(defaults.get("flush.ms", LONGEST_FLUSH_MS))
         return cls(
             compression=codec_by_name(value("compression.type")) or Codec.NONE,
             max_message_bytes=int(value("max.message.bytes")),

@@ -13,7 +13,7 @@ _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 _NO_EFFECT = "Accepted and stored; does nothing here."
 
-LONGEST_FLUSH_MS = 3_600_000
+LONGEST_FLUSH_MS = 10_000
 """No topic's records wait longer than this to be stored."""
 
 
@@ -142,7 +142,7 @@ _TABLE = (
         _LONG_MAX,
         0,
         "How long after the last flush began a buffer that is not full is stored; producers with acks=all wait for it. "
-        f"What is above {LONGEST_FLUSH_MS} (an hour), Kafka's default too, means no time of the topic's own.",
+        f"What is above {LONGEST_FLUSH_MS}, Kafka's default too, means none of the topic's own: clients would give up.",
     ),
     *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
     _int("index.interval.bytes", 4096, 0),

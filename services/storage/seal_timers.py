@@ -8,6 +8,9 @@ import trio
 
 from services.storage.partition import Partition
 
+_MOST_CLEARED = 64
+"""Timers that were cleared before they were due stay until then, or until they are more than this and half of all."""
+
 
 class SealTimers:
     """One timer for each partition at most; ``seal`` is called when it is due. `run` must be running."""
@@ -19,6 +22,10 @@ class SealTimers:
         self._timed: dict[int, Partition] = {}
         self._numbers = 0
         self._wake = trio.Event()
+
+    def __len__(self) -> int:
+        """Those that are kept, cleared ones included."""
+        return len(self._due)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -39,6 +46,9 @@ class SealTimers:
         partition.timer = self._numbers
         self._timed[partition.timer] = partition
         heapq.heappush(self._due, (due, partition.timer))
+        if len(self._due) > _MOST_CLEARED + 2 * len(self._timed):
+            self._due = [entry for entry in self._due if entry[1] in self._timed]
+            heapq.heapify(self._due)
         if self._due[0][1] == partition.timer:
             self._wake.set()
 

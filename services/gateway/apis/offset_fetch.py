@@ -124,12 +124,17 @@ async def _fetch(call: Call, request: Any) -> None:
         if found is None:
             answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
         elif found.error != pb.GroupError.NONE:
-            answers.append(_refused(call, group_id, topics, group_code(found.error)))
+            answers.append(_refused(call, group_id, topics, _code(found.error)))
         elif topics is None:
             answers.append(_Group(group_id, _all(call, found.offsets)))
         else:
             answers.append(_Group(group_id, _named(topics, found.offsets)))
     _answer(call, answers)
+
+
+def _code(error: pb.GroupError.Code) -> ErrorCode:
+    # Java's consumer takes COORDINATOR_NOT_AVAILABLE for final here.
+    return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
 def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:

@@ -30,9 +30,9 @@ async def _seconds_until_durable(caller: Caller, ref: PartitionRef) -> float:
 
 async def test_flush_ms_counts_instead_of_the_clusters_interval(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
-        ref = await world.topic(catalog, configs={"flush.ms": "20000"})
+        ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         await _seconds_until_durable(caller, ref)
-        assert 15 < await _seconds_until_durable(caller, ref) < 25
+        assert 8 < await _seconds_until_durable(caller, ref) < 10
         await _configure(catalog, ref, flush_ms="2000")
         await _seconds_until_durable(caller, ref)
         assert 1 < await _seconds_until_durable(caller, ref) < 3
@@ -43,7 +43,7 @@ async def test_flush_ms_counts_instead_of_the_clusters_interval(autojump_clock: 
 
 async def test_a_shorter_flush_ms_counts_for_what_waits_already(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
-        ref = await world.topic(catalog, configs={"flush.ms": "3000000"})
+        ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         await _seconds_until_durable(caller, ref)
         appended = await caller.append(ref, batch(b"waits"))
         await trio.sleep(5)
@@ -108,7 +108,7 @@ async def test_compression_type_counts_for_the_next_segment(autojump_clock: Mock
 
 async def test_configs_that_change_while_the_partition_is_taken_over_count(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
-        ref = await world.topic(catalog, configs={"flush.ms": "3000000"})
+        ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if call.kind == "list_from" else None
         async with trio.open_nursery() as nursery:

@@ -79,7 +79,7 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         retention_ms=604800000,
         retention_bytes=-1,
         segment_bytes=1073741824,
-        flush_ms=3600000,
+        flush_ms=10000,
     )
     process = {"compression.type": "snappy", "max.message.bytes": "7"}
     assert TopicConfig.of({}, process).compression is Codec.SNAPPY
