@@ -198,7 +198,7 @@ _TABLE = (
     _int(
         "segment.bytes",
         1_073_741_824,
-        14,
+        1_048_576,
         "A buffer that holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less, is stored "
         "as a segment.",
     ),

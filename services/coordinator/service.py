@@ -22,6 +22,7 @@ from services.coordinator.tickets import NotServed
 log = structlog.get_logger()
 
 M = TypeVar("M", bound=Message)
+_DAMAGED = "Unknown"  # as Java names a state that it does not know
 _Operation = Callable[[Groups, int, Now], Effects]
 
 
@@ -143,6 +144,10 @@ class CoordinatorService:
             raise Unavailable("groups are being loaded")
         reply = pb.ListGroupsReply()
         for _, shard in sorted(run.shards.items()):
+            if shard.loading:
+                raise Unavailable("a group is being loaded")
+            if not request.states:
+                reply.groups.extend(pb.ListedGroup(group=name, state=_DAMAGED) for name in sorted(shard.damaged))
             reply.groups.extend(shard.groups.list(request).groups)
         return reply
 

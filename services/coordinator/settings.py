@@ -37,7 +37,8 @@ class CoordinatorSettings(LeaseSettings):
         "KAFSCALE_GROUP_MAX_SIZE",
         default=10_000,
         parse=integer(1, 10_000),
-        doc="Members of one group; Kafka's group.max.size. As many as a group's header in the metadata store can name.",
+        doc="Members of one group; Kafka's group.max.size. A group's header, one value of the metadata store, names "
+        "all: very long client ids make it too large before, and the group then never forms.",
     )
     group_offset_metadata_max_bytes: int = setting(
         "KAFSCALE_GROUP_OFFSET_METADATA_MAX_BYTES",

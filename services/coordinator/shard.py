@@ -102,6 +102,11 @@ class Shard:
             # Clients try again and keep their positions; any final error would let them begin anew without offsets.
             raise NotServed(E.COORDINATOR_NOT_AVAILABLE)
 
+    @property
+    def loading(self) -> bool:
+        """Whether a group is being loaded anew."""
+        return bool(self._loading)
+
     def storing(self, group_id: str) -> bool:
         return group_id in self._queues
 

@@ -291,6 +291,10 @@ async def test_a_damaged_group_is_refused_and_the_others_of_its_shard_are_served
         assert await _commit(made, 0, 5) == E.COORDINATOR_NOT_AVAILABLE
         assert second.service.current is not None
         assert second.service.current.shards[SHARD].damaged == {"g"}
+        listed = await second.client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        assert {(group.group, group.state) for group in listed.groups} == {("g", "Unknown"), (other, "Empty")}
+        chosen = await second.client.list_groups(pb.ListGroupsRequest(states=["Empty"]), timeout=TIMEOUT)
+        assert [group.group for group in chosen.groups] == [other]
 
 
 async def test_who_has_the_groups_is_told_by_who_has_not(store: MemoryMetadataStore, autojump_clock: object) -> None:

@@ -58,8 +58,8 @@ async def alter_configs(harness: Harness, client: Client, version: int) -> None:
         return resource(resource_type=kind, resource_name=of, configs=(config(name=name, value=value),))
 
     asked = (
-        setting("segment.bytes", "99"),
-        setting("segment.bytes", "99", of="unknown"),
+        setting("segment.bytes", "1048577"),
+        setting("segment.bytes", "1048577", of="unknown"),
         setting("num.partitions", "2", kind=4, of="0"),
     )
     dry = await client.ask(33, version, resources=asked, validate_only=True)
@@ -69,7 +69,7 @@ async def alter_configs(harness: Harness, client: Client, version: int) -> None:
     assert harness.catalog.view.by_name["t"].configs == {"retention.ms": "1000", "flush.ms": "7"}
     reply = await client.ask(33, version, resources=asked, validate_only=False)
     assert _altered(reply) == _altered(dry)
-    assert harness.catalog.view.by_name["t"].configs == {"segment.bytes": "99"}
+    assert harness.catalog.view.by_name["t"].configs == {"segment.bytes": "1048577"}
 
 
 async def describe_log_dirs(harness: Harness, client: Client, version: int) -> None:

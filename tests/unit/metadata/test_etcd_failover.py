@@ -153,8 +153,9 @@ async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_n
 
 async def test_time_runs_out_when_no_member_answers() -> None:
     one, two = Kv(iter([Unavailable(LOST)] * 1000)), Kv(iter([Unavailable(LOST)] * 1000))
-    async with _store(one, two, seconds=0.5) as store:
-        with pytest.raises(Unavailable, match=LOST):
+    async with _store(one, two, seconds=2.0) as store:
+        # The last attempt may be the one that the time cuts off.
+        with pytest.raises(Unavailable, match=f"{LOST}|no answer within"):
             await store.get("a")
     assert one.calls > 1
     assert two.calls > 1

@@ -95,7 +95,7 @@ class _Cluster:
     flush_interval_ms: int = 250
     retention_bytes: int = 9
     retention_ms: int = 8
-    segment_bytes: int = 70
+    segment_bytes: int = 1 << 20
 
 
 def test_what_the_cluster_is_set_to_counts_where_a_topic_sets_nothing() -> None:
@@ -106,11 +106,11 @@ def test_what_the_cluster_is_set_to_counts_where_a_topic_sets_nothing() -> None:
         "flush.ms": "250",
         "retention.bytes": "9",
         "retention.ms": "8",
-        "segment.bytes": "70",
+        "segment.bytes": "1048576",
     }
     assert validate(defaults) == defaults
     config = TopicConfig.of({}, defaults)
-    assert (config.flush_ms, config.retention_bytes, config.retention_ms, config.segment_bytes) == (250, 9, 8, 70)
+    assert (config.flush_ms, config.retention_bytes, config.retention_ms, config.segment_bytes) == (250, 9, 8, 1 << 20)
 
 
 @pytest.mark.parametrize(
