@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 
 
@@ -23,3 +24,10 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
     """A real S3 server; every test makes its own bucket there."""
     with running_minio(tmp_path_factory.mktemp("minio")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """A real etcd for clusters of the four processes; each has a namespace of its own."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster

@@ -1,6 +1,6 @@
 """One etcd and one MinIO for all tests of the four processes; every cluster has a bucket and a namespace of its own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,10 @@ from typing import Any
 import pytest
 
 from tests.servers.cluster import Cluster, running_cluster
-from tests.servers.etcd import Etcd, running_etcd
+from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 
 MakeCluster = Callable[..., AbstractContextManager[Cluster]]
-
-
-@pytest.fixture(scope="session")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
-        yield cluster
 
 
 @pytest.fixture
