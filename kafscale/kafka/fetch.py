@@ -62,6 +62,8 @@ class FetchTopic:
 
 @dataclass(slots=True)
 class FetchRequest:
+    """``forgotten``: the partitions that leave the session, each as name, topic id and index like those asked for."""
+
     replica_id: int
     max_wait_ms: int
     min_bytes: int
@@ -70,6 +72,7 @@ class FetchRequest:
     session_id: int
     session_epoch: int
     topics: list[FetchTopic]
+    forgotten: Sequence[tuple[str, bytes, int]] = ()
 
 
 @dataclass(slots=True)
@@ -114,12 +117,7 @@ def _decode(body: memoryview, version: int) -> FetchRequest:
     count, position = read_array_length(body, position, flexible)
     topics = []
     for _ in range(count):
-        name, topic_id = "", b""
-        if version >= NAMES_BY_ID_FROM:
-            topic_id = bytes(body[position : position + 16])
-            position += 16
-        else:
-            name, position = read_string(body, position, flexible)
+        name, topic_id, position = _read_topic(body, position, version)
         partitions: list[FetchPartition] = []
         partition_count, position = read_array_length(body, position, flexible)
         for _ in range(partition_count):
@@ -128,8 +126,9 @@ def _decode(body: memoryview, version: int) -> FetchRequest:
         if flexible:
             position = skip_tags(body, position)
         topics.append(FetchTopic(name, topic_id, partitions))
+    forgotten: list[tuple[str, bytes, int]] = []
     if version >= 7:
-        position = _skip_forgotten(body, position, version)
+        forgotten, position = _read_forgotten(body, position, version)
     if version >= 11:
         _, position = read_string(body, position, flexible)
     if flexible and body[position]:
@@ -137,7 +136,7 @@ def _decode(body: memoryview, version: int) -> FetchRequest:
             if tag == _REPLICA_STATE_TAG and version >= 15:
                 (replica_id,) = INT32.unpack_from(body, start)
     return FetchRequest(
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, forgotten
     )
 
 
@@ -158,31 +157,45 @@ def _decode_partition(body: memoryview, position: int, version: int) -> tuple[Fe
     return FetchPartition(index, epoch, offset, max_bytes), end
 
 
-def _skip_forgotten(body: memoryview, position: int, version: int) -> int:
+def _read_topic(body: memoryview, position: int, version: int) -> tuple[str, bytes, int]:
+    """The name or the id, as the version has it, and where it ends."""
+    if version >= NAMES_BY_ID_FROM:
+        return "", bytes(body[position : position + 16]), position + 16
+    name, position = read_string(body, position, version >= FLEXIBLE_FROM)
+    return name, b"", position
+
+
+def _read_forgotten(body: memoryview, position: int, version: int) -> tuple[list[tuple[str, bytes, int]], int]:
     flexible = version >= FLEXIBLE_FROM
     count, position = read_array_length(body, position, flexible)
+    forgotten = []
     for _ in range(count):
-        if version >= NAMES_BY_ID_FROM:
-            position += 16
-        else:
-            _, position = read_string(body, position, flexible)
+        name, topic_id, position = _read_topic(body, position, version)
         partitions, position = read_array_length(body, position, flexible)
-        position += 4 * partitions
+        for _ in range(partitions):
+            (index,) = INT32.unpack_from(body, position)
+            position += 4
+            forgotten.append((name, topic_id, index))
         if flexible:
             position = skip_tags(body, position)
-    return position
+    return forgotten, position
 
 
 def encode_response(
-    topics: Sequence[FetchTopicResults], version: int, *, error_code: int = 0, aborted: int | None = None
+    topics: Sequence[FetchTopicResults],
+    version: int,
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+    aborted: int | None = None,
 ) -> list[Buffer]:
-    """The body of a Fetch response as pieces, records not copied; throttle time 0, session id 0 (no session is kept).
+    """The body of a Fetch response as pieces, records not copied; throttle time 0.
 
     ``aborted`` is the number of aborted transactions to tell of: None (null) or 0, as there are no transactions.
     """
     flexible = version >= FLEXIBLE_FROM
     pieces: list[Buffer] = []
-    head = bytearray(_TOP_V7.pack(0, error_code, 0) if version >= 7 else b"\0\0\0\0")
+    head = bytearray(_TOP_V7.pack(0, error_code, session_id) if version >= 7 else b"\0\0\0\0")
     head += array_length(len(topics), flexible)
     no_aborted = array_length(-1 if aborted is None else aborted, flexible)
     for topic in topics:

@@ -20,6 +20,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import Coordinators
+from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures
 from services.gateway.memory import ReplyMemory, RequestMemory
 from services.gateway.routing import Router
@@ -50,6 +51,7 @@ class Environment:
     producer_ids: ProducerIds
     request_memory: RequestMemory
     reply_memory: ReplyMemory
+    fetch_sessions: FetchSessions
     conversions: trio.CapacityLimiter
     figures: GatewayFigures = field(default_factory=GatewayFigures)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)

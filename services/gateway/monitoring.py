@@ -69,6 +69,21 @@ def _families(gateway: Gateway, figures: GatewayFigures) -> list[Family]:
             lambda: len({waiter for link in gateway.links() for waiter in link.parked}),
         ),
         gauge(
+            "kafscale_gateway_fetch_sessions",
+            "Readers whose partitions are kept between their requests.",
+            lambda: len(gateway.fetch_sessions),
+        ),
+        gauge(
+            "kafscale_gateway_fetch_session_partitions",
+            "Partitions in all fetch sessions.",
+            lambda: gateway.fetch_sessions.partitions,
+        ),
+        counter(
+            "kafscale_gateway_fetch_sessions_evicted_total",
+            "Fetch sessions that made room for others after nobody had used them for two minutes.",
+            lambda: gateway.fetch_sessions.evicted,
+        ),
+        gauge(
             "kafscale_gateway_storages",
             "Storage instances that are registered.",
             lambda: len(list(gateway.links())),

@@ -16,6 +16,7 @@ from kafscale.service.listeners import Listener
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import ConnectCoordinator, Coordinators
+from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures
 from services.gateway.listener import Acceptor
 from services.gateway.memory import ReplyMemory, RequestMemory
@@ -59,6 +60,8 @@ class Gateway:
 
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
+        settings = parts.settings
+        self.fetch_sessions = FetchSessions(settings.max_fetch_sessions, settings.max_fetch_session_partitions)
         self._router: Router | None = None
         self._registration: Registration | None = None
 
@@ -117,6 +120,7 @@ class Gateway:
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
             request_memory=RequestMemory(settings.request_memory_bytes),
             reply_memory=ReplyMemory(settings.reply_memory_bytes),
+            fetch_sessions=self.fetch_sessions,
             conversions=trio.CapacityLimiter(_CONVERSIONS),
             figures=parts.figures,
             now_ms=parts.now_ms,

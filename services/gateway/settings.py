@@ -61,6 +61,19 @@ class GatewaySettings(ListenerSettings):
         parse=integer(1, LONGEST_FLUSH_MS),
         doc="What clients are told of flush.ms where a topic does not set it; storage applies it.",
     )
+    max_fetch_sessions: int = setting(
+        "KAFSCALE_MAX_FETCH_SESSIONS",
+        default=1000,
+        parse=integer(0, 1_000_000),
+        doc="Readers whose partitions a gateway keeps between their Fetch requests, so that they send and are sent "
+        "only what changed; Kafka's max.incremental.fetch.session.cache.slots. Others send full requests. 0: all do.",
+    )
+    max_fetch_session_partitions: int = setting(
+        "KAFSCALE_MAX_FETCH_SESSION_PARTITIONS",
+        default=200_000,
+        parse=integer(0, 100_000_000),
+        doc="Partitions in all fetch sessions of a gateway together; what does not fit is asked for by full requests.",
+    )
     max_partitions_per_topic: int = setting(
         "KAFSCALE_MAX_PARTITIONS_PER_TOPIC",
         default=10_000,

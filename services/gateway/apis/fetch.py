@@ -1,7 +1,7 @@
 """Fetch (1), versions 4 to 18: committed records out of the log.
 
 - 4: the isolation level (there are no transactions: both levels read the same). 5: log start offsets. 6: as 5.
-- 7: fetch sessions (declined: session id 0, every request is a full one). 8: same on the wire. 9: the leader epoch.
+- 7: fetch sessions, kept by each gateway for itself. 8: same on the wire. 9: the leader epoch.
 - 10: zstd batches may come. 11: rack and preferred replica (none). 12: flexible. 13: topics are named by id.
 - 14: as 13. 15: the replica id moves into a tag. 16: leader hints (optional, not sent). 17, 18: tags for brokers.
 
@@ -37,6 +37,7 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Work
 from services.gateway.commit_view import Key, Waiter
+from services.gateway.fetch_sessions import Visit
 from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
 from services.gateway.owners import owners_grace
 from services.gateway.routing import Router
@@ -126,8 +127,9 @@ class _Position:
 class _Fetch:
     """One request: the answers of its partitions, read in one or more rounds."""
 
-    def __init__(self, call: Call, request: FetchRequest) -> None:
+    def __init__(self, call: Call, request: FetchRequest, visit: Visit) -> None:
         self.call = call
+        self.visit = visit
         self.router = call.environment.router
         self.by_id = call.version >= NAMES_BY_ID_FROM
         self.room = max(1, min(request.max_bytes, call.environment.settings.max_fetch_bytes))
@@ -139,7 +141,7 @@ class _Fetch:
         self.failed = False
         self.answered = False
         self.got = 0
-        for topic in request.topics:
+        for topic in visit.topics:
             known = call.environment.topics.find(topic.name, topic.topic_id)
             results = [self._place(known, partition) for partition in topic.partitions]
             self.topics.append(FetchTopicResults(topic.name, topic.topic_id, results))
@@ -165,8 +167,8 @@ class _Fetch:
 
     @property
     def settled(self) -> bool:
-        """Whether to answer now: an error, enough bytes, nobody to wait for, or no time left."""
-        if self.failed or self.got >= self.wanted or self.call.environment.stopping:
+        """Whether to answer now: an error, enough bytes, nothing to wait for, or no time left."""
+        if self.failed or self.got >= self.wanted or self.call.environment.stopping or not self.positions:
             return True
         if trio.current_time() >= self.deadline:
             return True
@@ -297,7 +299,12 @@ class _Fetch:
                 position.result.records = position.records
         codes = (result.error_code for topic in self.topics for result in topic.results)
         self.call.environment.figures.answered("Fetch", codes)
-        self.call.reply(*encode_response(self.topics, self.call.version, aborted=self.aborted))
+        match self.visit.answer(self.topics):
+            case ErrorCode() as error:
+                self.call.reply(*encode_response([], self.call.version, error_code=error))
+            case session_id, told:
+                pieces = encode_response(told, self.call.version, session_id=session_id, aborted=self.aborted)
+                self.call.reply(*pieces)
 
 
 def _has_zstd(records: list[bytes]) -> bool:
@@ -306,12 +313,11 @@ def _has_zstd(records: list[bytes]) -> bool:
 
 def handle(call: Call) -> Work | None:
     request = decode_request(call.request.body, call.version)
-    if request.session_epoch > 0:
-        # Sessions are declined when they are opened, so nobody has one to continue.
-        unknown = ErrorCode.fetch_session_id_not_found if request.session_id else ErrorCode.invalid_fetch_session_epoch
-        call.reply(*encode_response([], call.version, error_code=unknown))
+    visit = call.environment.fetch_sessions.visit(request, call.version)
+    if isinstance(visit, ErrorCode):
+        call.reply(*encode_response([], call.version, error_code=visit))
         return None
-    return _serve(_Fetch(call, request))
+    return _serve(_Fetch(call, request, visit))
 
 
 async def _serve(fetch: _Fetch) -> None:

@@ -63,8 +63,9 @@ def fetch_body(
     isolation_level: int = 0,
     topics: dict[str, TopicInfo] | None = None,
     leader_epoch: int = -1,
+    forgotten: dict[str, tuple[int, ...]] | None = None,
 ) -> bytes:
-    """A Fetch request: offsets by topic and partition."""
+    """A Fetch request: offsets by topic and partition, and the partitions by topic that the session forgets."""
     asked = tuple(
         nested(1, version, "FetchTopic")(
             partitions=(
@@ -89,7 +90,13 @@ def fetch_body(
     if version < 15:
         values["replica_id"] = -1
     if version >= 7:
-        values |= {"session_id": session_id, "session_epoch": session_epoch, "forgotten_topics_data": ()}
+        left = tuple(
+            nested(1, version, "ForgottenTopic")(
+                partitions=indexes, **name_or_id(version, 13, topics[name].id if topics else b"", topic=name)
+            )
+            for name, indexes in (forgotten or {}).items()
+        )
+        values |= {"session_id": session_id, "session_epoch": session_epoch, "forgotten_topics_data": left}
     return request(1, version, **values)
 
 

@@ -297,17 +297,6 @@ async def test_topics_are_named_by_id_from_version_13_on() -> None:
         assert part.error_code == ErrorCode.unknown_topic_id
 
 
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "error"), [(7, 3, 70), (0, 3, 71), (0, 0, 0), (0, -1, 0), (7, 0, 0), (7, -1, 0)]
-)
-async def test_sessions_are_declined_as_kafka_allows(session_id: int, epoch: int, error: int) -> None:
-    async with running_gateway() as harness:
-        client = await filled(harness, {0: [100]})
-        reply = await fetch(client, {("t", 0): 0}, session_id=session_id, session_epoch=epoch)
-        assert (reply.error_code, reply.session_id) == (error, 0)
-        assert bool(parts(reply)) == (error == 0)
-
-
 @pytest.mark.parametrize(("isolation", "aborted"), [(0, None), (1, ())])
 async def test_both_isolation_levels_read_all_that_is_committed(isolation: int, aborted: object) -> None:
     async with running_gateway() as harness:

@@ -1,0 +1,222 @@
+"""Fetch sessions (KIP-227): what a reader asks for is kept, so that both sides send only what has changed since.
+
+A session begins with a full request of epoch 0, in which the client names all its partitions. Each later request has
+the session's id and the next epoch, and names the partitions that are new, asked for from another offset, or forgotten;
+it is answered about those that have records, an error, or another high watermark or log start than told before. Those
+go to the end of the order in which the session is read, so that the first ones cannot starve the others.
+
+Sessions are soft state of one gateway. One that is gone, or whose epoch is not the expected one, is told, and the
+client begins anew. One that nobody used for two minutes makes room for another; where there is no room, a full
+request is answered with session id 0, and the next one is full again.
+Source of the rules: KIP-227 and the comments of Kafka's FetchRequest.json and FetchResponse.json.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from secrets import randbelow
+from typing import Protocol
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka.fetch import NAMES_BY_ID_FROM, FetchPartition, FetchRequest, FetchResult, FetchTopic
+from kafscale.kafka.fetch import FetchTopicResults as Results
+
+_NO_SESSION = 0
+_OPENS, _CLOSES = 0, -1
+_LARGEST_INT32 = 2**31 - 1
+_STALE_SECONDS = 120.0
+"""As in Kafka (min.incremental.fetch.session.eviction.ms)."""
+
+_Key = tuple[str, bytes, int]
+
+
+class Visit(Protocol):
+    """One request's place in a session, or outside of all. ``topics``: what it reads, in this order."""
+
+    topics: list[FetchTopic]
+
+    def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:
+        """The session id to tell, and those of ``results`` that are told; or the error of the whole request."""
+
+
+class FetchSessions:
+    """Those of one gateway: ``most`` sessions with ``most_partitions`` in all of them together."""
+
+    def __init__(self, most: int, most_partitions: int) -> None:
+        self._most = most
+        self._most_partitions = most_partitions
+        # By id, the one first that was not used for the longest time.
+        self._sessions: dict[int, _Session] = {}
+        self.partitions = 0
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def visit(self, request: FetchRequest, version: int) -> Visit | ErrorCode:
+        """What ``request`` reads; or why its session cannot go on. The session's epoch goes on at once."""
+        if request.session_epoch in (_OPENS, _CLOSES):
+            self._remove(request.session_id)
+            if request.session_epoch == _CLOSES:
+                return _Alone(request.topics)
+            return _Opening(self, request.topics, version)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.fetch_session_id_not_found
+        if request.session_epoch != session.epoch:
+            return ErrorCode.invalid_fetch_session_epoch
+        if session.by_id != (version >= NAMES_BY_ID_FROM):
+            return ErrorCode.fetch_session_topic_id_error
+        before = len(session.partitions)
+        session.change(request)
+        self.partitions += len(session.partitions) - before
+        if not session.partitions:
+            self._remove(session.id)
+            return _Alone([])
+        self._touch(session)
+        if not self._room_for(0):
+            self._remove(session.id)
+            return ErrorCode.fetch_session_id_not_found
+        session.epoch = _following(session.epoch)
+        return _Continuing(session)
+
+    def open(self, partitions: "dict[_Key, _Kept]", *, by_id: bool) -> int:
+        """The id of a new session that has these; 0 when there is no room for it."""
+        if not self._room_for(len(partitions), sessions=1):
+            return _NO_SESSION
+        session_id = _random_id()
+        while session_id in self._sessions:
+            session_id = _random_id()
+        self._touch(_Session(session_id, partitions, by_id=by_id))
+        self.partitions += len(partitions)
+        return session_id
+
+    def _room_for(self, partitions: int, sessions: int = 0) -> bool:
+        """Whether so many more fit, once stale sessions are gone."""
+        stale = trio.current_time() - _STALE_SECONDS
+        while len(self) + sessions > self._most or self.partitions + partitions > self._most_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or oldest.used > stale:
+                return False
+            self._remove(oldest.id)
+            self.evicted += 1
+        return True
+
+    def _touch(self, session: "_Session") -> None:
+        session.used = trio.current_time()
+        self._sessions.pop(session.id, None)
+        self._sessions[session.id] = session
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)
+
+
+class _Kept:
+    """One partition of a session: what is asked of it, and what was told of it last."""
+
+    __slots__ = ("asked", "high_watermark", "log_start_offset")
+
+    def __init__(self, asked: FetchPartition) -> None:
+        self.asked = asked
+        self.high_watermark = self.log_start_offset = -1
+
+    def is_news(self, result: FetchResult) -> bool:
+        """Whether the reader has to be told; what it is told is kept."""
+        told = (self.high_watermark, self.log_start_offset)
+        # After an error all is told again, also what it was before.
+        self.high_watermark = -1 if result.error_code else result.high_watermark
+        self.log_start_offset = result.log_start_offset
+        news = (result.high_watermark, result.log_start_offset) != told
+        return news or bool(result.records) or bool(result.error_code)
+
+
+class _Session:
+    """``epoch``: that of the next request. ``used``: when it was continued last, in Trio's time."""
+
+    __slots__ = ("by_id", "epoch", "id", "partitions", "used")
+
+    def __init__(self, session_id: int, partitions: dict[_Key, _Kept], *, by_id: bool) -> None:
+        self.id = session_id
+        self.by_id = by_id
+        self.partitions = partitions
+        self.epoch = _following(_OPENS)
+        self.used = 0.0
+
+    def change(self, request: FetchRequest) -> None:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                key = (topic.name, topic.topic_id, partition.index)
+                kept = self.partitions.get(key)
+                if kept is None:
+                    self.partitions[key] = _Kept(partition)
+                else:
+                    kept.asked = partition
+        for key in request.forgotten:
+            self.partitions.pop(key, None)
+
+
+class _Alone:
+    def __init__(self, topics: list[FetchTopic]) -> None:
+        self.topics = topics
+
+    def answer(self, results: list[Results]) -> tuple[int, list[Results]]:
+        return _NO_SESSION, results
+
+
+class _Opening:
+    def __init__(self, sessions: FetchSessions, topics: list[FetchTopic], version: int) -> None:
+        self.topics = topics
+        self._sessions = sessions
+        self._by_id = version >= NAMES_BY_ID_FROM
+
+    def answer(self, results: list[Results]) -> tuple[int, list[Results]]:
+        partitions = {
+            (topic.name, topic.topic_id, asked.index): _Kept(asked)
+            for topic in self.topics
+            for asked in topic.partitions
+        }
+        for key, result in _flat(results):
+            partitions[key].is_news(result)
+        return self._sessions.open(partitions, by_id=self._by_id), results
+
+
+class _Continuing:
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        self._epoch = session.epoch
+        kept = ((key, each.asked) for key, each in session.partitions.items())
+        self.topics = [
+            FetchTopic(name, topic_id, [asked for _, asked in asked_of])
+            for (name, topic_id), asked_of in groupby(kept, key=lambda one: one[0][:2])
+        ]
+
+    def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:
+        session = self._session
+        if session.epoch != self._epoch:
+            # The next request came before this one's answer: the client cannot have meant both.
+            return ErrorCode.invalid_fetch_session_epoch
+        told = []
+        for key, result in _flat(results):
+            if session.partitions[key].is_news(result):
+                session.partitions[key] = session.partitions.pop(key)
+                told.append((key, result))
+        return session.id, [
+            Results(name, topic_id, [result for _, result in of_topic])
+            for (name, topic_id), of_topic in groupby(told, key=lambda one: one[0][:2])
+        ]
+
+
+def _flat(results: list[Results]) -> Iterable[tuple[_Key, FetchResult]]:
+    return (((topic.name, topic.topic_id, result.index), result) for topic in results for result in topic.results)
+
+
+def _following(epoch: int) -> int:
+    return epoch + 1 if epoch < _LARGEST_INT32 else 1
+
+
+def _random_id() -> int:
+    """Nobody comes upon the session of a client that was there before a restart, or of another gateway's client."""
+    return 1 + randbelow(_LARGEST_INT32)
