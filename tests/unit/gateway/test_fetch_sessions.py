@@ -236,6 +236,19 @@ async def test_partitions_are_bounded_over_all_sessions(mock_clock: MockClock) -
     assert (len(sessions), sessions.partitions) == (1, 10)
 
 
+async def test_a_partition_is_told_when_its_error_is_over_even_if_nothing_else_changed() -> None:
+    sessions = FetchSessions(1, 1)
+    session_id = _open(sessions, 1)
+    told = []
+    for epoch, error in enumerate((0, 0, ErrorCode.unsupported_compression_type, 0, 0), start=1):
+        visit = sessions.visit(_request(session_id, epoch, range(0)), 12)
+        assert not isinstance(visit, ErrorCode)
+        answer = visit.answer([FetchTopicResults("t", b"", [FetchResult(0, error, 5, 0)])])
+        assert not isinstance(answer, ErrorCode)
+        told.append(len(answer[1]))
+    assert told == [1, 0, 1, 1, 0]
+
+
 async def test_epochs_begin_anew_at_1_behind_the_largest() -> None:
     sessions = FetchSessions(1, 1)
     session_id = _open(sessions, 1)
