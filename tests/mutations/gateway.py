@@ -3,6 +3,7 @@
 from tests.mutations.mutation import Mutation
 
 _FETCH = "tests/unit/gateway/test_fetch.py::"
+_SESSIONS = "tests/unit/gateway/test_fetch_sessions.py::"
 _LINK = "tests/unit/gateway/test_storage_link.py::"
 _LISTENER = "tests/unit/gateway/test_listener.py::"
 _PRODUCE = "tests/unit/gateway/test_produce.py::"
@@ -370,5 +371,37 @@ MUTATIONS = (
         "        return True",
         _NODE_IDS + "test_two_that_come_up_at_the_same_time_never_both_keep_an_id",
         rule="a node id counts before its gateway is seen to be live",
+    ),
+    Mutation(
+        (),
+        "services/gateway/fetch_sessions.py",
+        "                session.partitions[key] = session.partitions.pop(key)\n",
+        "",
+        _SESSIONS + "test_a_session_reads_in_turn_what_one_answer_cannot_hold",
+        rule="a session's first partitions starve the others",
+    ),
+    Mutation(
+        (),
+        "services/gateway/fetch_sessions.py",
+        "        if session.epoch != self._epoch:\n",
+        "        if False:\n",
+        _SESSIONS + "test_a_request_that_the_next_one_overtakes_is_told_so",
+        rule="an answer that the next request overtook counts as told",
+    ),
+    Mutation(
+        (),
+        "services/gateway/fetch_sessions.py",
+        "-1 if result.error_code else result.high_watermark",
+        "result.high_watermark",
+        _SESSIONS + "test_a_partition_is_told_when_its_error_is_over_even_if_nothing_else_changed",
+        rule="a session's reader is not told that an error is over",
+    ),
+    Mutation(
+        (),
+        "services/gateway/fetch_sessions.py",
+        "        if not self._room_for(0):\n",
+        "        if False:\n",
+        _SESSIONS + "test_partitions_are_bounded_over_all_sessions",
+        rule="a session grows without bound",
     ),
 )
