@@ -7,6 +7,7 @@ import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -51,9 +52,7 @@ public final class ToolRunner {
         ByteArrayOutputStream out = new ByteArrayOutputStream();
         ByteArrayOutputStream err = new ByteArrayOutputStream();
         System.setIn(new ByteArrayInputStream(command.get("stdin").asText().getBytes(StandardCharsets.UTF_8)));
-        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-        Thread tool = new Thread(() -> call(command), "tool");
+        Thread tool = new Thread(() -> call(command, out, err), "tool");
         tool.setDaemon(true);
         tool.start();
         tool.join(1000L * command.get("seconds").asLong());
@@ -64,8 +63,7 @@ public final class ToolRunner {
             }
             tool.interrupt();
         }
-        System.out.flush();
-        System.err.flush();
+        print(OutputStream.nullOutputStream(), OutputStream.nullOutputStream());
         ObjectNode reply = JSON.createObjectNode();
         reply.put("status", status);
         reply.put("out", out.toString(StandardCharsets.UTF_8));
@@ -73,17 +71,25 @@ public final class ToolRunner {
         return reply;
     }
 
+    private static void print(OutputStream out, OutputStream err) {
+        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+    }
+
+    /** What a tool prints on its way out is dropped: an ended JVM prints nothing. */
     private void end(int code, String message) {
         if (status == null) {
             status = code;
             if (message != null) {
                 System.err.println(message);
             }
+            print(OutputStream.nullOutputStream(), OutputStream.nullOutputStream());
         }
         throw new Ended();
     }
 
-    private void call(JsonNode command) {
+    private void call(JsonNode command, OutputStream out, OutputStream err) {
+        print(out, err);
         int otherwise = 0;
         try {
             String[] arguments = JSON.convertValue(command.get("arguments"), String[].class);
@@ -97,6 +103,7 @@ public final class ToolRunner {
             otherwise = FAILED;
             missing.printStackTrace();
         }
+        print(out, err);
         for (Runnable hook : hooks) {
             hook.run();
         }
