@@ -15,7 +15,7 @@ from tests.servers.cluster import free_ports
 
 TOPIC = "connect-test"
 GROUP = "connect-local-file-sink"
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 # Kafka's config/connect-standalone.properties, connect-file-source.properties and connect-file-sink.properties with
 # other addresses and paths.
