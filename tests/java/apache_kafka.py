@@ -35,10 +35,14 @@ class ApacheKafka:
         self.process = process
 
 
-def java(main: str, *arguments: str, heap: str = "256m") -> list[str]:
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that is to start quickly rather than to run fast."""
+
+
+def java(main: str, *arguments: str, heap: str = "256m", options: Sequence[str] = ()) -> list[str]:
     """The command line of a class from Apache Kafka's jars."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return ["java", f"-Xmx{heap}", quiet, "-cp", classpath("apache"), main, *arguments]
+    return ["java", f"-Xmx{heap}", *options, quiet, "-cp", classpath("apache"), main, *arguments]
 
 
 @contextmanager

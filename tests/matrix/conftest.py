@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.matrix.kafka_tools import KafkaTools, kafka_tools
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
@@ -25,3 +26,10 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 def bootstrap(cluster: Cluster) -> str:
     """The addresses of both gateways, separated by a comma."""
     return cluster.bootstrap
+
+
+@pytest.fixture(scope="session")
+def tools(bootstrap: str) -> Iterator[KafkaTools]:
+    """Kafka's command line tools."""
+    with kafka_tools(bootstrap) as tools:
+        yield tools
