@@ -12,10 +12,12 @@ from kio.schema.errors import ErrorCode
 from services.gateway import registry
 from services.gateway.api import Call
 from services.gateway.registry import APIS
-from tests.unit.gateway import admin_exchanges, exchanges, group_exchanges
+from tests.unit.gateway import admin_exchanges, exchanges, group_exchanges, topic_exchanges
 from tests.unit.gateway.harness import read_response, running_gateway
 
-EXCHANGES = exchanges.EXCHANGES | admin_exchanges.EXCHANGES | group_exchanges.GROUP_EXCHANGES
+EXCHANGES = (
+    exchanges.EXCHANGES | topic_exchanges.EXCHANGES | admin_exchanges.EXCHANGES | group_exchanges.GROUP_EXCHANGES
+)
 ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
 
 
