@@ -3,6 +3,7 @@
 Versions that the newest kafka-clients has are judged by it, those that Kafka 4 dropped by the last one of Kafka 3.
 """
 
+import re
 import struct
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -12,14 +13,16 @@ from typing import Any, cast
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kafscale.kafka import codec, fetch, legacy, produce
 from kafscale.kafka.connection import KafkaConnection, Request
 from services.gateway.registry import APIS
+from services.gateway.unsupported import UNSUPPORTED
 from tests.java.compare import differences
 from tests.java.judge import Judge, Judged, judges
 from tests.unit.gateway.harness import Client, read_response, running_gateway
-from tests.unit.gateway.test_protocol import ADVERTISED, EXCHANGES
+from tests.unit.gateway.test_protocol import ADVERTISED, EXCHANGES, closing_line
 from tests.unit.kafka.kio_types import written
 
 DROPPED_BY_KAFKA_4 = {(0, 0), (0, 1), (0, 2), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1)}
@@ -77,11 +80,34 @@ class Court:
                 return judge
         raise AssertionError(f"no kafka-clients has API {api_key} version {version}: it cannot be advertised")
 
+    def lowest(self, api_key: int) -> tuple[Judge, int]:
+        """Who knows a version of the API, and the lowest of them."""
+        judge = self.newest if self.newest.apis[api_key][1] else self._old
+        return judge, judge.apis[api_key][1][0]
+
 
 @pytest.fixture(scope="module")
 def court() -> Iterator[Court]:
     with judges() as (newest, old):
         yield Court(newest, old)
+
+
+def test_every_api_of_kafka_is_supported_or_said_not_to_be(court: Court) -> None:
+    told = {key: re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for key, (name, _) in UNSUPPORTED.items()}
+    assert told == {key: name for key, (name, _) in court.newest.apis.items() if key not in APIS}
+
+
+async def test_requests_that_are_not_supported_are_closed_as_kafka_writes_them(court: Court) -> None:
+    async with running_gateway() as harness:
+        for api_key, (name, _) in UNSUPPORTED.items():
+            judge, version = court.lowest(api_key)
+            client = await harness.connect()
+            with capture_logs() as said:
+                await client.send_frame(judge.filled(api_key, version).written)
+                with pytest.raises(EOFError):
+                    await client.receive()
+                line = await closing_line(said)
+            assert line["reason"].startswith(f"{name} ({api_key}) is not supported: ")
 
 
 def test_only_what_kafka_4_dropped_is_judged_by_kafka_3(court: Court) -> None:

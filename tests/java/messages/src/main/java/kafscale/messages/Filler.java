@@ -81,6 +81,9 @@ final class Filler {
         if (kind == long.class || kind == Long.class) {
             return next() + (1L << 33);
         }
+        if (kind == double.class) {
+            return next() + 0.5;
+        }
         if (kind.getSimpleName().equals("BaseRecords")) {
             // Their classes have moved between the releases that this runs with.
             byte[] raw = bytes();
