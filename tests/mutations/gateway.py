@@ -85,7 +85,7 @@ MUTATIONS = (
         "services/gateway/apis/list_offsets.py",
         "if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp",
         "if asked.timestamp == _EARLIEST_LOCAL else _LATEST",
-        _TOPICS + "test_pitfall_26_offsets_of_every_kind",
+        _TOPICS + "test_pitfall_26_and_client_fact_7_offsets_of_every_kind",
     ),
     # min.bytes, max.bytes, the server's limit, partition.max.bytes and max.wait are ignored, each in turn.
     Mutation(

@@ -47,7 +47,7 @@ def test_the_spec_is_within_what_is_advertised() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 9, 999])
-async def test_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
+async def test_client_fact_3_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         body = await client.call(18, version, b"\x01\x02\x03")
