@@ -15,7 +15,7 @@ def test_client_fact_11_session_timeouts_of_3_seconds_and_both_initial_delays_ca
     }
     world = World(load(CoordinatorSettings, environ).limits())
     short = world.join(session_timeout_ms=2999)
-    assert world.replies[short].error == E.INVALID_SESSION_TIMEOUT
+    assert world.joined(short).error == E.INVALID_SESSION_TIMEOUT
     ticket = world.join(session_timeout_ms=3000)
     if delay_ms:
         world.advance(delay_ms - 1)
