@@ -46,9 +46,13 @@ class Judge:
         """A whole response, without its size."""
         return self._judged(f"response {api_key} {version} {frame.hex()}")
 
-    def filled(self, api_key: int, version: int, *, nulls: bool = False) -> Judged:
-        """A request of Kafka's own making: a value in every field, or null wherever that is allowed."""
-        return self._judged(f"{'nulls' if nulls else 'filled'} {api_key} {version}")
+    def filled(self, api_key: int, version: int, how: str = "filled") -> Judged:
+        """A request of Kafka's own making.
+
+        "filled": a value in every field; "nulls": null wherever that is allowed; "tagged": filled, and with a tag that
+        nobody knows wherever there may be tags.
+        """
+        return self._judged(f"{how} {api_key} {version}")
 
     def _judged(self, question: str) -> Judged:
         answer = self._ask(question)

@@ -11,17 +11,21 @@ import java.util.Collection;
 import java.util.List;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.types.BoundField;
+import org.apache.kafka.common.protocol.types.RawTaggedField;
 import org.apache.kafka.common.protocol.types.Schema;
 import org.apache.kafka.common.protocol.types.TaggedFields;
 
 /** Gives every field that a version's schema has, tagged ones too, a value that no other one has. */
 final class Filler {
     private final boolean nulls;
+    private final boolean unknownTags;
     private int last = 1;
 
-    Filler(boolean nulls) {
+    Filler(boolean nulls, boolean unknownTags) {
         this.nulls = nulls;
+        this.unknownTags = unknownTags;
     }
 
     void fill(Object message, Schema schema) throws ReflectiveOperationException {
@@ -29,6 +33,9 @@ final class Filler {
             if (bound.def.type instanceof TaggedFields tagged) {
                 for (var field : tagged.fields().values()) {
                     set(message, field.name, field.type);
+                }
+                if (unknownTags) {
+                    ((Message) message).unknownTaggedFields().add(new RawTaggedField(10_000, new byte[300]));
                 }
             } else {
                 set(message, bound.def.name, bound.def.type);

@@ -21,10 +21,11 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
 /**
  * Reads and writes whole frames (without their sizes) with Kafka's own generated classes.
  *
- * <p>A line of standard input is "ranges", "request KEY VERSION HEX", "response KEY VERSION HEX", "filled KEY VERSION"
- * or "nulls KEY VERSION"; each is answered with a line of JSON. A frame that was read is told as values, with the bytes
+ * <p>A line of standard input is "ranges", "request KEY VERSION HEX", "response KEY VERSION HEX", "filled KEY VERSION",
+ * "nulls KEY VERSION" or "tagged KEY VERSION"; each is answered with a line of JSON. A frame that was read is told as values, with the bytes
  * that Kafka writes for them and the number of those that were left over; "filled" is a request with a value of its own
- * in every field of the version, "nulls" one with null wherever that is allowed.
+ * in every field of the version, "nulls" one with null wherever that is allowed, "tagged" the filled one with a tag that nobody
+ * knows wherever there may be tags.
  */
 public final class Judge {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -54,7 +55,7 @@ public final class Judge {
         return switch (words[0]) {
             case "request" -> read(new RequestHeaderData(), type.requestHeaderVersion(version), type.newRequest(), version, words[3]);
             case "response" -> read(new ResponseHeaderData(), type.responseHeaderVersion(version), type.newResponse(), version, words[3]);
-            default -> filled(type, version, words[0].equals("nulls"));
+            default -> filled(type, version, words[0]);
         };
     }
 
@@ -75,14 +76,14 @@ public final class Judge {
         return told(header, headerVersion, body, version).put("left", frame.remaining());
     }
 
-    private static ObjectNode filled(ApiMessageType type, short version, boolean nulls) throws Exception {
+    private static ObjectNode filled(ApiMessageType type, short version, String how) throws Exception {
         RequestHeaderData header = new RequestHeaderData()
                 .setRequestApiKey(type.apiKey())
                 .setRequestApiVersion(version)
                 .setCorrelationId(7)
-                .setClientId(nulls ? null : "judge");
+                .setClientId(how.equals("nulls") ? null : "judge");
         ApiMessage body = type.newRequest();
-        new Filler(nulls).fill(body, type.requestSchemas()[version]);
+        new Filler(how.equals("nulls"), how.equals("tagged")).fill(body, type.requestSchemas()[version]);
         return told(header, type.requestHeaderVersion(version), body, version);
     }
 
