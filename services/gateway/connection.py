@@ -16,7 +16,7 @@ from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
 from kafscale.kafka.wire import Buffer
 from kafscale.service.listeners import Listener
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.registry import API_VERSIONS, APIS
+from services.gateway.registry import API_VERSIONS, APIS, refusal
 
 _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
@@ -152,7 +152,7 @@ class ClientConnection:
     async def _start(self, request: Request, nursery: trio.Nursery) -> None:
         api = APIS.get(request.api_key)
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
-            raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")
+            raise ProtocolError(refusal(request.api_key, request.api_version))
         self._environment.figures.requests[api.name] += 1
         size = len(request.body)
         largest = api.largest(self._environment.settings)

@@ -38,6 +38,7 @@ from services.gateway.apis import (
     produce,
     sync_group,
 )
+from services.gateway.unsupported import UNSUPPORTED
 
 _OTHERS = (
     produce.API,
@@ -75,6 +76,25 @@ APIS: dict[int, Api] = {api.key: api for api in (*_OTHERS, api_versions.api(_OTH
 """By API key."""
 
 
+_NOT_SUPPORTED = (
+    "ApiVersions leaves these out, and a client that goes by it does not send them. One that sends one all the same",
+    "is closed, as by a Kafka that does not know the API, and the log says `connection closed` with the client's",
+    "address, the API and the reason below. Requests before it on that connection may stay unanswered.",
+)
+
+
+def refusal(api_key: int, version: int) -> str:
+    """Why a request of this API and version is not answered."""
+    if api_key in APIS:
+        versions = APIS[api_key].versions
+        only = f"versions {versions[0]} to {versions[-1]} are"
+        return f"{APIS[api_key].name} ({api_key}) version {version} is not supported: {only}"
+    if api_key in UNSUPPORTED:
+        name, reason = UNSUPPORTED[api_key]
+        return f"{name} ({api_key}) is not supported: {reason}"
+    return f"there is no API {api_key} (version {version})"
+
+
 def document() -> str:
     """docs/protocol.md."""
     lines = [
@@ -83,7 +103,8 @@ def document() -> str:
         "<!-- Generated from services/gateway/registry.py and the modules in services/gateway/apis/; do not edit. -->",
         "",
         "The APIs that the gateway advertises and answers, in the versions that are implemented in full. A request for",
-        "any other API or version closes its connection, as in Kafka; any ApiVersions request is told the ranges.",
+        "any other API or version closes its connection, as in Kafka, and the log says why (`connection closed`); any",
+        "ApiVersions request is told the ranges. [What is not supported](#not-supported) stands at the end.",
         "",
         "| Key | API | Versions | Flexible from |",
         "|---|---|---|---|",
@@ -95,6 +116,8 @@ def document() -> str:
     for api in apis:
         text = importlib.import_module(api.handle.__module__).__doc__ or ""
         lines += ["", f"## {api.name}", "", text.strip()]
+    lines += ["", "## Not supported", "", *_NOT_SUPPORTED, "", "| Key | API | Reason |", "|---|---|---|"]
+    lines += [f"| {key} | {name} | {reason} |" for key, (name, reason) in UNSUPPORTED.items()]
     return "\n".join(lines) + "\n"
 
 

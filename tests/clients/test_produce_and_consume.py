@@ -61,7 +61,7 @@ def test_pitfall_24_consuming_starts_at_any_offset_of_a_batch(
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy"])
-def test_pitfall_26_a_timestamp_finds_the_first_record_at_or_after_it(
+def test_pitfall_26_and_client_fact_7_a_timestamp_finds_the_first_record_at_or_after_it(
     clients: Mapping[str, Client], client: Client, topic: str, codec: str
 ) -> None:
     stamps = [START_MS + n * 1000 for n in range(50)]

@@ -1,6 +1,6 @@
 """Builds the Java side of the tests with Maven into a cache outside the tree.
 
-``python -m tests.java.build [client] [apache]`` builds what is named (both by default). Each build is kept under a
+``python -m tests.java.build [client] [apache] ...`` builds what is named (all by default). Each build is kept under a
 name that is the hash of its sources, so that a changed pom or source is built anew and a warm call only looks.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-PROJECTS = ("client", "apache")
+PROJECTS = ("client", "apache", "messages", "messages_old")
 
 
 def cache_root() -> Path:
@@ -22,7 +22,7 @@ def cache_root() -> Path:
 
 
 def classpath(project: str) -> str:
-    """The class path of ``client`` or ``apache``, built first when the cache lacks it."""
+    """The class path of a project, built first when the cache lacks it."""
     return f"{build(project)}/*"
 
 

@@ -8,6 +8,7 @@ _LINK = "tests/unit/gateway/test_storage_link.py::"
 _LISTENER = "tests/unit/gateway/test_listener.py::"
 _PRODUCE = "tests/unit/gateway/test_produce.py::"
 _PROTOCOL = "tests/unit/gateway/test_protocol.py::"
+_MESSAGES = "tests/java/test_messages.py::"
 _TOPICS = "tests/unit/gateway/test_topics.py::"
 _ROUTING = "tests/unit/gateway/test_routing.py::"
 _BROKERS = "tests/unit/gateway/test_brokers.py::"
@@ -86,7 +87,7 @@ MUTATIONS = (
         "services/gateway/apis/list_offsets.py",
         "if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp",
         "if asked.timestamp == _EARLIEST_LOCAL else _LATEST",
-        _TOPICS + "test_pitfall_26_offsets_of_every_kind",
+        _TOPICS + "test_pitfall_26_and_client_fact_7_offsets_of_every_kind",
     ),
     # min.bytes, max.bytes, the server's limit, partition.max.bytes and max.wait are ignored, each in turn.
     Mutation(
@@ -128,9 +129,16 @@ MUTATIONS = (
     Mutation(
         (36,),
         "services/gateway/connection.py",
-        'raise ProtocolError(f"API {request.api_key} version {request.api_version} is not supported")',
+        "raise ProtocolError(refusal(request.api_key, request.api_version))",
         "return request.slot.reply([bytes(2)])",
         _PROTOCOL + "test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success",
+    ),
+    Mutation(
+        (36,),
+        "services/gateway/connection.py",
+        "raise ProtocolError(refusal(request.api_key, request.api_version))",
+        "return self._scope.cancel()",
+        _PROTOCOL + "test_pitfall_36_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why",
     ),
     Mutation(
         (36,),
@@ -138,6 +146,14 @@ MUTATIONS = (
         "api.fail(call, ErrorCode.unknown_server_error)",
         "api.fail(call, ErrorCode.none)",
         _PROTOCOL + "test_pitfall_36_a_broken_handler_is_answered_with_an_error_for_everything_asked",
+    ),
+    # Writer and reader agree, and Kafka reads something else.
+    Mutation(
+        (37,),
+        "kafscale/kafka/legacy.py",
+        "ListOffsetsPartition(cursor.int32(), cursor.int64(), cursor.int32())",
+        "ListOffsetsPartition(cursor.int32(), cursor.int32() + cursor.int32(), cursor.int32())",
+        _MESSAGES + "test_pitfall_37_every_field_that_kafka_writes_is_read",
     ),
     # A version is advertised that is not there; null and empty lists mean the same; a header has tags that its version
     # does not have; a version lacks its throttle time.

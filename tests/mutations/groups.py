@@ -54,6 +54,15 @@ MUTATIONS = (
         "        turn.keep_session(turn.group.members[beat.member_id])\n        write_header(turn)\n",
         _PITFALLS + "test_pitfall_32_heartbeats_write_nothing",
     ),
+    # One write at a time.
+    Mutation(
+        (32,),
+        "services/coordinator/run.py",
+        "trio.CapacityLimiter(settings.group_writes_in_flight)",
+        "trio.CapacityLimiter(1)",
+        "tests/unit/coordinator/test_shell_writes.py::"
+        "test_pitfall_32_a_write_under_way_holds_up_no_other_group_of_its_shard",
+    ),
     # What successive coordinators write has the same names.
     Mutation(
         (33,),

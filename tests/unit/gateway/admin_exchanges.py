@@ -73,7 +73,7 @@ async def alter_configs(harness: Harness, client: Client, version: int) -> None:
 
 
 async def describe_log_dirs(harness: Harness, client: Client, version: int) -> None:
-    await harness.topic("t", 2)
+    made = await harness.topic("t", 2)
     await harness.topic("other")
     await put(harness, client, batch(b"one", b"two"))
     size = len(batch(b"one", b"two"))
@@ -99,6 +99,10 @@ async def describe_log_dirs(harness: Harness, client: Client, version: int) -> N
             assert (directory.total_bytes, directory.usable_bytes) == (-1, -1)
         if version >= 5:
             assert not directory.is_cordoned
+    # A partition whose size its owner does not tell.
+    harness.storage.hand_over(harness.storage.partitions[made.id, 0].ref, "")
+    (directory,) = (await client.ask(35, version, topics=(topic(topic="t", partitions=(0,)),))).results
+    assert [p.partition_size for each in directory.topics for p in each.partitions] == [-1]
 
 
 async def create_partitions(harness: Harness, client: Client, version: int) -> None:

@@ -7,12 +7,11 @@ from uuid import UUID
 from kafscale.errors import Unavailable
 from kafscale.v1.coordinator_pb2 import GroupError, JoinGroupRequest, OffsetCommitRequest, OffsetFetchRequest
 from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.exchanges import Exchange, nested
+from tests.unit.gateway.exchanges import UNKNOWN_ID, Exchange, nested
 from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, known_in, offsets_of, stable, subscription
 from tests.unit.gateway.harness import Client, Harness
 
 NO_TIME = timedelta(0)
-UNKNOWN_ID = UUID(bytes=b"no such topic id")
 
 
 async def find_coordinator(harness: Harness, client: Client, version: int) -> None:

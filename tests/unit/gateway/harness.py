@@ -60,8 +60,11 @@ class Client:
             )
         )
         self._asked[self._correlation] = (api_key, version)
-        await self.stream.send_all(struct.pack(">i", len(header) + len(body)) + header + body)
+        await self.send_frame(header + body)
         return self._correlation
+
+    async def send_frame(self, frame: bytes) -> None:
+        await self.stream.send_all(struct.pack(">i", len(frame)) + frame)
 
     def expect(self, correlation: int, api_key: int, version: int) -> None:
         """A request was sent past `send`."""
@@ -70,6 +73,16 @@ class Client:
 
     async def receive(self) -> tuple[int, bytes]:
         """Correlation id and body of the next reply; EOFError when the connection was closed."""
+        frame = await self.receive_frame()
+        (correlation,) = struct.unpack_from(">i", frame)
+        api_key, version = self._asked.pop(correlation)
+        tagged = codec.is_flexible(api_key, version) and api_key != 18
+        if tagged:
+            assert frame[4] == 0
+        self.last_reply = frame[5 if tagged else 4 :]
+        return correlation, self.last_reply
+
+    async def receive_frame(self) -> bytes:
         with trio.fail_after(5):
             while len(self._buffer) < 4 or len(self._buffer) < 4 + struct.unpack_from(">i", self._buffer)[0]:
                 data = await self.stream.receive_some(65536)
@@ -79,13 +92,7 @@ class Client:
         (size,) = struct.unpack_from(">i", self._buffer)
         frame = bytes(self._buffer[4 : 4 + size])
         del self._buffer[: 4 + size]
-        (correlation,) = struct.unpack_from(">i", frame)
-        api_key, version = self._asked.pop(correlation)
-        tagged = codec.is_flexible(api_key, version) and api_key != 18
-        if tagged:
-            assert frame[4] == 0
-        self.last_reply = frame[5 if tagged else 4 :]
-        return correlation, self.last_reply
+        return frame
 
     async def call(self, api_key: int, version: int, body: bytes) -> bytes:
         correlation = await self.send(api_key, version, body)

@@ -1,5 +1,6 @@
 """What is advertised is what is answered: every API and version, and what lies outside of them."""
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -7,15 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
+from structlog.testing import capture_logs
+from structlog.types import EventDict
 
 from services.gateway import registry
 from services.gateway.api import Call
 from services.gateway.registry import APIS
-from tests.unit.gateway import admin_exchanges, exchanges, group_exchanges
+from services.gateway.unsupported import UNSUPPORTED
+from tests.unit.gateway import admin_exchanges, exchanges, group_exchanges, topic_exchanges
 from tests.unit.gateway.harness import read_response, running_gateway
 
-EXCHANGES = exchanges.EXCHANGES | admin_exchanges.EXCHANGES | group_exchanges.GROUP_EXCHANGES
+EXCHANGES = (
+    exchanges.EXCHANGES | topic_exchanges.EXCHANGES | admin_exchanges.EXCHANGES | group_exchanges.GROUP_EXCHANGES
+)
 ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
 
 
@@ -39,7 +47,7 @@ def test_the_spec_is_within_what_is_advertised() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 9, 999])
-async def test_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
+async def test_client_fact_3_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         body = await client.call(18, version, b"\x01\x02\x03")
@@ -59,6 +67,59 @@ async def test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_nev
         with pytest.raises(EOFError):
             await client.receive()
         assert (await other.ask(18, 0)).error_code == 0
+
+
+SPEC_UNSUPPORTED = {4, 5, 6, 7, 21, 22, 24, 25, 26, 46, 47, 48, 49, *range(50, 58), 65, 66, 67}
+SUPPORTED_ALL_THE_SAME = {21, 22, 47}
+
+
+def test_what_is_not_supported_is_all_that_the_spec_says_and_all_else_that_kafka_has() -> None:
+    assert not set(UNSUPPORTED) & set(APIS)
+    assert set(APIS) >= SUPPORTED_ALL_THE_SAME
+    assert set(UNSUPPORTED) >= SPEC_UNSUPPORTED - SUPPORTED_ALL_THE_SAME
+    assert set(UNSUPPORTED) | set(APIS) >= set(api_key_map)
+    told = re.findall(r"^\| (\d+) \| (\w+) \| (\D.*) \|$", registry.document().split("## Not supported")[1], re.M)
+    assert {int(key): (name, reason) for key, name, reason in told} == UNSUPPORTED
+
+
+async def closing_line(said: list[EventDict]) -> EventDict:
+    """What the log says of the one connection that was closed."""
+    with trio.fail_after(5):
+        while not any(line["event"] == "connection closed" for line in said):  # noqa: ASYNC110  the log has no event
+            await trio.sleep(0.001)
+    (found,) = (line for line in said if line["event"] == "connection closed")
+    return found
+
+
+async def test_pitfall_36_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why() -> None:
+    async with running_gateway() as harness:
+        for api_key, (name, reason) in UNSUPPORTED.items():
+            client = await harness.connect()
+            with capture_logs() as said:
+                await client.stream.send_all(struct.pack(">ihhih", 30, api_key, 0, 1, -1) + bytes(20))
+                with pytest.raises(EOFError):
+                    await client.receive()
+                line = await closing_line(said)
+            assert line["reason"] == f"{name} ({api_key}) is not supported: {reason}"
+            assert line["peer"]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "reason"),
+    [
+        (1, 3, "Fetch (1) version 3 is not supported: versions 4 to 18 are"),
+        (9999, 2, "there is no API 9999 (version 2)"),
+    ],
+)
+async def test_a_version_or_an_api_that_is_not_known_is_said_to_be_so(api_key: int, version: int, reason: str) -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        with capture_logs() as said:
+            await client.stream.send_all(struct.pack(">ihhih", 30, api_key, version, 1, -1) + bytes(20))
+            with pytest.raises(EOFError):
+                await client.receive()
+            line = await closing_line(said)
+        assert line["reason"] == reason
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("ok", "a b"), ("-x", "1"), ("x-", "1")])

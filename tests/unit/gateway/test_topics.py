@@ -307,7 +307,9 @@ async def list_offsets(
         (10_000, 1, (0, -1, -1)),
     ],
 )
-async def test_pitfall_26_offsets_of_every_kind(timestamp: int, version: int, expected: tuple[int, int, int]) -> None:
+async def test_pitfall_26_and_client_fact_7_offsets_of_every_kind(
+    timestamp: int, version: int, expected: tuple[int, int, int]
+) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         harness.storage.offsets = {

@@ -159,6 +159,7 @@ def test_offset_for_leader_epoch_versions_0_and_1_by_hand(version: int) -> None:
         legacy.decode_offset_for_leader_epoch,
     ],
 )
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_no_bytes_make_a_decoder_by_hand_raise_anything_but_corrupt_data(decode: Any, body: bytes) -> None:
     with contextlib.suppress(CorruptData):
