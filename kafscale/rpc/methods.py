@@ -46,7 +46,8 @@ def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[
 def bind(service: ServiceDescriptor, implementation: object, *, waiting: Collection[str] = ()) -> BoundService:
     """``implementation`` has a method for each of the service: ``list_offsets`` for ``ListOffsets``.
 
-    ``waiting`` names the methods whose calls wait for other callers. Raises AttributeError when it lacks one, TypeError for a method that streams requests.
+    ``waiting`` names the methods whose calls wait for other callers. Raises AttributeError when a method is lacking,
+    TypeError for a method that streams requests.
     """
     methods = {}
     for descriptor in service.methods:

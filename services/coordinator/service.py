@@ -143,7 +143,8 @@ class CoordinatorService:
         if run is None or not run.proven or run.loading:
             raise Unavailable("groups are being loaded")
         reply = pb.ListGroupsReply()
-        for _, shard in sorted(run.shards.items()):
+        for index, shard in sorted(run.shards.items()):
+            reply.shards.append(index)
             if shard.loading:
                 raise Unavailable("a group is being loaded")
             if not request.states:

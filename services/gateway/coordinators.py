@@ -15,13 +15,14 @@ import trio
 
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.members import LiveMember, Members, MembersView
-from kafscale.paths import group_shard
+from kafscale.paths import GROUP_SHARDS, group_shard
 from kafscale.rpc.interface import GroupCoordinatorClient
 from kafscale.v1.coordinator_pb2 import (
     GroupError,
     HeartbeatReply,
     HeartbeatRequest,
     HeartbeatResult,
+    ListedGroup,
     ListGroupsReply,
     ListGroupsRequest,
     MemberHeartbeat,
@@ -33,6 +34,7 @@ ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoo
 """A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
 
 _log = structlog.get_logger(__name__)
+_ALL_SHARDS = list(range(GROUP_SHARDS))
 
 
 class Answer(Protocol):
@@ -163,10 +165,9 @@ class Coordinators:
             if self._has_moved(question):
                 question.result = None
 
-    async def list_groups(self, request: ListGroupsRequest) -> list[ListGroupsReply] | None:
-        """What each coordinator has; None: there is none, or not all have answered."""
+    async def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup] | None:
+        """All groups; None: not every shard is in exactly one answer, perhaps because it is on its way."""
         replies: list[ListGroupsReply] = []
-        links = list(self._links.values())
 
         async def ask(link: CoordinatorLink) -> None:
             try:
@@ -177,9 +178,10 @@ class Coordinators:
 
         with trio.move_on_after(self._timeout):
             async with trio.open_nursery() as nursery:
-                for link in links:
+                for link in list(self._links.values()):
                     nursery.start_soon(ask, link)
-        return replies if links and len(replies) == len(links) else None
+        answered = sorted(shard for reply in replies for shard in reply.shards)
+        return [each for reply in replies for each in reply.groups] if answered == _ALL_SHARDS else None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""

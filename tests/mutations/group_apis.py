@@ -77,7 +77,7 @@ MUTATIONS = (
     _breaking(
         "A group is listed by the gateway that clients find it at",
         "services/gateway/apis/list_groups.py",
-        "        if listed.coordinator(name).node_id == own\n",
+        "        if listed.coordinator(each.group).node_id == own\n",
         "",
         _COORDINATORS + "test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once",
     ),
