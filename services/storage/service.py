@@ -48,7 +48,7 @@ from services.storage.placing import place
 from services.storage.refusal import refusal_of
 from services.storage.run import Parts, Run
 from services.storage.single_flight import Flight
-from services.storage.sizes import log_size
+from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
 
 log = structlog.get_logger()
@@ -271,9 +271,8 @@ class StorageService:
         return EpochEnd(epoch=epoch, end_offset=end_offset)
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
-        # One after the other: each may list its whole partition.
-        run = self._current()
-        return LogSizesReply(results=[await log_size(run, query) for query in request.queries])
+        at_a_time = self._parts.settings.reads_in_flight
+        return LogSizesReply(results=await log_sizes(self._current(), request, at_a_time=at_a_time))
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         run = self._current()
