@@ -140,7 +140,7 @@ class CoordinatorService:
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsReply:
         """Raises Unavailable while some are being loaded: a list without them would be taken for complete."""
         run = self._run
-        if run is None or not run.proven or run.loading:
+        if run is None or not run.proven or run.awaited():
             raise Unavailable("groups are being loaded")
         reply = pb.ListGroupsReply()
         for index, shard in sorted(run.shards.items()):

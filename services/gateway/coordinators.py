@@ -5,6 +5,7 @@ does not have a group names the run that has it, which is asked then: once more 
 """
 
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from services.gateway.settings import GatewaySettings
 ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]
 """A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
 
+IN_PROCESS = "this process"
+"""Stands for the address of a coordinator that is called directly."""
 _log = structlog.get_logger(__name__)
 _ALL_SHARDS = list(range(GROUP_SHARDS))
 
@@ -55,9 +58,12 @@ T = TypeVar("T")
 class CoordinatorLink:
     """One run of a coordinator. `run` must be running."""
 
-    def __init__(self, run_id: str, client: GroupCoordinatorClient, timeout: float) -> None:
+    def __init__(self, run_id: str, address: str, client: GroupCoordinatorClient, timeout: float) -> None:
         self.run_id = run_id
+        self.address = address
         self.client = client
+        # What the last call showed that ended by itself.
+        self.answers = True
         self._timeout = timeout
         self._calls: set[trio.CancelScope] = set()
         self._gatherer = HeartbeatGatherer(self._call_heartbeat)
@@ -76,7 +82,8 @@ class CoordinatorLink:
         with trio.CancelScope() as scope:
             self._calls.add(scope)
             try:
-                yield
+                with self._noted():
+                    yield
             finally:
                 self._calls.discard(scope)
         if scope.cancelled_caught:
@@ -97,7 +104,17 @@ class CoordinatorLink:
             scope.cancel()
 
     async def _call_heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply:
-        return await self.client.heartbeat(request, timeout=self._timeout)
+        with self._noted():
+            return await self.client.heartbeat(request, timeout=self._timeout)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable:
+            self.answers = False
+            raise
+        self.answers = True
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +142,7 @@ class Coordinators:
         self._links: dict[str, CoordinatorLink] = {}
         # Runs, by what a NOT_COORDINATOR answer said of a shard.
         self._hints: dict[int, str] = {}
+        self.gone = 0
 
     def link(self, group: str) -> CoordinatorLink | None:
         """The link to the coordinator of a group; None: none is known."""
@@ -136,7 +154,17 @@ class Coordinators:
         return None if given is None else self._links.get(given.run_id)
 
     def links(self) -> Iterable[CoordinatorLink]:
+        """One for each coordinator that is registered."""
         return self._links.values()
+
+    def shards(self) -> Counter[str]:
+        """How many of the shards each coordinator is given, by its address."""
+        counts = Counter({link.address: 0 for link in self._links.values()})
+        for shard in range(GROUP_SHARDS):
+            owner = self._view.shard_owner(shard)
+            if owner is not None and owner.run_id in self._links:
+                counts[owner.address or IN_PROCESS] += 1
+        return counts
 
     async def ask(
         self, group: str, call: Callable[[CoordinatorLink, float], Awaitable[R]], *, waits: bool = False
@@ -201,13 +229,14 @@ class Coordinators:
         self._view = view
         for run_id in [run_id for run_id in self._links if run_id not in present]:
             _log.info("coordinator gone", run=run_id)
+            self.gone += 1
             self._links.pop(run_id).end()
         self._hints = {shard: run_id for shard, run_id in self._hints.items() if run_id in present}
 
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
         _log.info("coordinator", run=member.run_id, address=member.address)
         async with self._connect(member) as client:
-            link = CoordinatorLink(member.run_id, client, self._timeout)
+            link = CoordinatorLink(member.run_id, member.address or IN_PROCESS, client, self._timeout)
             self._links[member.run_id] = link
             task_status.started()
             await link.run()

@@ -171,6 +171,7 @@ class Harness:
     catalog: TopicCatalog
     cluster: Cluster
     parts: GatewayParts
+    gateway: Gateway
     listeners: tuple[Listener, ...]
     nursery: trio.Nursery
     stop: trio.Event
@@ -262,7 +263,7 @@ async def running_gateway(
             await nursery.start(watched.run)
         listeners = await nursery.start(run)
         first = next(iter(cluster.storages.values()))
-        harness = Harness(first, parts.catalog, cluster, parts, listeners, nursery, stop, stopped)
+        harness = Harness(first, parts.catalog, cluster, parts, gateway, listeners, nursery, stop, stopped)
         if first.auto_ready:
             await first.wait_until(lambda: bool(first.opened))
         try:
