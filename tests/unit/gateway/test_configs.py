@@ -162,6 +162,16 @@ def test_groups_are_held_to_what_kafkas_are_but_for_their_size() -> None:
     assert CoordinatorSettings().limits() == GroupLimits(max_size=10_000)
 
 
+async def test_min_insync_replicas_keeps_no_producer_out_and_its_documentation_says_so() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t", min_insync_replicas="2")
+        client = await harness.connect()
+        (shown,) = (await describe(client, "t", "min.insync.replicas", documentation=True)).configs
+        assert shown.value == "2"
+        assert "without effect" in shown.documentation
+        assert (await produce(client, batch(), acks=-1)).error_code == ErrorCode.none
+
+
 async def test_replaced_configs_are_all_that_a_topic_sets() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", retention_ms="5", flush_ms="7")
