@@ -136,8 +136,13 @@ def _fixed(form: str, convert: Callable[[Any], Any] | None = None) -> Reader:
     return read
 
 
+_MILLISECOND = timedelta(milliseconds=1)
+_SHORTEST_MS, _LONGEST_MS = timedelta.min // _MILLISECOND, timedelta.max // _MILLISECOND
+
+
 def _milliseconds(value: int) -> timedelta:
-    return timedelta(milliseconds=value)
+    # 64 bits hold more than 2.7 million years, which is as good as for ever.
+    return timedelta(milliseconds=min(max(value, _SHORTEST_MS), _LONGEST_MS))
 
 
 _FIXED: dict[str, Reader] = {

@@ -51,8 +51,8 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             for path, (method, handler) in service.methods.items()
         }
         self._closed = False
-        # Calls whose Trio task has not ended; belongs to the asyncio thread.
-        self._running = 0
+        # Calls whose Trio task has not ended, by whether they wait for others; belongs to the asyncio thread.
+        self._running = {False: 0, True: 0}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(handler_call_details.method)
@@ -70,10 +70,11 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         request: bytes,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> bytes:
-        if self._running >= self._limits.max_calls:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._running} calls are under way")
+        running, most = self._running[method.waits], self._limits.most_calls(waiting=method.waits)
+        if running >= most:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{running} calls are under way")
         call = _Call(method, handler, request, context, asyncio.get_running_loop().create_future())
-        self._running += 1
+        self._running[method.waits] += 1
         self._token.run_sync_soon(self._start, serve, call)
         try:
             outcome = await call.outcome
@@ -86,7 +87,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         raise AssertionError("abort raises")
 
     def _ended(self, call: _Call, outcome: _Outcome) -> None:
-        self._running -= 1
+        self._running[call.method.waits] -= 1
         if not call.outcome.done():
             call.outcome.set_result(outcome)
 

@@ -15,7 +15,8 @@ class RpcLimits:
     """Bytes and seconds.
 
     ``max_message_bytes``: of one request, reply or streamed message, both ways. ``max_calls``: that a server has in
-    hand at a time, streams and waiting calls included; more are refused. ``stream_messages``: that a server keeps of a
+    hand at a time, streams included; more are refused. ``max_waiting_calls``: the same for calls that wait for other
+    callers, which are counted by themselves: they keep nobody out. ``stream_messages``: that a server keeps of a
     stream whose reader is slow. ``keepalive_seconds``: a connection on which nothing came for so long is asked for a
     sign of life, and given up with its calls ``keepalive_timeout_seconds`` later; ``keepalive_without_calls``: also
     while no call is under way, which foreign servers may take amiss. ``connect_seconds``: for one attempt to connect.
@@ -25,6 +26,7 @@ class RpcLimits:
 
     max_message_bytes: int = 72 * MIB
     max_calls: int = 16_384
+    max_waiting_calls: int = 65_536
     stream_messages: int = 16
     keepalive_seconds: float = 10.0
     keepalive_timeout_seconds: float = 5.0
@@ -33,10 +35,13 @@ class RpcLimits:
     longest_backoff_seconds: float = 2.0
     drain_seconds: float = 10.0
 
+    def most_calls(self, *, waiting: bool) -> int:
+        return self.max_waiting_calls if waiting else self.max_calls
+
     @property
     def most_grpc_calls(self) -> int:
         """Beyond this gRPC refuses by itself: health and reflection are answered when a server has all it takes."""
-        return self.max_calls + _HEALTH_AND_REFLECTION_CALLS
+        return self.max_calls + self.max_waiting_calls + _HEALTH_AND_REFLECTION_CALLS
 
     def client_options(self) -> Options:
         """For a channel."""

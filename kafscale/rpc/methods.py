@@ -1,8 +1,8 @@
 """The methods of a proto service, from its descriptor: paths and messages, and the service object's method for each."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -15,12 +15,16 @@ A = TypeVar("A", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, A]):
-    """``path`` as on the wire, ``/package.Service/Method``. ``streams``: the service sends any number of replies."""
+    """``path`` as on the wire, ``/package.Service/Method``. ``streams``: the service sends any number of replies.
+
+    ``waits``: a call waits for other callers, so that thousands may be under way, which have a bound of their own.
+    """
 
     path: str
     request: type[Q]
     reply: type[A]
     streams: bool
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +43,17 @@ def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[
     return Method(found.path, request, reply, found.streams)
 
 
-def bind(service: ServiceDescriptor, implementation: object) -> BoundService:
+def bind(service: ServiceDescriptor, implementation: object, *, waiting: Collection[str] = ()) -> BoundService:
     """``implementation`` has a method for each of the service: ``list_offsets`` for ``ListOffsets``.
 
-    Raises AttributeError when it lacks one, TypeError for a method that streams requests.
+    ``waiting`` names the methods whose calls wait for other callers. Raises AttributeError when a method is lacking,
+    TypeError for a method that streams requests.
     """
     methods = {}
     for descriptor in service.methods:
         if descriptor.client_streaming:
             raise TypeError(f"{descriptor.full_name}: a server takes no streams of requests")
-        found = _described(descriptor)
+        found = replace(_described(descriptor), waits=descriptor.name in waiting)
         methods[found.path] = (found, getattr(implementation, _snake_case(descriptor.name)))
     return BoundService(service.full_name, methods)
 

@@ -79,6 +79,7 @@ _LOCATE_TIMESTAMP = method(_INDEXER, "LocateTimestamp", LocateTimestampRequest, 
 _WRITE_CATALOG_PAGE = method(_INDEXER, "WriteCatalogPage", WriteCatalogPageRequest, WriteCatalogPageReply)
 
 _COORDINATOR = coordinator_pb2.DESCRIPTOR.services_by_name["GroupCoordinator"]
+_WAITING = ("JoinGroup", "SyncGroup")
 _JOIN_GROUP = method(_COORDINATOR, "JoinGroup", JoinGroupRequest, JoinGroupReply)
 _SYNC_GROUP = method(_COORDINATOR, "SyncGroup", SyncGroupRequest, SyncGroupReply)
 _HEARTBEAT = method(_COORDINATOR, "Heartbeat", HeartbeatRequest, HeartbeatReply)
@@ -103,7 +104,7 @@ def bind_indexer(service: Indexer) -> BoundService:
 
 def bind_coordinator(service: GroupCoordinator) -> BoundService:
     """For `kafscale.rpc.server.RpcServer`."""
-    return bind(_COORDINATOR, service)
+    return bind(_COORDINATOR, service, waiting=_WAITING)
 
 
 class GrpcStorage:

@@ -26,7 +26,14 @@ class RpcSettings:
         "KAFSCALE_RPC_MAX_CALLS",
         default=_defaults.max_calls,
         parse=integer(16, 1_000_000),
-        doc="Calls that a service has in hand at a time, streams and waiting ones included. It refuses more retriably.",
+        doc="Calls that a service has in hand at a time, streams included. It refuses more retriably.",
+    )
+    max_waiting_calls: int = setting(
+        "KAFSCALE_RPC_MAX_WAITING_CALLS",
+        default=_defaults.max_waiting_calls,
+        parse=integer(16, 1_000_000),
+        doc="The same for JoinGroup and SyncGroup calls, which wait for other members: they are counted by themselves, "
+        "so that heartbeats and commits are taken however many wait.",
     )
     keepalive_ms: int = setting(
         "KAFSCALE_RPC_KEEPALIVE_MS",
@@ -104,6 +111,7 @@ class RpcSettings:
         return RpcLimits(
             max_message_bytes=self.max_message_bytes,
             max_calls=self.max_calls,
+            max_waiting_calls=self.max_waiting_calls,
             keepalive_seconds=self.keepalive_ms / 1000,
             keepalive_timeout_seconds=self.keepalive_timeout_ms / 1000,
             connect_seconds=self.connect_timeout_ms / 1000,

@@ -178,7 +178,14 @@ _TABLE = (
     ),
     _ratio("min.cleanable.dirty.ratio", "0.5"),
     _long("min.compaction.lag.ms", 0, 0),
-    _int("min.insync.replicas", 1, 1),
+    _int(
+        "min.insync.replicas",
+        1,
+        1,
+        "Accepted and stored for tools that set it with a replication factor; without effect. Clients see one replica; "
+        "the object store keeps the copies: acks=all is answered when the records are stored there, whatever this "
+        "says, and never with NOT_ENOUGH_REPLICAS because of it.",
+    ),
     _boolean("preallocate", "false"),
     _boolean("remote.log.copy.disable", "false"),
     _boolean("remote.log.delete.on.disable", "false"),

@@ -400,10 +400,12 @@ class ListGroupsRequest(_message.Message):
     def __init__(self, states: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupsReply(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "shards")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[ListedGroup]
-    def __init__(self, groups: _Optional[_Iterable[_Union[ListedGroup, _Mapping]]] = ...) -> None: ...
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, groups: _Optional[_Iterable[_Union[ListedGroup, _Mapping]]] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListedGroup(_message.Message):
     __slots__ = ("group", "protocol_type", "state", "type")

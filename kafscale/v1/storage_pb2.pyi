@@ -268,10 +268,12 @@ class EpochEnd(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class LogSizesRequest(_message.Message):
-    __slots__ = ("queries",)
+    __slots__ = ("queries", "wait_ms")
     QUERIES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     queries: _containers.RepeatedCompositeFieldContainer[SizeQuery]
-    def __init__(self, queries: _Optional[_Iterable[_Union[SizeQuery, _Mapping]]] = ...) -> None: ...
+    wait_ms: int
+    def __init__(self, queries: _Optional[_Iterable[_Union[SizeQuery, _Mapping]]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class SizeQuery(_message.Message):
     __slots__ = ("partition",)

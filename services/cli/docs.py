@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from kafscale.service.etcd import EtcdSettings
+from kafscale.service.groups import GroupSettings
 from kafscale.service.health import HealthSettings
 from kafscale.service.logging import LogSettings
 from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
@@ -36,6 +37,7 @@ SETTINGS: dict[str, type] = {
     "Storage": StorageSettings,
     "Indexer": IndexerSettings,
     "Coordinator": CoordinatorSettings,
+    "Consumer groups": GroupSettings,
     "Where objects are kept": S3Settings,
     "Namespace": NamespaceSettings,
     "Leases": LeaseSettings,

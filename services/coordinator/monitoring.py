@@ -10,6 +10,9 @@ from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.run import Run
 from services.coordinator.service import CoordinatorService
 
+_PATIENCE_SECONDS = 5.0
+"""What is loaded sooner is no news: every start and stop of a coordinator lets groups move."""
+
 
 def show(coordinator: CoordinatorService, figures: CoordinatorFigures, operations: Operations) -> None:
     """Add them to those of the process. ``figures`` are those that ``coordinator`` was made with."""
@@ -20,9 +23,12 @@ def show(coordinator: CoordinatorService, figures: CoordinatorFigures, operation
 def _groups(run: Run | None) -> Finding:
     """Whether all groups of this instance can be served."""
     damaged = sorted(group for shard in run.shards.values() for group in shard.damaged) if run else []
-    if not damaged:
-        return HEALTHY
-    return Finding(State.DEGRADED, f"{len(damaged)} groups are damaged: {', '.join(damaged[:5])}")
+    if damaged:
+        return Finding(State.DEGRADED, f"{len(damaged)} groups are damaged: {', '.join(damaged[:5])}")
+    awaited = run.awaited(_PATIENCE_SECONDS) if run else 0
+    if awaited:
+        return Finding(State.DEGRADED, f"{awaited} of the 64 parts that groups are divided into are not loaded yet")
+    return HEALTHY
 
 
 def _states(run: Run | None) -> Counter[str]:
@@ -44,6 +50,11 @@ def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) ->
             "kafscale_coordinator_shards_owned",
             "Of the 64 parts that groups are divided into, those that this instance serves.",
             total(lambda run: len(run.shards)),
+        ),
+        gauge(
+            "kafscale_coordinator_shards_awaited",
+            "Those of them that this instance is given and does not serve yet.",
+            total(lambda run: run.awaited()),
         ),
         Family(
             "kafscale_coordinator_groups",

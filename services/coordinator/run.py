@@ -104,10 +104,11 @@ class Run:
     def now(self) -> Now:
         return Now(timer_ms(), self._parts.now_ms())
 
-    @property
-    def loading(self) -> bool:
-        """Whether this run is to have shards that it does not have yet."""
-        return any(self._given(shard) and shard not in self.shards for shard in range(paths.GROUP_SHARDS))
+    def awaited(self, seconds: float = 0) -> int:
+        """How many shards this run is to have and does not have yet, since so long at least."""
+        now = trio.current_time()
+        missing = (index for index in range(paths.GROUP_SHARDS) if self._given(index) and index not in self.shards)
+        return sum(now - self._awaited.get(index, now) >= seconds for index in missing)
 
     async def start(self) -> None:
         """Join, wait until that is seen here, then keep everything going in the nursery."""

@@ -9,8 +9,8 @@ import trio
 from google.protobuf.message import Message
 
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import new_run_id
+from kafscale.service.leased import LeasedRuns
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from services.coordinator.effects import Effects, Now
@@ -31,38 +31,20 @@ class CoordinatorService:
 
     def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
         self._parts = parts
-        self._make_run_id = make_run_id
-        self._run: Run | None = None
+        self._runs = LeasedRuns(lambda nursery: Run(parts, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then store what is queued and give the groups back."""
-        stopped = started = False
-        while not stopped:
-            try:
-                async with trio.open_nursery() as nursery:
-                    run = Run(self._parts, self._make_run_id(), nursery)
-                    try:
-                        await run.start()
-                        self._run = run
-                        if not started:
-                            task_status.started()
-                            started = True
-                        await stop.wait()
-                        stopped = True
-                        await run.drain()
-                        nursery.cancel_scope.cancel()
-                    finally:
-                        # Before the nursery closes: requests must find the run's end, not one that takes nothing.
-                        self._run = None
-                        run.end()
-            except* LeaseNotFound:
-                self._parts.figures.leases_lost += 1
-                log.error("lease lost: all groups are loaded anew")
+        await self._runs.run(stop, task_status)
+
+    def _lost(self) -> None:
+        self._parts.figures.leases_lost += 1
+        log.error("lease lost: all groups are loaded anew")
 
     @property
     def current(self) -> Run | None:
         """None: it is starting, or between two leases."""
-        return self._run
+        return self._runs.current
 
     async def join_group(self, request: pb.JoinGroupRequest) -> pb.JoinGroupReply:
         def ask(groups: Groups, ticket: int, now: Now) -> Effects:
@@ -139,11 +121,12 @@ class CoordinatorService:
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsReply:
         """Raises Unavailable while some are being loaded: a list without them would be taken for complete."""
-        run = self._run
-        if run is None or not run.proven or run.loading:
+        run = self._runs.current
+        if run is None or not run.proven or run.awaited():
             raise Unavailable("groups are being loaded")
         reply = pb.ListGroupsReply()
-        for _, shard in sorted(run.shards.items()):
+        for index, shard in sorted(run.shards.items()):
+            reply.shards.append(index)
             if shard.loading:
                 raise Unavailable("a group is being loaded")
             if not request.states:
@@ -165,7 +148,7 @@ class CoordinatorService:
         self, asked: list[tuple[str, _Operation]], refusal: Callable[[str, NotServed], M], *, stores: bool = True
     ) -> list[M]:
         """One answer for each; all are begun before one is waited for. ``stores``: they may have something to store."""
-        run = self._run
+        run = self._runs.current
         begun: list[int | NotServed] = []
         try:
             for group, operation in asked:

@@ -5,6 +5,7 @@ does not have a group names the run that has it, which is asked then: once more 
 """
 
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ import trio
 
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.members import LiveMember, Members, MembersView
-from kafscale.paths import group_shard
+from kafscale.paths import GROUP_SHARDS, group_shard
 from kafscale.rpc.interface import GroupCoordinatorClient
 from kafscale.v1.coordinator_pb2 import (
     GroupError,
     HeartbeatReply,
     HeartbeatRequest,
     HeartbeatResult,
+    ListedGroup,
     ListGroupsReply,
     ListGroupsRequest,
     MemberHeartbeat,
@@ -32,7 +34,10 @@ from services.gateway.settings import GatewaySettings
 ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]
 """A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
 
+IN_PROCESS = "this process"
+"""Stands for the address of a coordinator that is called directly."""
 _log = structlog.get_logger(__name__)
+_ALL_SHARDS = list(range(GROUP_SHARDS))
 
 
 class Answer(Protocol):
@@ -53,9 +58,12 @@ T = TypeVar("T")
 class CoordinatorLink:
     """One run of a coordinator. `run` must be running."""
 
-    def __init__(self, run_id: str, client: GroupCoordinatorClient, timeout: float) -> None:
+    def __init__(self, run_id: str, address: str, client: GroupCoordinatorClient, timeout: float) -> None:
         self.run_id = run_id
+        self.address = address
         self.client = client
+        # What the last call showed that ended by itself.
+        self.answers = True
         self._timeout = timeout
         self._calls: set[trio.CancelScope] = set()
         self._gatherer = HeartbeatGatherer(self._call_heartbeat)
@@ -74,7 +82,8 @@ class CoordinatorLink:
         with trio.CancelScope() as scope:
             self._calls.add(scope)
             try:
-                yield
+                with self._noted():
+                    yield
             finally:
                 self._calls.discard(scope)
         if scope.cancelled_caught:
@@ -95,7 +104,17 @@ class CoordinatorLink:
             scope.cancel()
 
     async def _call_heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply:
-        return await self.client.heartbeat(request, timeout=self._timeout)
+        with self._noted():
+            return await self.client.heartbeat(request, timeout=self._timeout)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable:
+            self.answers = False
+            raise
+        self.answers = True
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +142,7 @@ class Coordinators:
         self._links: dict[str, CoordinatorLink] = {}
         # Runs, by what a NOT_COORDINATOR answer said of a shard.
         self._hints: dict[int, str] = {}
+        self.gone = 0
 
     def link(self, group: str) -> CoordinatorLink | None:
         """The link to the coordinator of a group; None: none is known."""
@@ -134,7 +154,17 @@ class Coordinators:
         return None if given is None else self._links.get(given.run_id)
 
     def links(self) -> Iterable[CoordinatorLink]:
+        """One for each coordinator that is registered."""
         return self._links.values()
+
+    def shards(self) -> Counter[str]:
+        """How many of the shards each coordinator is given, by its address."""
+        counts = Counter({link.address: 0 for link in self._links.values()})
+        for shard in range(GROUP_SHARDS):
+            owner = self._view.shard_owner(shard)
+            if owner is not None and owner.run_id in self._links:
+                counts[owner.address or IN_PROCESS] += 1
+        return counts
 
     async def ask(
         self, group: str, call: Callable[[CoordinatorLink, float], Awaitable[R]], *, waits: bool = False
@@ -163,10 +193,9 @@ class Coordinators:
             if self._has_moved(question):
                 question.result = None
 
-    async def list_groups(self, request: ListGroupsRequest) -> list[ListGroupsReply] | None:
-        """What each coordinator has; None: there is none, or not all have answered."""
+    async def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup] | None:
+        """All groups; None: not every shard is in exactly one answer, perhaps because it is on its way."""
         replies: list[ListGroupsReply] = []
-        links = list(self._links.values())
 
         async def ask(link: CoordinatorLink) -> None:
             try:
@@ -177,9 +206,10 @@ class Coordinators:
 
         with trio.move_on_after(self._timeout):
             async with trio.open_nursery() as nursery:
-                for link in links:
+                for link in list(self._links.values()):
                     nursery.start_soon(ask, link)
-        return replies if links and len(replies) == len(links) else None
+        answered = sorted(shard for reply in replies for shard in reply.shards)
+        return [each for reply in replies for each in reply.groups] if answered == _ALL_SHARDS else None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""
@@ -199,13 +229,14 @@ class Coordinators:
         self._view = view
         for run_id in [run_id for run_id in self._links if run_id not in present]:
             _log.info("coordinator gone", run=run_id)
+            self.gone += 1
             self._links.pop(run_id).end()
         self._hints = {shard: run_id for shard, run_id in self._hints.items() if run_id in present}
 
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
         _log.info("coordinator", run=member.run_id, address=member.address)
         async with self._connect(member) as client:
-            link = CoordinatorLink(member.run_id, client, self._timeout)
+            link = CoordinatorLink(member.run_id, member.address or IN_PROCESS, client, self._timeout)
             self._links[member.run_id] = link
             task_status.started()
             await link.run()

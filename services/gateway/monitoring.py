@@ -1,7 +1,10 @@
 """What a gateway shows of itself: its checks and its metrics."""
 
+from collections.abc import Callable
+
 from kafscale.service.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from services.gateway.coordinators import Coordinators
 from services.gateway.figures import GatewayFigures
 from services.gateway.registry import APIS
 from services.gateway.service import Gateway
@@ -10,6 +13,8 @@ from services.gateway.service import Gateway
 def show(gateway: Gateway, figures: GatewayFigures, operations: Operations) -> None:
     """Add them to those of the process. ``figures`` are those that ``gateway`` was made with."""
     operations.health.add("storages", lambda: _storages(gateway), unready_from=State.UNAVAILABLE)
+    # Records are produced and fetched without them.
+    operations.health.add("coordinators", lambda: _coordinators(gateway.coordinators))
     operations.metrics.add(_families(gateway, figures))
 
 
@@ -25,7 +30,23 @@ def _storages(gateway: Gateway) -> Finding:
     return Finding(state, f"{missing} of {len(links)} storage instances do not answer")
 
 
+def _coordinators(coordinators: Coordinators | None) -> Finding:
+    """Whether consumer groups are served."""
+    links = list(coordinators.links()) if coordinators else []
+    silent = sum(not link.answers for link in links)
+    if not links:
+        return Finding(State.UNAVAILABLE, "no coordinator is registered: consumer groups stand still")
+    if not silent:
+        return HEALTHY
+    state = State.UNAVAILABLE if silent == len(links) else State.DEGRADED
+    return Finding(state, f"{silent} of {len(links)} coordinators did not answer when last asked")
+
+
 def _families(gateway: Gateway, figures: GatewayFigures) -> list[Family]:
+
+    def of_coordinators(read: Callable[[Coordinators], float]) -> Callable[[], float]:
+        return lambda: read(gateway.coordinators) if gateway.coordinators else 0
+
     apis = sorted(api.name for api in APIS.values())
     return [
         gauge("kafscale_gateway_connections", "Open client connections.", lambda: figures.connections),
@@ -92,5 +113,22 @@ def _families(gateway: Gateway, figures: GatewayFigures) -> list[Family]:
             "kafscale_gateway_storage_links_up",
             "Storage instances whose commit stream is up.",
             lambda: sum(link.up for link in gateway.links()),
+        ),
+        gauge(
+            "kafscale_gateway_coordinators_silent",
+            "Registered coordinators that did not answer when last asked.",
+            of_coordinators(lambda coordinators: sum(not link.answers for link in coordinators.links())),
+        ),
+        Family(
+            "kafscale_gateway_coordinator_shards",
+            "gauge",
+            "Of the 64 parts that groups are divided into, those that each registered coordinator is given.",
+            lambda: by_label(gateway.coordinators.shards()) if gateway.coordinators else {},
+            ("coordinator",),
+        ),
+        counter(
+            "kafscale_gateway_coordinators_gone_total",
+            "Coordinators that were registered and are not any more: stopped, or lost.",
+            of_coordinators(lambda coordinators: coordinators.gone),
         ),
     ]

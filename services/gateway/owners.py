@@ -54,14 +54,18 @@ class Question(Generic[Q, R]):
     asked: StorageLink | None = None
 
 
-async def ask_owners(router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R]) -> None:
+async def ask_owners(
+    router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], *, grace_ms: int | None = None
+) -> None:
     """Fill the results in. ``ask`` makes one call to one instance, and raises KafscaleError.
 
-    Who says nothing while others have answered is left out after the grace: what it was asked for has no results.
+    Who says nothing while others have answered is left out after the grace, of the gateway's settings where none is
+    given: what it was asked for has no results.
     """
-    await _ask_all(router, questions, ask, begun=False)
+    grace = router.owner_grace_ms if grace_ms is None else grace_ms
+    await _ask_all(router, questions, ask, grace, begun=False)
     moved = [question for question in questions if _has_moved(router, question)]
-    await _ask_all(router, moved, ask, begun=0 < len(moved) < len(questions))
+    await _ask_all(router, moved, ask, grace, begun=0 < len(moved) < len(questions))
 
 
 def _has_moved(router: Router, question: Question[Q, R]) -> bool:
@@ -69,13 +73,15 @@ def _has_moved(router: Router, question: Question[Q, R]) -> bool:
     return refused and router.link(question.key) not in (None, question.asked)
 
 
-async def _ask_all(router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], *, begun: bool) -> None:
+async def _ask_all(
+    router: Router, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], grace_ms: int, *, begun: bool
+) -> None:
     by_link: dict[StorageLink, list[Question[Q, R]]] = {}
     for question in questions:
         question.asked = router.link(question.key)
         if question.asked is not None:
             by_link.setdefault(question.asked, []).append(question)
-    with owners_grace(router.owner_grace_ms, begun=begun) as answered:
+    with owners_grace(grace_ms, begun=begun) as answered:
         async with trio.open_nursery() as nursery:
             for link, group in by_link.items():
                 nursery.start_soon(_ask_one, link, group, ask, answered)

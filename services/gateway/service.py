@@ -63,6 +63,7 @@ class Gateway:
         settings = parts.settings
         self.fetch_sessions = FetchSessions(settings.max_fetch_sessions, settings.max_fetch_session_partitions)
         self._router: Router | None = None
+        self._coordinators: Coordinators | None = None
         self._registration: Registration | None = None
 
     @property
@@ -73,6 +74,11 @@ class Gateway:
     def links(self) -> Iterable[StorageLink]:
         """One for each storage instance that is registered."""
         return self._router.links() if self._router else ()
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """None: not started yet."""
+        return self._coordinators
 
     async def run(
         self,
@@ -105,7 +111,7 @@ class Gateway:
             now_ms=parts.now_ms,
         )
         router = self._router = Router(parts.storages, parts.ownership, parts.connect, settings)
-        coordinators = Coordinators(parts.coordinators, parts.connect_coordinator, settings)
+        coordinators = self._coordinators = Coordinators(parts.coordinators, parts.connect_coordinator, settings)
         environment = Environment(
             settings=settings,
             catalog=parts.catalog,

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from kafscale.rpc.limits import LARGEST_PAYLOAD
+from kafscale.service.groups import GroupSettings
 from kafscale.service.listeners import ListenerSettings
 from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
 from kafscale.topics.definitions import COMPRESSION_TYPES, LONGEST_FLUSH_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(ListenerSettings):
+class GatewaySettings(ListenerSettings, GroupSettings):
     """Sizes in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(

@@ -1,7 +1,8 @@
 """Lets the configs of topics count for the partitions that this run owns, as soon as they change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from kafscale.metadata.topic_values import TopicInfo, TopicsView
 from kafscale.metadata.topics import TopicCatalog
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
@@ -21,8 +22,19 @@ class TopicConfigs:
             self._changed(partition)
 
     async def run(self) -> None:
-        view = self._catalog.view
+        before, view = TopicsView.of(0, ()), self._catalog.view
         while True:
-            for partition in self._owned:
-                self.apply(partition)
-            view = await self._catalog.wait_change(view)
+            for topic in _other_configs(before, view):
+                for index in range(topic.partitions):
+                    partition = self._owned.get((topic.id, index))
+                    if partition is not None:
+                        self.apply(partition)
+            before, view = view, await self._catalog.wait_change(view)
+
+
+def _other_configs(before: TopicsView, view: TopicsView) -> Iterator[TopicInfo]:
+    """The topics of ``view`` whose configs are not known from ``before``; few, when one of ten thousand changes."""
+    for topic in view.by_id.values():
+        known = before.by_id.get(topic.id)
+        if known is not topic and (known is None or known.configs != topic.configs):
+            yield topic

@@ -7,9 +7,9 @@ import structlog
 import trio
 
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import new_run_id
 from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.service.leased import LeasedRuns
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -48,7 +48,7 @@ from services.storage.placing import place
 from services.storage.refusal import refusal_of
 from services.storage.run import Parts, Run
 from services.storage.single_flight import Flight
-from services.storage.sizes import log_size
+from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
 
 log = structlog.get_logger()
@@ -59,44 +59,24 @@ class StorageService:
 
     def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
         self._parts = parts
-        self._make_run_id = make_run_id
-        self._run: Run | None = None
+        self._runs = LeasedRuns(lambda nursery: Run(parts, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then flush, commit and release. Raises Unavailable when not all could be stored."""
         parts = self._parts
         await mark_prefix(parts.objects, parts.namespace, (await parts.catalog.cluster()).cluster_id)
-        stopped = started = False
-        lost = 0
-        while not stopped:
-            try:
-                async with trio.open_nursery() as nursery:
-                    run = Run(self._parts, self._make_run_id(), nursery)
-                    try:
-                        await run.start()
-                        self._run = run
-                        if not started:
-                            task_status.started()
-                            started = True
-                        await stop.wait()
-                        stopped = True
-                        await run.drain()
-                        lost = run.lost_bytes
-                        nursery.cancel_scope.cancel()
-                    finally:
-                        # Before the nursery closes: appends must find the run's end, not a nursery that takes nothing.
-                        self._run = None
-                        run.end()
-            except* LeaseNotFound:
-                self._parts.figures.leases_lost += 1
-                log.error("lease lost: everything is taken over anew")
+        lost = (await self._runs.run(stop, task_status)).lost_bytes
         if lost:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
+
+    def _lost(self) -> None:
+        self._parts.figures.leases_lost += 1
+        log.error("lease lost: everything is taken over anew")
 
     @property
     def current(self) -> Run | None:
         """None: it is starting, or between two leases."""
-        return self._run
+        return self._runs.current
 
     async def append(self, request: AppendRequest) -> AppendReply:
         run = self._current()
@@ -271,9 +251,8 @@ class StorageService:
         return EpochEnd(epoch=epoch, end_offset=end_offset)
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
-        # One after the other: each may list its whole partition.
-        run = self._current()
-        return LogSizesReply(results=[await log_size(run, query) for query in request.queries])
+        at_a_time = self._parts.settings.reads_in_flight
+        return LogSizesReply(results=await log_sizes(self._current(), request, at_a_time=at_a_time))
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         run = self._current()
@@ -332,9 +311,9 @@ class StorageService:
         result.log_start = view.log_start
 
     def _current(self) -> Run:
-        if self._run is None:
+        if self.current is None:
             raise Unavailable("storage is starting")
-        return self._run
+        return self.current
 
     async def _acquired(
         self, run: Run, refs: list[PartitionRef], *, patience: float = math.inf

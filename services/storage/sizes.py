@@ -1,15 +1,36 @@
 """How much a partition's log takes in the object store: what has no records is not taken over for that."""
 
-from kafscale.errors import KafscaleError
+import math
+
+import trio
+
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.storage_pb2 import LogSize, SizeQuery
+from kafscale.v1.storage_pb2 import LogSize, LogSizesRequest, SizeQuery
 from services.storage.finder import Damaged
 from services.storage.run import Run
 from services.storage.takeover import NotAvailable
 
 
-async def log_size(run: Run, query: SizeQuery) -> LogSize:
+async def log_sizes(run: Run, request: LogSizesRequest, *, at_a_time: int) -> list[LogSize]:
+    """A result for each query. What is known too late is known when it is asked for again."""
+    results = [_failed(Status.UNAVAILABLE, Unavailable("the log's size is not known in time")) for _ in request.queries]
+    left = iter(enumerate(request.queries))
+
+    async def answer() -> None:
+        for index, query in left:
+            results[index] = await _log_size(run, query)
+
+    with trio.move_on_after(request.wait_ms / 1000 if request.wait_ms else math.inf):
+        async with trio.open_nursery() as nursery:
+            # Each may list its whole partition.
+            for _ in range(min(at_a_time, len(results))):
+                nursery.start_soon(answer)
+    return results
+
+
+async def _log_size(run: Run, query: SizeQuery) -> LogSize:
     """As the answer to one query. Segments are listed once and known then, of a very long log only the end."""
     ref = query.partition
     try:

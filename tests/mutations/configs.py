@@ -122,6 +122,20 @@ MUTATIONS = (
         _SIZES + "test_partitions_without_records_are_not_taken_over_for_it",
     ),
     _breaking(
+        "a change of one topic costs nothing for the others",
+        "services/storage/configs.py",
+        "if known is not topic and (known is None or known.configs != topic.configs):",
+        "if known is None or known.live:",
+        _STORAGE + "test_a_change_of_one_topic_costs_nothing_for_the_partitions_of_others",
+    ),
+    _breaking(
+        "sizes are looked for together",
+        "services/storage/sizes.py",
+        "range(min(at_a_time, len(results)))",
+        "range(1)",
+        _SIZES + "test_partitions_are_looked_at_together_and_what_is_not_known_in_time_spares_the_others",
+    ),
+    _breaking(
         "a size that nobody told is not 0",
         "services/gateway/apis/describe_log_dirs.py",
         "_UNKNOWN = -1",

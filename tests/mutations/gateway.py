@@ -359,7 +359,7 @@ MUTATIONS = (
     Mutation(
         (),
         "services/gateway/owners.py",
-        "    await _ask_all(router, moved, ask, begun=0 < len(moved) < len(questions))\n",
+        "    await _ask_all(router, moved, ask, grace, begun=0 < len(moved) < len(questions))\n",
         "",
         _ROUTING + "test_who_a_refusal_names_is_asked_before_a_reader_is_answered",
         rule="readers are answered with a refusal that names the owner",

@@ -77,7 +77,7 @@ MUTATIONS = (
     _breaking(
         "A group is listed by the gateway that clients find it at",
         "services/gateway/apis/list_groups.py",
-        "        if listed.coordinator(name).node_id == own\n",
+        "        if listed.coordinator(each.group).node_id == own\n",
         "",
         _COORDINATORS + "test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once",
     ),
@@ -94,5 +94,28 @@ MUTATIONS = (
         ", ordered=True",
         "",
         _COORDINATORS + "test_pitfall_61_commits_of_one_connection_are_stored_in_its_order",
+    ),
+    _breaking(
+        "A list of groups has all of them, or is refused",
+        "services/gateway/coordinators.py",
+        "if answered == _ALL_SHARDS else None",
+        "if answered else None",
+        _COORDINATORS + "test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coordinator",
+    ),
+    _breaking(
+        "Members that wait keep no heartbeat out",
+        "kafscale/rpc/typed.py",
+        ", waiting=_WAITING",
+        "",
+        "tests/contract/rpc/test_coordinator.py::"
+        "test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too",
+    ),
+    _breaking(
+        "A coordinator that does not answer is shown",
+        "services/gateway/coordinators.py",
+        "self.answers = False",
+        "pass",
+        "tests/unit/gateway/test_monitoring.py::"
+        "test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer",
     ),
 )

@@ -5,13 +5,15 @@
 
 The one directory bears the namespace's name. A gateway tells of the partitions whose leader it is, so that the brokers'
 answers add up. The size is that of all segment objects that hold anything from the log start on, as their owner has
-listed them, without indexes, and without what is not stored yet; -1 where the owner does not tell it. Partitions that
-do not exist are left out.
+listed them, without indexes, and without what is not stored yet. Owners are asked at the same time, and tell of what
+they know in time; the other sizes are -1, for a partition has no error of its own in Kafka's reply, and one of the
+directory would hide the rest. Partitions that do not exist are left out.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
@@ -25,6 +27,8 @@ from services.gateway.topics import KnownTopic
 KEY = 35
 
 _UNKNOWN = -1
+_MOST_OF_THE_TIMEOUT = 0.8
+"""Java's admin client waits no longer than the default of the whole timeout."""
 
 
 @dataclass(slots=True)
@@ -89,7 +93,11 @@ def _asked(call: Call, request: Any) -> list[tuple[KnownTopic, set[int]]]:
 
 
 async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> None:
-    await ask_owners(call.environment.router, [question for question, _ in questions], StorageLink.log_sizes)
+    asked = [question for question, _ in questions]
+    most_ms = round(call.environment.settings.storage_timeout_ms * _MOST_OF_THE_TIMEOUT)
+    # A long listing is worth waiting for: an owner's grace is for clients that stand still meanwhile.
+    with trio.move_on_after(most_ms / 1000):
+        await ask_owners(call.environment.router, asked, StorageLink.log_sizes, grace_ms=most_ms)
     for question, answer in questions:
         for result in question.results:
             if result.status == common_pb2.OK:

@@ -4,12 +4,14 @@
 - 4: several keys. 5: same on the wire. 6: key type 2, share groups.
 
 The answer is a live gateway, as Metadata tells them, spread by the group's name; each gateway gives the same answer,
-and each serves every group. Only groups (key type 0) have coordinators here: there are neither transactions nor share
-groups, and other types are refused with INVALID_REQUEST, which clients take as final.
+and each serves every group. Only groups (key type 0) have coordinators here. There are no transactions (key type 1):
+they are refused with CLUSTER_AUTHORIZATION_FAILED and a message, which the Java client and librdkafka show, and every
+client takes as final; librdkafka asks again after nearly any other error. Other types get INVALID_REQUEST.
 """
 
 from dataclasses import dataclass
 
+import structlog
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
@@ -19,7 +21,9 @@ from services.gateway.brokers import Broker
 KEY = 10
 
 _GROUP = 0
+_TRANSACTION = 1
 _SEVERAL_FROM = 4
+_log = structlog.get_logger(__name__)
 _NOBODY = Broker(-1, "", -1)
 
 
@@ -44,9 +48,14 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    if getattr(request, "key_type", _GROUP) != _GROUP:
+    key_type = getattr(request, "key_type", _GROUP)
+    if key_type != _GROUP:
         message = "only consumer groups have coordinators: there are no transactions and no share groups"
-        _answer(call, [_refused(key, ErrorCode.invalid_request, message) for key in _keys(call, request)])
+        error = ErrorCode.invalid_request
+        if key_type == _TRANSACTION:
+            error = ErrorCode.cluster_authorization_failed
+            _log.warning("a client asks for transactions, which are not supported", client=call.client.host)
+        _answer(call, [_refused(key, error, message) for key in _keys(call, request)])
         return None
     brokers = call.environment.brokers.at(call.client.listener)
     _answer(call, [_found(key, brokers.coordinator(key)) for key in _keys(call, request)])

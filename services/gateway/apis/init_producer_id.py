@@ -3,11 +3,13 @@
 - 0: id and epoch. 1: same on the wire. 2: flexible. 3: a producer may say which id it had. 4, 5: other error codes.
 
 Every answer is a new id with epoch 0, as in Kafka for producers without a transactional id. There are no transactions:
-a transactional id is refused with INVALID_REQUEST, which clients take as final.
+a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as final; clients
+that ask for its coordinator first, as all do, are told so in words (FindCoordinator).
 """
 
 from dataclasses import dataclass
 
+import structlog
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
@@ -16,6 +18,7 @@ from services.gateway.api import Api, Call, Work
 
 KEY = 22
 _NONE = -1
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ def _answer(call: Call, reply: _Reply) -> None:
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     if request.transactional_id is not None:
-        _answer(call, _Reply(ErrorCode.invalid_request))
+        _log.warning("a client asks for transactions, which are not supported", client=call.client.host)
+        _answer(call, _Reply(ErrorCode.transactional_id_authorization_failed))
         return None
     return _take(call)
 

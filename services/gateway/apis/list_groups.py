@@ -4,8 +4,9 @@
 - 4: states, and only groups in the states that the client names. 5: the same for types; all groups here are classic.
 
 As in Kafka each broker lists the groups that FindCoordinator sends to it, and clients ask all brokers: every gateway
-asks all coordinators, at the same time, and leaves out what clients find at another gateway. Where a coordinator does
-not answer, nothing is listed, and the answer is COORDINATOR_NOT_AVAILABLE.
+asks all coordinators, at the same time, and leaves out what clients find at another gateway. Unless each of the parts
+that groups are divided into is answered for, and by one coordinator, nothing is listed, and the answer is
+COORDINATOR_NOT_AVAILABLE, which clients retry: a list without some groups would be taken for complete.
 """
 
 from collections.abc import Sequence
@@ -45,18 +46,16 @@ def handle(call: Call) -> Work | None:
 
 
 async def _list(call: Call, wanted: pb.ListGroupsRequest) -> None:
-    replies = await call.environment.coordinators.list_groups(wanted)
-    if replies is None:
+    found = await call.environment.coordinators.list_groups(wanted)
+    if found is None:
         _answer(call, _Reply(NO_COORDINATOR))
         return
     brokers = call.environment.brokers
     listed, own = brokers.at(call.client.listener), brokers.own_id
-    # A group that is on its way from one coordinator to another may be listed by both.
-    found = {each.group: each for reply in replies for each in reply.groups}
     groups = [
-        _Group(name, each.protocol_type, each.state, each.type)
-        for name, each in sorted(found.items())
-        if listed.coordinator(name).node_id == own
+        _Group(each.group, each.protocol_type, each.state, each.type)
+        for each in sorted(found, key=lambda each: each.group)
+        if listed.coordinator(each.group).node_id == own
     ]
     _answer(call, _Reply(ErrorCode.none, groups))
 

@@ -56,6 +56,9 @@ class JavaClient:
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         self._call("create_topic", topic=topic, partitions=partitions, configs=dict(configs or {}))
 
+    def init_transactions(self, transactional_id: str) -> None:
+        self._call("init_transactions", config={"transactional.id": transactional_id})
+
     def delete_topic(self, topic: str) -> None:
         self._call("delete_topic", topic=topic)
 

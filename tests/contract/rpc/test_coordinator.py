@@ -2,16 +2,20 @@
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
 import trio
 
+from kafscale.errors import Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.direct import DirectCoordinator, GroupCoordinator
 from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.typed import GrpcCoordinator, bind_coordinator
+from kafscale.v1 import coordinator_pb2 as pb
 from tests.contract.rpc.carrier import TIMEOUT
 
 METHODS = [
@@ -61,3 +65,48 @@ async def test_each_method_reaches_its_own_and_answers(
     reply = await getattr(coordinator, name)(hints["request"](), timeout=TIMEOUT)
     assert reply == hints["return"]()
     assert recorder.asked == [(name, hints["request"]())]
+
+
+class _Rebalance(_Recorder):
+    """Joins and syncs end when all members are there, which is when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.moved = trio.Event()
+        self.over = trio.Event()
+
+    async def join_group(self, _: pb.JoinGroupRequest) -> pb.JoinGroupReply:
+        await self._wait()
+        return pb.JoinGroupReply()
+
+    async def sync_group(self, _: pb.SyncGroupRequest) -> pb.SyncGroupReply:
+        await self._wait()
+        return pb.SyncGroupReply()
+
+    async def _wait(self) -> None:
+        self.waiting += 1
+        self.moved.set()
+        self.moved = trio.Event()
+        await self.over.wait()
+
+
+async def test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too() -> None:
+    service, limits = _Rebalance(), RpcLimits(max_calls=1, max_waiting_calls=4)
+    server = RpcServer([bind_coordinator(cast(GroupCoordinator, service))], limits)
+    async with trio.open_nursery() as serving:
+        port = await serving.start(server.run, "127.0.0.1:0", trio.Event())
+        async with Channel(f"127.0.0.1:{port}") as channel, trio.open_nursery() as members:
+            client = GrpcCoordinator(channel)
+            for _ in range(2):
+                members.start_soon(partial(client.join_group, pb.JoinGroupRequest(), timeout=TIMEOUT))
+                members.start_soon(partial(client.sync_group, pb.SyncGroupRequest(), timeout=TIMEOUT))
+            with trio.fail_after(TIMEOUT):
+                while service.waiting < 4:
+                    await service.moved.wait()
+            await client.heartbeat(pb.HeartbeatRequest(), timeout=TIMEOUT)
+            await client.offset_commit(pb.OffsetCommitRequest(), timeout=TIMEOUT)
+            with pytest.raises(Unavailable, match="4 calls are under way"):
+                await client.join_group(pb.JoinGroupRequest(), timeout=TIMEOUT)
+            service.over.set()
+        serving.cancel_scope.cancel()

@@ -44,6 +44,7 @@ async def test_a_group_forms_commits_and_is_listed(store: MemoryMetadataStore, a
         [instance] = made.instances
         listed = await instance.client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
         assert [(group.group, group.state) for group in listed.groups] == [("g", "Stable")]
+        assert list(listed.shards) == list(range(paths.GROUP_SHARDS))
         await trio.sleep(120)
         assert [member.joins for member in members] == [[1]] * 3
         nursery.cancel_scope.cancel()

@@ -25,6 +25,8 @@ class FakeCoordinator:
         self.groups = Groups("test", limits, 1)
         # Groups that another run has; empty: it is not known which.
         self.moved: dict[str, str] = {}
+        # Those that it says it lists.
+        self.shards: list[int] = []
         # Every group is answered with this instead.
         self.refuses: E.Code = E.NONE
         self.fails: Exception | None = None
@@ -135,7 +137,9 @@ class FakeCoordinator:
 
     async def list_groups(self, request: pb.ListGroupsRequest, *, timeout: float) -> pb.ListGroupsReply:
         await self._arrived(request, timeout)
-        return self.groups.list(request)
+        reply = self.groups.list(request)
+        reply.shards.extend(self.shards)
+        return reply
 
     async def delete_groups(self, request: pb.DeleteGroupsRequest, *, timeout: float) -> pb.DeleteGroupsReply:
         await self._arrived(request, timeout)

@@ -28,11 +28,11 @@ async def find_coordinator(harness: Harness, client: Client, version: int) -> No
     if version < 1:
         return
     # Transactions, share groups, and what no version has.
-    for key_type in (1, 2, 7):
+    for key_type, error in ((1, 31), (2, 42), (7, 42)):
         key: dict[str, Any] = {"coordinator_keys": ("x",)} if version >= 4 else {"key": "x"}
         reply = await client.ask(10, version, key_type=key_type, **key)
         refused = reply.coordinators[0] if version >= 4 else reply
-        assert (refused.error_code, refused.node_id, refused.host, refused.port) == (42, -1, "", -1)
+        assert (refused.error_code, refused.node_id, refused.host, refused.port) == (error, -1, "", -1)
         assert "consumer groups" in refused.error_message
 
 

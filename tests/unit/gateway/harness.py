@@ -16,7 +16,7 @@ from kio.static.primitive import i16, i32
 from kafscale import paths
 from kafscale.kafka import codec
 from kafscale.metadata.interface import Delete, Put
-from kafscale.metadata.members import LiveMember, Members
+from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topic_values import TopicInfo
@@ -150,8 +150,13 @@ class Cluster:
         await self.metadata.txn((), [Delete(paths.member_key(NAMESPACE, service, run_id))])
 
     async def add_coordinator(self, run_id: str, coordinator: FakeCoordinator) -> None:
-        """Let a coordinator register."""
+        """Let a coordinator register, and each have the shards that it is given."""
         self.coordinators[run_id] = coordinator
+        members = [LiveMember(Member(run_id=name, address=f"{name}:9096"), 1) for name in self.coordinators]
+        view = MembersView.of(1, members)
+        given = {shard: view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
+        for name, each in self.coordinators.items():
+            each.shards = [shard for shard, owner in given.items() if owner is not None and owner.run_id == name]
         member = Member(format=1, run_id=run_id, service="coordinator", address=f"{run_id}:9096")
         key = paths.member_key(NAMESPACE, "coordinator", run_id)
         await self.metadata.txn((), [Put(key, member.SerializeToString())])

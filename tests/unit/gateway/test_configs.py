@@ -1,5 +1,6 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: what clients are shown, what they may change."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -9,7 +10,11 @@ from kio.schema.errors import ErrorCode
 from kafscale import paths
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault
+from kafscale.service.groups import GroupSettings
+from kafscale.service.settings import load
 from kafscale.topics.definitions import DEFINITIONS
+from services.coordinator.limits import GroupLimits
+from services.coordinator.settings import CoordinatorSettings
 from services.gateway.configs import BROKER_CONFIGS
 from tests.unit.gateway.asking import produce
 from tests.unit.gateway.exchanges import nested
@@ -17,6 +22,7 @@ from tests.unit.gateway.harness import NAMESPACE, Client, Harness, batch, runnin
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
+_OF_GROUPS = ("group.", "offset.", "offsets.")
 THROTTLED = "leader.replication.throttled.replicas"
 
 
@@ -117,6 +123,53 @@ async def test_a_gateway_shows_its_own_configs_all_read_only() -> None:
         assert "KAFSCALE_AUTO_CREATE_PARTITIONS" in partitions.documentation
         assert configs["log.flush.interval.ms"].config_source == 5
         assert (await describe(client, "", kind=BROKER)).configs == ()
+
+
+async def test_a_gateway_shows_what_groups_are_held_to_as_the_coordinators_are_set() -> None:
+    environ = {
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "1",
+        "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": "2",
+        "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS": "3",
+        "KAFSCALE_GROUP_MAX_SIZE": "4",
+        "KAFSCALE_GROUP_OFFSETS_RETENTION_MINUTES": "5",
+        "KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS": "600",
+        "KAFSCALE_GROUP_OFFSET_METADATA_MAX_BYTES": "7",
+    }
+    set_to = asdict(load(GroupSettings, environ))
+    limits = load(CoordinatorSettings, environ).limits()
+    async with running_gateway(**set_to) as harness:
+        client = await harness.connect()
+        shown = await describe(client, "0", kind=BROKER, synonyms=True, documentation=True)
+        configs = {config.name: config for config in shown.configs}
+    assert {
+        name: [each.value for each in configs[name].synonyms] for name in configs if name.startswith(_OF_GROUPS)
+    } == {
+        "group.initial.rebalance.delay.ms": [str(limits.initial_rebalance_delay_ms), "3000"],
+        "group.min.session.timeout.ms": [str(limits.min_session_timeout_ms), "6000"],
+        "group.max.session.timeout.ms": [str(limits.max_session_timeout_ms), "1800000"],
+        "group.max.size": [str(limits.max_size), "10000"],
+        "offsets.retention.minutes": [str(limits.offsets_retention_ms // 60_000), "10080"],
+        "offsets.retention.check.interval.ms": ["600", "600000"],
+        "offset.metadata.max.bytes": [str(limits.offset_metadata_max_bytes), "4096"],
+    }
+    assert "KAFSCALE_GROUP_MAX_SIZE" in configs["group.max.size"].documentation
+    types = {name: configs[name].config_type for name in configs if name.startswith(_OF_GROUPS)}
+    assert types.pop("offsets.retention.check.interval.ms") == 5
+    assert set(types.values()) == {3}
+
+
+def test_groups_are_held_to_what_kafkas_are_but_for_their_size() -> None:
+    assert CoordinatorSettings().limits() == GroupLimits(max_size=10_000)
+
+
+async def test_min_insync_replicas_keeps_no_producer_out_and_its_documentation_says_so() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t", min_insync_replicas="2")
+        client = await harness.connect()
+        (shown,) = (await describe(client, "t", "min.insync.replicas", documentation=True)).configs
+        assert shown.value == "2"
+        assert "without effect" in shown.documentation
+        assert (await produce(client, batch(), acks=-1)).error_code == ErrorCode.none
 
 
 async def test_replaced_configs_are_all_that_a_topic_sets() -> None:

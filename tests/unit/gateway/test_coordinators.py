@@ -322,6 +322,34 @@ async def test_gateways_give_the_same_answers_spread_groups_and_list_each_group_
             assert all(found[0][group][0] == node for group in part)
 
 
+async def test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coordinator() -> None:
+    async with running_gateway(cluster=await two_coordinators()) as harness:
+        client = await harness.connect()
+        groups = [*groups_of("a", 2), *groups_of("b", 2)]
+        for group in groups:
+            await stable(client, group=group)
+
+        async def listed() -> tuple[int, list[str]]:
+            reply = await client.ask(asking.LIST, 4)
+            return reply.error_code, [each.group_id for each in reply.groups]
+
+        assert await listed() == (0, sorted(groups))
+        of_a, of_b = (harness.cluster.coordinators[name].shards for name in ("a", "b"))
+        # It has no owner for a while: nobody knows of its groups.
+        shard = of_b.pop()
+        assert await listed() == (15, [])
+        # It is on its way, and what one of them says of it is old.
+        of_b.extend((shard, of_a[0]))
+        assert await listed() == (15, [])
+        of_b.pop()
+        assert await listed() == (0, sorted(groups))
+        await harness.cluster.remove("b")
+        while len(list(harness.parts.coordinators.view)) > 1:
+            await harness.parts.coordinators.wait_change(harness.parts.coordinators.view)
+        # Nobody has loaded them yet.
+        assert await listed() == (15, [])
+
+
 async def test_a_leader_may_send_more_than_other_requests_have_and_no_more_than_is_set() -> None:
     async with running_gateway(max_control_request_bytes=10_000, max_group_request_bytes=40_000) as harness:
         client = await harness.connect()

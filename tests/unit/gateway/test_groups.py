@@ -1,6 +1,7 @@
 """Consumer groups as clients see them through the gateway."""
 
 from datetime import timedelta
+from struct import pack
 
 import pytest
 
@@ -143,3 +144,21 @@ async def test_a_client_without_a_name_joins() -> None:
         (asked,) = harness.coordinator.asked(JoinGroupRequest)
         assert isinstance(asked, JoinGroupRequest)
         assert asked.client_id == ""
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 86_400_000_000_000_000, -(2**63), -2])
+async def test_offsets_are_committed_for_as_long_as_a_client_can_say(retention_ms: int) -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        said = 0x112233445566
+        body = request(8, 2, **asking.commit_values(2, {"t": {0: (7, "")}}, retention_ms=said))
+        assert body.count(pack(">q", said)) == 1
+        await client.send(8, 2, body.replace(pack(">q", said), pack(">q", retention_ms)))
+        _, reply = await client.receive()
+        assert [each.error_code for topic in read_response(8, 2, reply).topics for each in topic.partitions] == [0]
+        (group,) = await asking.fetch(client, 5, {"g": {"t": (0,)}})
+        assert offsets_of(group) == [(0, 7, "", 0)]
+        [(_, offset)] = harness.coordinator.groups["g"].offsets.items()
+        assert offset.expires_ms is None or offset.expires_ms < 1 << 63
+        assert (offset.expires_ms is not None) == (retention_ms > 0)

@@ -32,7 +32,7 @@ async def test_every_request_gets_a_new_id_with_epoch_0(version: int) -> None:
 async def test_a_transactional_id_is_refused(version: int) -> None:
     async with running_gateway() as harness:
         answer = await init(await harness.connect(), version, transactional_id="tx")
-        assert answer == (ErrorCode.invalid_request, -1, -1)
+        assert answer == (ErrorCode.transactional_id_authorization_failed, -1, -1)
 
 
 async def test_ids_are_taken_once_over_processes_and_lost_answers() -> None:

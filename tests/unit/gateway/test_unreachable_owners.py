@@ -1,9 +1,12 @@
 """Owners that are live and do not answer, or answer as another service: they hold up nobody else for long."""
 
+import math
+
 import pytest
 import trio
 
 from kafscale.errors import Refused
+from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest
 from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.fake_storage import FakeStorage
@@ -115,3 +118,25 @@ async def test_a_fetch_that_is_parked_at_an_owner_out_of_reach_moves_too() -> No
         assert (await produce(producer, batch(b"v"))).error_code == 0
         part = await received(client)
         assert (part.error_code, offsets(part.records)) == (0, [0])
+
+
+async def _log_sizes(two: Two) -> list[int]:
+    client = await two.harness.connect()
+    reply = await client.ask(35, 4, topics=None)
+    return [each.partition_size for topic in reply.results[0].topics for each in topic.partitions]
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(0.4, True), (math.inf, False)])
+async def test_an_owner_that_is_long_in_telling_sizes_is_waited_for_and_a_silent_one_hides_no_other(
+    seconds: float, known: bool
+) -> None:
+    async with two_owners(2, owner_grace_ms=100, storage_timeout_ms=2_000) as two:
+        log_sizes = two.b.log_sizes
+
+        async def slow(request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
+            await trio.sleep(seconds)
+            return await log_sizes(request, timeout=timeout)
+
+        two.b.log_sizes = slow  # type: ignore[method-assign]
+        with trio.fail_after(10):
+            assert await _log_sizes(two) == [0, 0 if known else -1]

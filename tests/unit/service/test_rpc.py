@@ -25,6 +25,7 @@ def test_every_limit_can_be_set() -> None:
         {
             "KAFSCALE_RPC_MAX_MESSAGE_BYTES": "100MB",
             "KAFSCALE_RPC_MAX_CALLS": "17",
+            "KAFSCALE_RPC_MAX_WAITING_CALLS": "18",
             "KAFSCALE_RPC_KEEPALIVE_MS": "2000",
             "KAFSCALE_RPC_KEEPALIVE_TIMEOUT_MS": "300",
             "KAFSCALE_RPC_CONNECT_TIMEOUT_MS": "400",
@@ -35,6 +36,7 @@ def test_every_limit_can_be_set() -> None:
     assert settings.limits() == RpcLimits(
         max_message_bytes=100 << 20,
         max_calls=17,
+        max_waiting_calls=18,
         keepalive_seconds=2.0,
         keepalive_timeout_seconds=0.3,
         connect_seconds=0.4,

@@ -1,5 +1,8 @@
 """Topic configs count as soon as they change, for what is buffered too."""
 
+from collections.abc import Mapping
+
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -8,7 +11,9 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Fault
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
+from services.storage.owned import OwnedPartitions
+from services.storage.partition import Partition
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 
 def _segments(world: World) -> int:
@@ -131,3 +136,27 @@ async def test_partitions_that_a_topic_gets_are_taken_over_and_written(autojump_
         appended = await caller.append(new, batch(b"x"))
         assert await caller.durable(appended, new)
         assert await caller.read_all(new) == [b"x"]
+
+
+async def test_a_change_of_one_topic_costs_nothing_for_the_partitions_of_others(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    configure = OwnedPartitions.configure
+
+    def counted(owned: OwnedPartitions, partition: Partition, configs: Mapping[str, str]) -> bool:
+        looked_at.append(partition.name)
+        return configure(owned, partition, configs)
+
+    async with (world := World()).service() as (caller, catalog):
+        other = await world.topic(catalog, "other", partitions=3)
+        ref = await world.topic(catalog, "changes", partitions=2)
+        for each in (*siblings(other, 3), *siblings(ref, 2)):
+            assert await caller.durable(await caller.append(each, batch(b"x")), each)
+        monkeypatch.setattr(OwnedPartitions, "configure", counted)
+        await _configure(catalog, ref, flush_ms="1000")
+        assert looked_at == ["changes-0", "changes-1"]
+        looked_at.clear()
+        await world.topic(catalog, "new")
+        await wait_all_tasks_blocked()
+        assert not [name for name in looked_at if not name.startswith("new")]

@@ -1,5 +1,9 @@
 """How much logs take: for DescribeLogDirs."""
 
+import math
+from typing import Any
+
+import trio
 from trio.testing import MockClock
 
 from kafscale import paths
@@ -69,3 +73,34 @@ async def test_a_store_that_does_not_answer_is_told(autojump_clock: MockClock) -
         world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.kind == "list_from" else None
         (told,) = await sizes(caller, ref)
         assert (told.status, told.bytes) == (Status.UNAVAILABLE, 0)
+
+
+async def test_partitions_are_looked_at_together_and_what_is_not_known_in_time_spares_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=6), 6)
+        for ref in refs:
+            await caller.fill(ref, 3)
+    async with world.service(reads_in_flight=3) as (caller, _):
+        for ref in refs:
+            await caller.fetch(ref, 600)
+        under_way = most = 0
+        list_from = world.objects.list_from
+
+        async def slow(prefix: str, *args: Any, **options: Any) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            # The first one never comes.
+            await trio.sleep(math.inf if paths.partition_prefix(NAMESPACE, "orders", 0) in prefix else 1)
+            under_way -= 1
+            return await list_from(prefix, *args, **options)
+
+        world.objects.list_from = slow  # type: ignore[method-assign]
+        request = LogSizesRequest(queries=[SizeQuery(partition=ref) for ref in refs], wait_ms=10_000)
+        results = (await caller.storage.log_sizes(request, timeout=60)).results
+        assert [told.status for told in results] == [Status.UNAVAILABLE, *[Status.OK] * 5]
+        assert all(told.bytes > 0 for told in results[1:])
+        assert most == 3

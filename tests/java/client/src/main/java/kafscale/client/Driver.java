@@ -56,6 +56,7 @@ public final class Driver {
                 case "create_topic" -> createTopic(command);
                 case "delete_topic" -> deleteTopic(command);
                 case "produce" -> produce(command);
+                case "init_transactions" -> initTransactions(command);
                 case "consume" -> consume(command);
                 case "offsets" -> offsets(command);
                 case "offset_for_time" -> offsetForTime(command);
@@ -128,6 +129,14 @@ public final class Driver {
             }
             return reply;
         }
+    }
+
+    private ObjectNode initTransactions(JsonNode command) {
+        ByteArraySerializer plain = new ByteArraySerializer();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config(command), plain, plain)) {
+            producer.initTransactions();
+        }
+        return JSON.createObjectNode();
     }
 
     private KafkaConsumer<byte[], byte[]> idleConsumer(JsonNode command) {

@@ -1,0 +1,61 @@
+"""What a gateway shows of the coordinators that it asks."""
+
+from kafscale.errors import Unavailable
+from kafscale.service.operations import Operations
+from services.gateway.monitoring import show
+from tests.unit.gateway import group_asking as asking
+from tests.unit.gateway.harness import Harness, running_gateway
+from tests.unit.gateway.test_coordinators import groups_of, two_coordinators
+from tests.unit.gateway.two_owners import settled
+
+
+def _check(operations: Operations) -> tuple[object, object]:
+    report = operations.health.report()
+    check = report.checks["coordinators"]
+    assert "not_ready" not in check
+    return check["state"], check.get("reason")
+
+
+def _metrics(operations: Operations) -> dict[str, float]:
+    lines = operations.metrics.text().decode().splitlines()
+    shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith("kafscale_gateway_coordinator"))
+    return {name: float(value) for name, value in shown.items()}
+
+
+async def _gone(harness: Harness, run_id: str) -> None:
+    await harness.cluster.remove(run_id)
+    while run_id in {link.run_id for link in harness.gateway.coordinators.links()}:  # type: ignore[union-attr]
+        await harness.parts.coordinators.wait_change(harness.parts.coordinators.view)
+        await settled()
+
+
+async def test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer() -> None:
+    async with running_gateway(cluster=await two_coordinators()) as harness:
+        operations, client = Operations(), await harness.connect()
+        show(harness.gateway, harness.parts.figures, operations)
+        coordinators = harness.cluster.coordinators
+        given = {name: float(len(each.shards)) for name, each in coordinators.items()}
+        assert sum(given.values()) == 64
+        assert _check(operations) == ("healthy", None)
+        assert _metrics(operations) == {
+            'kafscale_gateway_coordinator_shards{coordinator="a:9096"}': given["a"],
+            'kafscale_gateway_coordinator_shards{coordinator="b:9096"}': given["b"],
+            "kafscale_gateway_coordinators_gone_total": 0,
+            "kafscale_gateway_coordinators_silent": 0,
+        }
+        [group] = groups_of("b", 1)
+        coordinators["b"].fails = Unavailable("a test")
+        await asking.heartbeat(client, 3, 1, "m", group=group)
+        assert _check(operations) == ("degraded", "1 of 2 coordinators did not answer when last asked")
+        assert _metrics(operations)["kafscale_gateway_coordinators_silent"] == 1
+        coordinators["b"].fails = None
+        await asking.commit(client, {"t": {0: (1, "")}}, group=group)
+        await asking.fetch(client, 8, {group: None})
+        assert _check(operations) == ("healthy", None)
+        await _gone(harness, "b")
+        shown = _metrics(operations)
+        assert shown['kafscale_gateway_coordinator_shards{coordinator="a:9096"}'] == 64
+        assert 'kafscale_gateway_coordinator_shards{coordinator="b:9096"}' not in shown
+        assert shown["kafscale_gateway_coordinators_gone_total"] == 1
+        await _gone(harness, "a")
+        assert _check(operations) == ("unavailable", "no coordinator is registered: consumer groups stand still")
