@@ -15,9 +15,9 @@ import trio
 from tests.chaos.node import Node
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy
 from tests.chaos.tcp_proxy import TcpProxy
-from tests.servers.cluster import free_ports
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import ACCESS_KEY, SECRET_KEY, SERVER, Minio
+from tests.servers.ports import free_ports
 
 LEASE_SECONDS = 3
 _START_SECONDS = 60.0

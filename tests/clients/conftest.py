@@ -34,13 +34,12 @@ def store(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def store_env(store: str, request: pytest.FixtureRequest) -> Callable[[], Mapping[str, str]]:
     """Settings of a fresh store at each call: nothing for a local directory, a new bucket for S3."""
-    numbers = itertools.count()
 
     def fresh() -> Mapping[str, str]:
         if store != "s3":
             return {}
         minio = request.getfixturevalue("minio")
-        settings: Mapping[str, str] = minio.broker_settings(f"clients-{next(numbers)}")
+        settings: Mapping[str, str] = minio.broker_settings()
         return settings
 
     return fresh

@@ -1,6 +1,5 @@
 """Apache Kafka, one process that is broker and controller, from the jars of ``apache/pom.xml``."""
 
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from tests.clients.process import ServerProcess
 from tests.java.build import classpath
+from tests.servers.ports import free_ports
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
@@ -49,7 +49,7 @@ def java(main: str, *arguments: str, heap: str = "256m", options: Sequence[str] 
 def apache_kafka(directory: Path, *, heap: str = "1g", properties: Sequence[str] = ()) -> Iterator[ApacheKafka]:
     """Starts a fresh broker whose log is under ``directory``; ``properties`` are further lines of its settings file."""
     directory.mkdir(parents=True, exist_ok=True)
-    port, controller = _free_port(), _free_port()
+    port, controller = free_ports(2)
     settings = directory / "server.properties"
     text = _PROPERTIES.format(port=port, controller=controller, directory=directory)
     settings.write_text(text + "".join(f"{line}\n" for line in properties))
@@ -72,10 +72,3 @@ def apache_kafka(directory: Path, *, heap: str = "1g", properties: Sequence[str]
     with ServerProcess(broker, log=directory / "broker.log") as process:
         process.wait_for(lambda line: True if "Kafka Server started" in line else None, timeout=60)
         yield ApacheKafka(f"127.0.0.1:{port}", process)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

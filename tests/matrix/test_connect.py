@@ -11,7 +11,7 @@ from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.process import ServerProcess
 from tests.java.apache_kafka import SHORT_LIVED, java
 from tests.matrix.kafka_tools import KafkaTools, Row
-from tests.servers.cluster import free_ports
+from tests.servers.ports import free_ports
 
 TOPIC = "connect-test"
 GROUP = "connect-local-file-sink"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from tests.clients.process import ServerProcess
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
+from tests.servers.ports import free_ports
 
 LEASE_SECONDS = 2
 START_SECONDS = 60.0
@@ -81,8 +81,8 @@ class ServiceProcess:
         self.await_ready()
 
     def end(self) -> None:
-        if self.running:
-            self.kill()
+        if self._process is not None:
+            self._process.kill()
 
     def events(self, name: str) -> list[dict[str, object]]:
         """What it logged under ``name`` so far."""
@@ -159,7 +159,7 @@ def running_cluster(
         settings = {
             # Settings of this machine are none of the cluster's; empty counts as not set.
             **{name: "" for name in os.environ if name.startswith(("KAFSCALE_", "AWS_"))},
-            **minio.broker_settings(f"cluster-{free_ports(1)[0]}"),
+            **minio.broker_settings(),
             "KAFSCALE_ETCD_ENDPOINTS": ",".join(etcd.endpoints),
             "KAFSCALE_S3_NAMESPACE": directory.name,
             "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
@@ -178,15 +178,6 @@ def running_cluster(
             for process in cluster.processes:
                 process.end()
             cluster.show_logs()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody had just now, no two the same."""
-    with ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in sockets]
 
 
 def _made(directory: Path) -> Path:

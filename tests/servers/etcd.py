@@ -7,12 +7,11 @@ import base64
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import httpcore
 
 from tests.servers.go_build import GoServer
+from tests.servers.ports import free_ports
 
 SERVER = GoServer("etcd", Path(__file__).parent / "etcd", "go.etcd.io/etcd/server/v3", "half a minute")
 ROOT_PASSWORD = "root-secret"
@@ -162,9 +162,7 @@ def running_etcd(
 
     ``token_seconds``: how long a password's token holds without being used.
     """
-    # All ports are held until all are known: no two are the same.
-    with ExitStack() as probes:
-        ports = [[_free_port(probes) for _ in range(3)] for _ in range(members)]
+    ports = [free_ports(3) for _ in range(members)]
     cluster = ",".join(f"member{index}=http://127.0.0.1:{ports[index][1]}" for index in range(members))
     scheme = "http" if tls is None else "https"
     made = []
@@ -196,13 +194,6 @@ def running_etcd(
     finally:
         for member in made:
             member.kill()
-
-
-def _free_port(probes: ExitStack) -> int:
-    probe = probes.enter_context(socket.socket())
-    probe.bind(("127.0.0.1", 0))
-    port: int = probe.getsockname()[1]
-    return port
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 
 import itertools
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import httpcore
 
 from kafscale.objects.s3_wire import S3Config, Signer, static_credentials
 from tests.servers.go_build import GoServer
+from tests.servers.ports import free_ports
 
 SERVER = GoServer("MinIO", Path(__file__).parent / "minio", "github.com/minio/minio", "some minutes")
 IMAGE = "minio/minio:RELEASE.2025-09-07T16-13-09Z"
@@ -48,8 +48,8 @@ class Minio:
             raise RuntimeError(f"MinIO made no bucket {config.bucket}: {reply.status} {reply.content!r}")
         return config
 
-    def broker_settings(self, bucket: str) -> dict[str, str]:
-        """Make ``bucket`` and give the environment of a process that keeps its log there."""
+    def broker_settings(self, bucket: str = "") -> dict[str, str]:
+        """Make a bucket, as `new_bucket` does, and give the environment of a process that keeps its log there."""
         config = self.new_bucket(bucket)
         return {
             "KAFSCALE_S3_BUCKET": config.bucket,
@@ -70,9 +70,8 @@ def running_minio(directory: Path) -> Iterator[Minio]:
 
 @contextmanager
 def _process(directory: Path) -> Iterator[Minio]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     log = directory / "minio.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafscale.service.listeners import DEFAULT_ADDRESS
 from kafscale.service.network import DEFAULTS
-from tests.servers.cluster import free_ports
+from tests.servers.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## Start four services"

@@ -16,9 +16,10 @@ import trustme
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.clients.process import ServerProcess
-from tests.servers.cluster import ServiceProcess, free_ports
+from tests.servers.cluster import ServiceProcess
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.servers.ports import free_ports
 from tests.services.conftest import MakeCluster
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
@@ -50,7 +51,7 @@ def _told(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.fixture
 def settings(etcd: Etcd, minio: Minio) -> dict[str, str]:
     """With which all services start."""
-    return {**minio.broker_settings(f"start-{free_ports(1)[0]}"), "KAFSCALE_ETCD_ENDPOINTS": etcd.endpoints[0]}
+    return {**minio.broker_settings(), "KAFSCALE_ETCD_ENDPOINTS": etcd.endpoints[0]}
 
 
 @pytest.mark.parametrize(
