@@ -29,8 +29,8 @@ _DIFFERENCES = """
 - A member that sends JoinGroup or SyncGroup again while the first one waits gets REBALANCE_IN_PROGRESS for the first.
 - An id that was given (MEMBER_ID_REQUIRED) and leaves or expires without having joined causes no rebalance.
 - A group has at most 10,000 members (KAFSCALE_GROUP_MAX_SIZE): its header, one value of the metadata store, names all.
-- Offsets of a deleted topic stay until they expire or are deleted: in a new topic of its name a group goes on where it
-  stopped in the old one.
+- Offsets of a deleted topic are not answered any more, in a new topic of its name neither; they are removed at the next
+  look for offsets to expire (KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS), in Kafka at once.
 - Of protocols with equally many votes the one that came up first among the members' votes is chosen; in Kafka any.
 """
 

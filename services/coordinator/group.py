@@ -25,6 +25,7 @@ class Offset:
     metadata: str
     committed_ms: int
     expires_ms: int | None
+    topic_id: bytes
 
 
 @dataclass(slots=True)

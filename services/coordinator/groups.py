@@ -1,6 +1,7 @@
 """All groups of one shard, by name: what a coordinator asks of them. Pure: methods give the effects to be done."""
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from google.protobuf.message import Message
 
@@ -153,11 +154,18 @@ class Groups:
         rebalance.expire(turn, timer)
         return turn.effects
 
-    def expire_offsets(self, group_id: str, now: Now) -> Effects:
-        """To be called for each group now and then; a group that is dead afterwards is to be forgotten."""
+    def topic_ids(self) -> set[bytes]:
+        """Of all topics that offsets are kept of."""
+        return {offset.topic_id for group in self._groups.values() for offset in group.offsets.values()}
+
+    def expire_offsets(self, group_id: str, now: Now, *, gone: AbstractSet[bytes]) -> Effects:
+        """To be called for each group now and then; a group that is dead afterwards is to be forgotten.
+
+        ``gone``: ids of topics that have been deleted.
+        """
         turn = self._turn(self._groups[group_id], now)
         if turn.group.state is not State.DEAD:
-            offsets.expire_offsets(turn)
+            offsets.expire_offsets(turn, gone)
         return turn.effects
 
     def describe(self, group_id: str, ticket: int) -> Effects:

@@ -7,6 +7,7 @@ ends the shard, since only another claim makes sure that it can land no more.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 import structlog
@@ -132,9 +133,9 @@ class Shard:
         self._figures.expired_timers += 1
         self.perform(group_id, self.groups.expire(group_id, timer, self._now()))
 
-    def expire_offsets(self, group_id: str) -> None:
+    def expire_offsets(self, group_id: str, gone: AbstractSet[bytes]) -> None:
         if group_id in self.groups:
-            self.perform(group_id, self.groups.expire_offsets(group_id, self._now()))
+            self.perform(group_id, self.groups.expire_offsets(group_id, self._now(), gone=gone))
 
     async def quiet(self) -> None:
         """Wait until nothing is to be stored any more."""

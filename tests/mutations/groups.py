@@ -127,6 +127,20 @@ MUTATIONS = (
         "pass",
         _OFFSETS + "test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty",
     ),
+    _breaking(
+        "offsets of deleted topics are forgotten",
+        "services/coordinator/offsets.py",
+        "offset.topic_id in gone or ",
+        "",
+        _SHELL + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+    ),
+    _breaking(
+        "offsets are kept while it is not known which topics there are",
+        "services/coordinator/run.py",
+        "            return set()\n        return known - live",
+        "            live = set()\n        return known - live",
+        _SHELL + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+    ),
     # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
     Mutation(
         (61,),

@@ -9,9 +9,10 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
+from kafscale.metadata.topic_values import TopicInfo
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
-from tests.unit.coordinator.harness import E
+from tests.unit.coordinator.harness import E, topic_id
 from tests.unit.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
@@ -120,7 +121,7 @@ async def test_a_waiting_join_is_sent_to_the_next_owner(store: MemoryMetadataSto
 
 async def _commit(made: Coordinators, at: int, offset: int) -> "E.Code":
     request = pb.OffsetCommitRequest(group="g", generation=-1, retention_ms=-1)
-    request.offsets.add(topic="t", partition=0, offset=offset, leader_epoch=1)
+    request.offsets.add(topic="t", topic_id=topic_id("t"), partition=0, offset=offset, leader_epoch=1)
     return (await made.instances[at].client.offset_commit(request, timeout=TIMEOUT)).error
 
 
@@ -269,8 +270,30 @@ async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole
 async def test_offsets_expire(store: MemoryMetadataStore, autojump_clock: object) -> None:
     changes = {"group_offsets_retention_minutes": 1, "group_offsets_retention_check_interval_ms": 1_000}
     async with coordinators(store, "a:1", **changes) as made:
+        topic = TopicInfo("t", topic_id("t"), 1, {}, True, 0, 1)
+        await store.txn([], [Put(paths.topic_key(NAMESPACE, "t"), topic.value())])
         await made.commit({0: 1})
         await trio.sleep(59)
+        assert await made.offsets() == {0: 1}
+        await trio.sleep(3)
+        assert await made.offsets() == {}
+        assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
+
+
+async def test_offsets_of_topics_that_are_no_more_are_forgotten(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    topic = TopicInfo("t", topic_id("t"), 1, {}, True, 0, 1)
+    key = paths.topic_key(NAMESPACE, "t")
+    async with coordinators(store, "a:1", group_offsets_retention_check_interval_ms=1_000) as made:
+        await store.txn([], [Put(key, topic.value())])
+        await made.commit({0: 1})
+        await trio.sleep(3)
+        assert await made.offsets() == {0: 1}
+        await store.txn([], [Put(key, topic.deleting().value())])
+        # Not known which topics there are: nothing is forgotten.
+        store.faults.append(no_answer("read_prefix", key=paths.topics_prefix(NAMESPACE), times=3))
+        await trio.sleep(2)
         assert await made.offsets() == {0: 1}
         await trio.sleep(3)
         assert await made.offsets() == {}
