@@ -8,6 +8,8 @@ _STATIC = "tests/unit/coordinator/test_static.py::"
 _LOADING = "tests/unit/coordinator/test_loading.py::"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py::"
 _SHELL = "tests/unit/coordinator/test_shell.py::"
+_SHELL_OFFSETS = "tests/unit/coordinator/test_shell_offsets.py::"
+_HEARTBEATS = "tests/unit/coordinator/test_shell_heartbeats.py::"
 
 
 def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
@@ -132,14 +134,21 @@ MUTATIONS = (
         "services/coordinator/offsets.py",
         "offset.topic_id in gone or ",
         "",
-        _SHELL + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+        _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
     ),
     _breaking(
         "offsets are kept while it is not known which topics there are",
         "services/coordinator/run.py",
         "            return set()\n        return known - live",
         "            live = set()\n        return known - live",
-        _SHELL + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+        _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+    ),
+    _breaking(
+        "heartbeats are not answered with what is not stored yet",
+        "services/coordinator/shard.py",
+        "if result.error in _FINAL and self.storing(beat.group):",
+        "if False:",
+        _HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
     ),
     # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
     Mutation(
@@ -183,14 +192,14 @@ MUTATIONS = (
         "services/coordinator/writes.py",
         "        if entry.alone or ",
         "        if entry is not first or ",
-        _SHELL + "test_commits_that_wait_share_a_transaction",
+        _SHELL_OFFSETS + "test_commits_that_wait_share_a_transaction",
     ),
     _breaking(
         "a transaction has no more operations than etcd takes",
         "services/coordinator/writes.py",
         "len(part) == MAX_OPERATIONS or ",
         "",
-        _SHELL + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
+        _SHELL_OFFSETS + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
     ),
     _breaking(
         "a group that moves is finished, released and taken at once",
