@@ -12,7 +12,7 @@ from services.coordinator import offsets, rebalance
 from services.coordinator.effects import Effects, Now, Reply, Timer, TimerKind
 from services.coordinator.group import Group
 from services.coordinator.joining import join, refused
-from services.coordinator.limits import GroupLimits
+from services.coordinator.limits import GroupLimits, is_too_long
 from services.coordinator.stored import read_group
 from services.coordinator.syncing import heartbeat, leave, left_member, sync
 from services.coordinator.table import NO_GROUP, Ask, Cause, State
@@ -83,7 +83,7 @@ class Groups:
         self._revision += 1
 
     def join(self, request: pb.JoinGroupRequest, ticket: int, now: Now, *, fresh_id: str) -> Effects:
-        if not request.group:
+        if not request.group or is_too_long(request.group):
             return _reply(ticket, refused(request, E.INVALID_GROUP_ID))
         group = self._groups.get(request.group)
         if group is None and request.member_id:
@@ -120,6 +120,8 @@ class Groups:
 
     def commit(self, request: pb.OffsetCommitRequest, ticket: int, now: Now) -> Effects:
         """Kafka's clients may commit to a group without a name, as long as they are no members."""
+        if is_too_long(request.group):
+            return _reply(ticket, pb.OffsetCommitReply(error=E.INVALID_GROUP_ID))
         group = self._groups.get(request.group)
         if group is None and request.generation >= 0:
             return _reply(ticket, pb.OffsetCommitReply(error=NO_GROUP[Ask.COMMIT].error))

@@ -150,6 +150,20 @@ MUTATIONS = (
         "if False:",
         _HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
     ),
+    _breaking(
+        "a group's header fits the metadata store",
+        "services/coordinator/joining.py",
+        "group.named_bytes + reference_bytes(new_id) > limits.max_header_bytes",
+        "False",
+        _JOINING + "test_a_header_that_would_be_too_large_is_refused_before_it_is_made",
+    ),
+    _breaking(
+        "ids that were given and not used are bounded",
+        "services/coordinator/joining.py",
+        "    too_many_ids = _gets_id_first(request) and len(group.pending) >= limits.max_size\n",
+        "    too_many_ids = False\n",
+        _JOINING + "test_ids_that_were_given_and_not_used_are_bounded",
+    ),
     # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
     Mutation(
         (61,),

@@ -1,5 +1,6 @@
 """Coordinators over a store in memory, on a virtual clock: what is stored, who has which groups, what they answer."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -229,6 +230,27 @@ async def test_an_outage_of_the_store_ends_no_session(store: MemoryMetadataStore
         assert made.instances[0].parts.figures.leases_lost == 0
         assert [(member.joins, member.errors) for member in members] == [([1], [])] * 2
         nursery.cancel_scope.cancel()
+
+
+async def test_a_group_forms_with_as_many_members_as_its_header_can_name(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    longest = "\N{SNOWMAN}" * 10_922
+    async with coordinators(store, "a:1") as made:
+        instance = await made.serving(longest)
+        told: Counter[int] = Counter()
+
+        async def join() -> None:
+            request = pb.JoinGroupRequest(group=longest, client_id="c" * 32_767, protocol_type="consumer")
+            request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 60_000
+            request.protocols.add(name="n" * 32_767, metadata=b"x" * 900_000)
+            told[(await instance.client.join_group(request, timeout=TIMEOUT)).error] += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                nursery.start_soon(join)
+        assert told == {E.NONE: 36, E.GROUP_MAX_SIZE_REACHED: 24}
+        assert (await described(made, longest)).state == "CompletingRebalance"
 
 
 async def test_a_damaged_group_is_refused_and_the_others_of_its_shard_are_served(
