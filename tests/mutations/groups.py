@@ -164,6 +164,13 @@ MUTATIONS = (
         "    too_many_ids = False\n",
         _JOINING + "test_ids_that_were_given_and_not_used_are_bounded",
     ),
+    _breaking(
+        "groups are not listed while one of them is being loaded",
+        "services/coordinator/service.py",
+        "            if shard.loading:\n",
+        "            if False:\n",
+        _SHELL + "test_groups_are_not_listed_while_one_is_loaded_anew",
+    ),
     # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
     Mutation(
         (61,),

@@ -324,6 +324,26 @@ async def test_a_group_whose_header_somebody_else_changed_is_loaded_anew_alone(
         nursery.cancel_scope.cancel()
 
 
+async def test_groups_are_not_listed_while_one_is_loaded_anew(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
+        await made.commit({0: 1})
+        client = made.instances[0].client
+        header = await store.get(HEADER)
+        assert header is not None
+        await store.txn([], [Put(HEADER, header.value)])
+        store.faults.append(Fault(method="read_prefix", key=HEADER.removesuffix("header"), delay=3))
+        nursery.start_soon(made.commit, {0: 4})
+        await trio.sleep(1)
+        # A list without it would be taken for complete.
+        with pytest.raises(Unavailable):
+            await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        await trio.sleep(3)
+        listed = await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        assert [group.group for group in listed.groups] == ["g"]
+
+
 async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", group_queue_bytes=100_000) as made, trio.open_nursery() as nursery:
         await made.commit({0: 0})
