@@ -33,8 +33,8 @@ _DIFFERENCES = """
   id while that many have not joined yet with theirs.
 - The protocols of a member have at most 1 MB, its client id, group.instance.id and each name 32,767 bytes; else it is
   answered INVALID_REQUEST.
-- A commit of more than 127 offsets takes several transactions, each of as many operations as etcd takes by default. A
-  coordinator that dies in between leaves a part of them committed; the commit was not answered then.
+- A commit of more than 4,095 offsets, or of 1.3 MB, takes several transactions of the metadata store. If a coordinator
+  dies in between, a part of them is committed; the commit was not answered then.
 - Offsets of a deleted topic are not answered any more, in a new topic of its name neither; they are removed at the next
   look for offsets to expire (KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS), in Kafka at once.
 - Of protocols with equally many votes the one that came up first among the members' votes is chosen; in Kafka any.

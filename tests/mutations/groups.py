@@ -216,6 +216,13 @@ MUTATIONS = (
         _SHELL_OFFSETS + "test_commits_that_wait_share_a_transaction",
     ),
     _breaking(
+        "a commit is whole or not there",
+        "kafscale/metadata/interface.py",
+        "MAX_OPERATIONS = MAX_NESTED * MAX_NESTED",
+        "MAX_OPERATIONS = 128",
+        _SHELL_OFFSETS + "test_a_commit_of_4095_offsets_is_one_transaction",
+    ),
+    _breaking(
         "a transaction has no more operations than etcd takes",
         "services/coordinator/writes.py",
         "len(part) == MAX_OPERATIONS or ",

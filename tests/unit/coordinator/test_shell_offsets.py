@@ -36,10 +36,19 @@ async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore,
         assert figures.queued_bytes == 0
 
 
+async def test_a_commit_of_4095_offsets_is_one_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    async with coordinators(store, "a:1") as made:
+        await made.serving()
+        figures = made.instances[0].parts.figures
+        before = figures.writes["stored"]
+        assert set((await made.commit({number: number for number in range(4095)})).errors) == {E.NONE}
+        assert figures.writes["stored"] == before + 1
+
+
 async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
-    offsets = {number: number for number in range(1000)}
+    offsets = {number: number for number in range(5000)}
     async with coordinators(store, "a:1") as made:
         with trio.fail_after(5):
             assert set((await made.commit(offsets)).errors) == {E.NONE}
