@@ -195,6 +195,13 @@ MUTATIONS = (
         _SHELL + "test_pitfall_33_a_stale_coordinator_can_change_nothing",
     ),
     _breaking(
+        "a group in trouble loses nothing that was answered",
+        "services/coordinator/shard.py",
+        "        entry = Entry.of(",
+        "        self._answer(effects.replies)\n        entry = Entry.of(",
+        "tests/unit/coordinator/test_storm.py::test_a_group_in_trouble_loses_nothing_and_is_never_two",
+    ),
+    _breaking(
         "requests are answered when what they changed is stored",
         "services/coordinator/shard.py",
         "        entry = Entry.of(",
