@@ -66,20 +66,24 @@ class DeleteRangeRequest(_message.Message):
     def __init__(self, key: _Optional[bytes] = ...) -> None: ...
 
 class RequestOp(_message.Message):
-    __slots__ = ("request_range", "request_put", "request_delete_range")
+    __slots__ = ("request_range", "request_put", "request_delete_range", "request_txn")
     REQUEST_RANGE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_PUT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_DELETE_RANGE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TXN_FIELD_NUMBER: _ClassVar[int]
     request_range: RangeRequest
     request_put: PutRequest
     request_delete_range: DeleteRangeRequest
-    def __init__(self, request_range: _Optional[_Union[RangeRequest, _Mapping]] = ..., request_put: _Optional[_Union[PutRequest, _Mapping]] = ..., request_delete_range: _Optional[_Union[DeleteRangeRequest, _Mapping]] = ...) -> None: ...
+    request_txn: TxnRequest
+    def __init__(self, request_range: _Optional[_Union[RangeRequest, _Mapping]] = ..., request_put: _Optional[_Union[PutRequest, _Mapping]] = ..., request_delete_range: _Optional[_Union[DeleteRangeRequest, _Mapping]] = ..., request_txn: _Optional[_Union[TxnRequest, _Mapping]] = ...) -> None: ...
 
 class ResponseOp(_message.Message):
-    __slots__ = ("response_range",)
+    __slots__ = ("response_range", "response_txn")
     RESPONSE_RANGE_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_TXN_FIELD_NUMBER: _ClassVar[int]
     response_range: RangeResponse
-    def __init__(self, response_range: _Optional[_Union[RangeResponse, _Mapping]] = ...) -> None: ...
+    response_txn: TxnResponse
+    def __init__(self, response_range: _Optional[_Union[RangeResponse, _Mapping]] = ..., response_txn: _Optional[_Union[TxnResponse, _Mapping]] = ...) -> None: ...
 
 class Compare(_message.Message):
     __slots__ = ("result", "target", "key", "mod_revision")

@@ -5,7 +5,17 @@ from itertools import groupby
 
 from kafscale.errors import CorruptData
 from kafscale.etcdpb import etcd_pb2 as pb
-from kafscale.metadata.interface import Event, Get, KeyValue, Operation, Put, TxnResult, Unchanged
+from kafscale.metadata.interface import (
+    MAX_NESTED,
+    MAX_PLAIN,
+    Event,
+    Get,
+    KeyValue,
+    Operation,
+    Put,
+    TxnResult,
+    Unchanged,
+)
 from kafscale.rpc.methods import method
 
 _SERVICES = pb.DESCRIPTOR.services_by_name
@@ -40,19 +50,22 @@ def txn_request(
             )
             for compare in compares
         ],
-        success=[_request_op(operation) for operation in then],
-        failure=[_request_op(operation) for operation in otherwise],
+        success=_request_ops(then, nested=_is_nested(then, otherwise)),
+        failure=_request_ops(otherwise, nested=_is_nested(then, otherwise)),
     )
 
 
 def txn_result(reply: pb.TxnResponse, then: Sequence[Operation], otherwise: Sequence[Operation]) -> TxnResult:
     """Raises CorruptData when the reply does not fit the operations that were asked for."""
     done = then if reply.succeeded else otherwise
-    if len(reply.responses) != len(done):
-        raise CorruptData(f"etcd answered {len(reply.responses)} of {len(done)} operations")
+    responses: Sequence[pb.ResponseOp] = reply.responses
+    if _is_nested(then, otherwise):
+        responses = [response for part in reply.responses for response in part.response_txn.responses]
+    if len(responses) != len(done):
+        raise CorruptData(f"etcd answered {len(responses)} of {len(done)} operations")
     reads = tuple(
         key_value(response.response_range.kvs[0]) if response.response_range.kvs else None
-        for operation, response in zip(done, reply.responses, strict=True)
+        for operation, response in zip(done, responses, strict=True)
         if isinstance(operation, Get)
     )
     return TxnResult(reply.succeeded, reply.header.revision, reads)
@@ -71,6 +84,19 @@ def batches(events: Iterable[pb.Event]) -> list[tuple[Event, ...]]:
         )
         for revision, group in groupby(events, lambda event: event.kv.mod_revision)
     ]
+
+
+def _is_nested(*branches: Sequence[Operation]) -> bool:
+    """Whether the operations are done by transactions within the transaction, which compare nothing."""
+    return any(len(branch) > MAX_PLAIN for branch in branches)
+
+
+def _request_ops(operations: Sequence[Operation], *, nested: bool) -> list[pb.RequestOp]:
+    ops = [_request_op(operation) for operation in operations]
+    if not nested:
+        return ops
+    parts = [ops[start : start + MAX_NESTED] for start in range(0, len(ops), MAX_NESTED)]
+    return [pb.RequestOp(request_txn=pb.TxnRequest(success=part)) for part in parts]
 
 
 def _request_op(operation: Operation) -> pb.RequestOp:

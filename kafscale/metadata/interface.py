@@ -13,8 +13,12 @@ from typing import Protocol
 
 from kafscale.errors import KafscaleError
 
-MAX_OPERATIONS = 128
+MAX_PLAIN = 128
 """Compares, or operations of one branch, in a transaction (etcd's default)."""
+MAX_NESTED = 64
+"""Of what is above that, etcd takes transactions within a transaction: so many, each of so many operations."""
+MAX_OPERATIONS = MAX_NESTED * MAX_NESTED
+"""Operations of one branch. With more than MAX_PLAIN in any there are at most MAX_NESTED compares."""
 MAX_REQUEST_BYTES = 1_500_000
 """Keys and values of one transaction (etcd's default is 1.5 MiB)."""
 
@@ -28,7 +32,7 @@ class LeaseNotFound(KafscaleError):
 
 
 class TooLarge(KafscaleError):
-    """A transaction is over MAX_OPERATIONS or MAX_REQUEST_BYTES."""
+    """A transaction is over MAX_PLAIN, MAX_OPERATIONS or MAX_REQUEST_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)

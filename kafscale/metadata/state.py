@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kafscale.metadata.interface import (
+    MAX_NESTED,
     MAX_OPERATIONS,
+    MAX_PLAIN,
     MAX_REQUEST_BYTES,
     Compacted,
     Event,
@@ -53,8 +55,9 @@ class Outcome:
 
 def check_size(compares: Sequence[Unchanged], *branches: Sequence[Operation]) -> None:
     """Raises TooLarge for a transaction over the limits, ValueError when a branch writes a key twice."""
-    if max(len(compares), *(len(branch) for branch in branches)) > MAX_OPERATIONS:
-        raise TooLarge(f"more than {MAX_OPERATIONS} compares or operations")
+    most = max(map(len, branches))
+    if len(compares) > (MAX_PLAIN if most <= MAX_PLAIN else MAX_NESTED) or most > MAX_OPERATIONS:
+        raise TooLarge(f"{len(compares)} compares and {most} operations")
     size = sum(len(compare.key.encode()) for compare in compares)
     for branch in branches:
         written = [operation.key for operation in branch if not isinstance(operation, Get)]

@@ -303,6 +303,12 @@ class TopicCatalog:
         changed.set()
 
 
+async def live_topic_ids(store: MetadataStore, namespace: str) -> set[bytes]:
+    """Of all live topics, as the store has them now. Raises Unavailable, Refused, CorruptData."""
+    topics = [TopicInfo.read(item) for item in (await store.read_prefix(paths.topics_prefix(namespace))).items]
+    return {topic.id for topic in topics if topic.live}
+
+
 class _Retry:
     """Pauses between repeats of a step whose outcome is unknown, and remembers that one was."""
 

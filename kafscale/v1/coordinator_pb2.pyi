@@ -246,18 +246,20 @@ class OffsetCommitRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., retention_ms: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[OffsetToCommit, _Mapping]]] = ...) -> None: ...
 
 class OffsetToCommit(_message.Message):
-    __slots__ = ("topic", "partition", "offset", "leader_epoch", "metadata")
+    __slots__ = ("topic", "partition", "offset", "leader_epoch", "metadata", "topic_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     metadata: str
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ...) -> None: ...
+    topic_id: bytes
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class OffsetCommitReply(_message.Message):
     __slots__ = ("error", "owner", "errors")
@@ -314,18 +316,20 @@ class GroupOffsets(_message.Message):
     def __init__(self, error: _Optional[_Union[GroupError.Code, str]] = ..., owner: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[FetchedOffset, _Mapping]]] = ...) -> None: ...
 
 class FetchedOffset(_message.Message):
-    __slots__ = ("topic", "partition", "offset", "leader_epoch", "metadata")
+    __slots__ = ("topic", "partition", "offset", "leader_epoch", "metadata", "topic_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     metadata: str
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ...) -> None: ...
+    topic_id: bytes
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class OffsetDeleteRequest(_message.Message):
     __slots__ = ("group", "partitions")

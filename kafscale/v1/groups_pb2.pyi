@@ -79,17 +79,19 @@ class GroupAssignmentsChunk(_message.Message):
     def __init__(self, format: _Optional[int] = ..., part: _Optional[bytes] = ...) -> None: ...
 
 class GroupOffset(_message.Message):
-    __slots__ = ("format", "offset", "leader_epoch", "metadata", "committed_ms", "expires_ms")
+    __slots__ = ("format", "offset", "leader_epoch", "metadata", "committed_ms", "expires_ms", "topic_id")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     format: int
     offset: int
     leader_epoch: int
     metadata: str
     committed_ms: int
     expires_ms: int
-    def __init__(self, format: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., committed_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    topic_id: bytes
+    def __init__(self, format: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., committed_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., topic_id: _Optional[bytes] = ...) -> None: ...

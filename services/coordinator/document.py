@@ -28,9 +28,15 @@ _DIFFERENCES = """
 - A rebalance timeout of 0 stands for the session timeout.
 - A member that sends JoinGroup or SyncGroup again while the first one waits gets REBALANCE_IN_PROGRESS for the first.
 - An id that was given (MEMBER_ID_REQUIRED) and leaves or expires without having joined causes no rebalance.
-- A group has at most 10,000 members (KAFSCALE_GROUP_MAX_SIZE): its header, one value of the metadata store, names all.
-- Offsets of a deleted topic stay until they expire or are deleted: in a new topic of its name a group goes on where it
-  stopped in the old one.
+- A group has at most 10,000 members (KAFSCALE_GROUP_MAX_SIZE) with 1.2 MB of member ids: its header, one value of the
+  metadata store, names all. One more is refused with GROUP_MAX_SIZE_REACHED, and so is a client that is to be given an
+  id while that many have not joined yet with theirs.
+- The protocols of a member have at most 1 MB, its client id, group.instance.id and each name 32,767 bytes; else it is
+  answered INVALID_REQUEST.
+- A commit of more than 4,095 offsets, or of 1.3 MB, takes several transactions of the metadata store. If a coordinator
+  dies in between, a part of them is committed; the commit was not answered then.
+- Offsets of a deleted topic are not answered any more, in a new topic of its name neither; they are removed at the next
+  look for offsets to expire (KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS), in Kafka at once.
 - Of protocols with equally many votes the one that came up first among the members' votes is chosen; in Kafka any.
 """
 

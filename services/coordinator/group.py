@@ -16,6 +16,14 @@ CONSUMER = "consumer"
 """The protocol type whose metadata tells the topics subscribed to."""
 
 
+_REFERENCE_BYTES = 40  # of a member in the header, at most, besides its id
+
+
+def reference_bytes(member_id: str) -> int:
+    """What naming a member takes of the header."""
+    return _REFERENCE_BYTES + len(member_id.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class Offset:
     """A committed offset; ``expires_ms`` where the client chose it."""
@@ -25,6 +33,7 @@ class Offset:
     metadata: str
     committed_ms: int
     expires_ms: int | None
+    topic_id: bytes
 
 
 @dataclass(slots=True)
@@ -42,6 +51,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
     pending: set[str] = field(default_factory=set)  # ids that were given, whose members have not joined yet
+    named_bytes: int = 0  # what the header says of the members, or will when pending ones have joined
     joining: dict[str, int] = field(default_factory=dict)  # member id -> ticket of the JoinGroup that waits
     syncing: dict[str, int] = field(default_factory=dict)
     unsynced: set[str] = field(default_factory=set)  # members that have not sent SyncGroup for this generation
@@ -100,12 +110,25 @@ class Group:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         self.supported.update(name for name, _ in member.protocols)
-        self.pending.discard(member.member_id)
+        self.forget_id(member.member_id)
+        self.named_bytes += reference_bytes(member.member_id)
         self.leader = self.leader or member.member_id
+
+    def give_id(self, member_id: str) -> None:
+        """To a member that is to join with it."""
+        self.pending.add(member_id)
+        self.named_bytes += reference_bytes(member_id)
+
+    def forget_id(self, member_id: str) -> None:
+        """If it was given and its member has not joined yet."""
+        if member_id in self.pending:
+            self.pending.remove(member_id)
+            self.named_bytes -= reference_bytes(member_id)
 
     def remove(self, member_id: str) -> Member:
         """Forget a member; the one that has been there longest leads when it was the leader."""
         member = self.members.pop(member_id)
+        self.named_bytes -= reference_bytes(member_id)
         self.supported.subtract(name for name, _ in member.protocols)
         self.unsynced.discard(member_id)
         if member.instance_id is not None:
@@ -130,6 +153,7 @@ class Group:
         member.member_id = new_id
         self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
         self.static[member.instance_id or ""] = new_id
+        self.named_bytes += reference_bytes(new_id) - reference_bytes(old_id)
         if self.leader == old_id:
             self.leader = new_id
         if old_id in self.unsynced:

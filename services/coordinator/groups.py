@@ -1,6 +1,7 @@
 """All groups of one shard, by name: what a coordinator asks of them. Pure: methods give the effects to be done."""
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from google.protobuf.message import Message
 
@@ -11,7 +12,7 @@ from services.coordinator import offsets, rebalance
 from services.coordinator.effects import Effects, Now, Reply, Timer, TimerKind
 from services.coordinator.group import Group
 from services.coordinator.joining import join, refused
-from services.coordinator.limits import GroupLimits
+from services.coordinator.limits import GroupLimits, is_too_long
 from services.coordinator.stored import read_group
 from services.coordinator.syncing import heartbeat, leave, left_member, sync
 from services.coordinator.table import NO_GROUP, Ask, Cause, State
@@ -82,7 +83,7 @@ class Groups:
         self._revision += 1
 
     def join(self, request: pb.JoinGroupRequest, ticket: int, now: Now, *, fresh_id: str) -> Effects:
-        if not request.group:
+        if not request.group or is_too_long(request.group):
             return _reply(ticket, refused(request, E.INVALID_GROUP_ID))
         group = self._groups.get(request.group)
         if group is None and request.member_id:
@@ -119,6 +120,8 @@ class Groups:
 
     def commit(self, request: pb.OffsetCommitRequest, ticket: int, now: Now) -> Effects:
         """Kafka's clients may commit to a group without a name, as long as they are no members."""
+        if is_too_long(request.group):
+            return _reply(ticket, pb.OffsetCommitReply(error=E.INVALID_GROUP_ID))
         group = self._groups.get(request.group)
         if group is None and request.generation >= 0:
             return _reply(ticket, pb.OffsetCommitReply(error=NO_GROUP[Ask.COMMIT].error))
@@ -153,11 +156,18 @@ class Groups:
         rebalance.expire(turn, timer)
         return turn.effects
 
-    def expire_offsets(self, group_id: str, now: Now) -> Effects:
-        """To be called for each group now and then; a group that is dead afterwards is to be forgotten."""
+    def topic_ids(self) -> set[bytes]:
+        """Of all topics that offsets are kept of."""
+        return {offset.topic_id for group in self._groups.values() for offset in group.offsets.values()}
+
+    def expire_offsets(self, group_id: str, now: Now, *, gone: AbstractSet[bytes]) -> Effects:
+        """To be called for each group now and then; a group that is dead afterwards is to be forgotten.
+
+        ``gone``: ids of topics that have been deleted.
+        """
         turn = self._turn(self._groups[group_id], now)
         if turn.group.state is not State.DEAD:
-            offsets.expire_offsets(turn)
+            offsets.expire_offsets(turn, gone)
         return turn.effects
 
     def describe(self, group_id: str, ticket: int) -> Effects:

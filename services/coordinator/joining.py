@@ -5,7 +5,8 @@ from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.coordinator_pb2 import JoinGroupReply, JoinGroupRequest
 from services.coordinator import rebalance
 from services.coordinator.effects import Timer, TimerKind
-from services.coordinator.group import CONSUMER, Group
+from services.coordinator.group import CONSUMER, Group, reference_bytes
+from services.coordinator.limits import is_too_long
 from services.coordinator.member import Member, protocols_of
 from services.coordinator.stored import write_header
 from services.coordinator.subscription import subscribed_topics
@@ -16,13 +17,15 @@ from services.coordinator.turn import Turn
 def join(turn: Turn, request: JoinGroupRequest, ticket: int, fresh_id: str) -> None:
     """``fresh_id`` is text that no other member has had: a new member's id ends with it."""
     ask = _ask(turn.group, request)
-    error = _refusal(turn, request, ask)
+    instance_id = _instance(request)
+    new_id = f"{request.client_id if instance_id is None else instance_id}-{fresh_id}"
+    error = _refusal(turn, request, ask, new_id)
     if error != E.NONE:
         turn.reply(ticket, refused(request, error))
     elif ask is Ask.JOIN_NEW:
-        _join_new(turn, request, ticket, fresh_id)
+        _join_new(turn, request, ticket, request.member_id or new_id)
     elif ask is Ask.JOIN_STATIC:
-        _join_static(turn, request, ticket, f"{request.instance_id}-{fresh_id}")
+        _join_static(turn, request, ticket, new_id)
     else:
         _join_known(turn, request, ticket)
 
@@ -43,16 +46,22 @@ def _instance(request: JoinGroupRequest) -> str | None:
     return request.instance_id if request.HasField("instance_id") else None
 
 
-def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask) -> "E.Code":
+def _gets_id_first(request: JoinGroupRequest) -> bool:
+    return request.member_id_required and not request.member_id and _instance(request) is None
+
+
+def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> "E.Code":
     group, limits = turn.group, turn.limits
     answer = turn.answer_to(ask)
     if group.state is State.DEAD:
         return answer.error
     if not limits.min_session_timeout_ms <= request.session_timeout_ms <= limits.max_session_timeout_ms:
         return E.INVALID_SESSION_TIMEOUT
-    if sum(len(protocol.metadata) for protocol in request.protocols) > limits.max_member_bytes:
+    if _too_large(request, limits.max_member_bytes):
         return E.INVALID_REQUEST
-    if _too_many(turn, request, ask):
+    if (ask is Ask.JOIN_NEW and not request.member_id and _no_room(turn, request, new_id)) or _too_many(
+        turn, request, ask
+    ):
         return E.GROUP_MAX_SIZE_REACHED
     if not group.supports(request.protocol_type, protocols_of(request.protocols)):
         return E.INCONSISTENT_GROUP_PROTOCOL
@@ -61,6 +70,21 @@ def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask) -> "E.Code":
     if ask is Ask.JOIN_NEW and request.member_id and _instance(request) is not None:
         return E.UNKNOWN_MEMBER_ID
     return answer.error
+
+
+def _too_large(request: JoinGroupRequest, most: int) -> bool:
+    """Whether the values that are to name or describe the member cannot hold what it says."""
+    names = [protocol.name for protocol in request.protocols]
+    texts = (request.client_id, request.instance_id, request.protocol_type, *names)
+    size = sum(map(len, names)) + sum(len(protocol.metadata) for protocol in request.protocols)
+    return size > most or any(map(is_too_long, texts))
+
+
+def _no_room(turn: Turn, request: JoinGroupRequest, new_id: str) -> bool:
+    """Whether the header cannot name one more, or too many have not come back with the ids that they were given."""
+    group, limits = turn.group, turn.limits
+    too_many_ids = _gets_id_first(request) and len(group.pending) >= limits.max_size
+    return too_many_ids or group.named_bytes + reference_bytes(new_id) > limits.max_header_bytes
 
 
 def _too_many(turn: Turn, request: JoinGroupRequest, ask: Ask) -> bool:
@@ -79,13 +103,11 @@ def _too_many(turn: Turn, request: JoinGroupRequest, ask: Ask) -> bool:
     return True
 
 
-def _join_new(turn: Turn, request: JoinGroupRequest, ticket: int, fresh_id: str) -> None:
-    instance_id = _instance(request)
-    member_id = request.member_id or f"{request.client_id if instance_id is None else instance_id}-{fresh_id}"
-    if request.member_id or instance_id is not None or not request.member_id_required:
+def _join_new(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: str) -> None:
+    if not _gets_id_first(request):
         _add(turn, request, ticket, member_id)
         return
-    turn.group.pending.add(member_id)
+    turn.group.give_id(member_id)
     turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)
     turn.reply(ticket, JoinGroupReply(error=E.MEMBER_ID_REQUIRED, generation=-1, member_id=member_id))
 

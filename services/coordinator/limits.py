@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass
 
+MAX_TEXT_BYTES = 32_767
+"""Of a group's id, and of each name that a member says: Kafka's longest string."""
+
+
+def is_too_long(text: str) -> bool:
+    return len(text) > MAX_TEXT_BYTES or len(text.encode()) > MAX_TEXT_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
@@ -22,4 +29,6 @@ class GroupLimits:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     """offsets.retention.minutes"""
     max_member_bytes: int = 1_000_000
-    """The protocols of one member: a value of the metadata store has to hold them."""
+    """What one member says of itself: a value of the metadata store has to hold it."""
+    max_header_bytes: int = 1_200_000
+    """What a group's header says of all members: a value of the metadata store too, with long keys and names."""

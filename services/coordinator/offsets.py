@@ -1,5 +1,7 @@
 """Committed offsets: who may commit them, who may delete them, and when they expire."""
 
+from collections.abc import Set as AbstractSet
+
 from kafscale.v1.coordinator_pb2 import (
     DeletedGroup,
     FetchedOffset,
@@ -43,7 +45,7 @@ def commit(turn: Turn, request: OffsetCommitRequest, ticket: int) -> None:
     expires_ms = committed_ms + request.retention_ms if request.retention_ms >= 0 else None
     for item in stored:
         partition = (item.topic, item.partition)
-        offset = Offset(item.offset, item.leader_epoch, item.metadata, committed_ms, expires_ms)
+        offset = Offset(item.offset, item.leader_epoch, item.metadata, committed_ms, expires_ms, item.topic_id)
         group.offsets[partition] = offset
         turn.effects.commit.append(offset_record(group.keys, partition, offset))
     turn.reply(ticket, OffsetCommitReply(errors=errors))
@@ -78,6 +80,7 @@ def fetched(group: Group | None, query: GroupOffsetsQuery) -> GroupOffsets:
                 offset=found.offset,
                 leader_epoch=found.leader_epoch,
                 metadata=found.metadata,
+                topic_id=found.topic_id,
             )
         )
     return reply
@@ -111,10 +114,14 @@ def delete_group(turn: Turn, ticket: int) -> None:
         turn.die(Cause.DELETED, E.COORDINATOR_NOT_AVAILABLE)
 
 
-def expire_offsets(turn: Turn) -> None:
-    """Forget offsets whose retention is over, and an empty group that has none left."""
+def expire_offsets(turn: Turn, gone: AbstractSet[bytes]) -> None:
+    """Forget offsets of topics that are ``gone`` or whose retention is over, and an empty group that has none left."""
     group = turn.group
-    expired = [partition for partition, offset in group.offsets.items() if _is_over(turn, partition[0], offset)]
+    expired = [
+        partition
+        for partition, offset in group.offsets.items()
+        if offset.topic_id in gone or _is_over(turn, partition[0], offset)
+    ]
     if group.state is State.EMPTY and len(expired) == len(group.offsets) and not group.pending:
         bury(turn)
         turn.die(Cause.EXPIRED, E.COORDINATOR_NOT_AVAILABLE)

@@ -14,10 +14,12 @@ import structlog
 import trio
 
 from kafscale import paths
+from kafscale.errors import CorruptData
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
 from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.metadata.topics import live_topic_ids
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.metadata_pb2 import Member
 from services.coordinator.claims import SERVICE, Claim, ShardOwners, StillOwned, claim, release
@@ -297,10 +299,23 @@ class Run:
     async def _expire_offsets(self) -> None:
         while True:
             await trio.sleep(self._parts.settings.group_offsets_retention_check_interval_ms / 1000)
+            gone = await self._gone_topics()
             for shard in list(self.shards.values()):
                 for number, group_id in enumerate(list(shard.groups)):
                     if number % _YIELD_EVERY == 0:
                         await trio.lowlevel.checkpoint()
                     if shard.giving or shard.closed or not self.proven:
                         break
-                    shard.expire_offsets(group_id)
+                    shard.expire_offsets(group_id, gone)
+
+    async def _gone_topics(self) -> set[bytes]:
+        """Those of the topics with committed offsets that are deleted. A commit's topic was there when it came here."""
+        known = set().union(*(shard.groups.topic_ids() for shard in self.shards.values()))
+        if not known:
+            return known
+        try:
+            live = await live_topic_ids(self._parts.metadata, self._parts.namespace)
+        except (CorruptData, *STORE_FAILURES) as error:
+            log.warning("offsets of deleted topics are forgotten later", error=str(error))
+            return set()
+        return known - live

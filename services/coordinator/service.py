@@ -66,14 +66,9 @@ class CoordinatorService:
         return reply
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        def ask(beat: pb.MemberHeartbeat) -> _Operation:
-            return lambda groups, *at: groups.heartbeat(beat, *at)
-
-        def refusal(_: str, error: NotServed) -> pb.HeartbeatResult:
-            return pb.HeartbeatResult(error=error.code, owner=error.owner)
-
-        asked = [(beat.group, ask(beat)) for beat in request.heartbeats]
-        return pb.HeartbeatReply(results=await self._answers(asked, refusal, stores=False))
+        """Waits for nothing: members of other groups are in the same call."""
+        run = self.current
+        return pb.HeartbeatReply(results=[self._beat(run, beat) for beat in request.heartbeats])
 
     async def leave_group(self, request: pb.LeaveGroupRequest) -> pb.LeaveGroupReply:
         def refusal(_: str, error: NotServed) -> pb.LeaveGroupReply:
@@ -143,6 +138,15 @@ class CoordinatorService:
 
         asked = [(group, ask(group)) for group in request.groups]
         return pb.DeleteGroupsReply(groups=await self._answers(asked, refusal))
+
+    def _beat(self, run: Run | None, beat: pb.MemberHeartbeat) -> pb.HeartbeatResult:
+        try:
+            if run is None:
+                raise NotServed(E.NOT_COORDINATOR)
+            return run.serving(beat.group).beat(beat)
+        except NotServed as error:
+            self._parts.figures.refused[str(error)] += 1
+            return pb.HeartbeatResult(error=error.code, owner=error.owner)
 
     async def _answers(
         self, asked: list[tuple[str, _Operation]], refusal: Callable[[str, NotServed], M], *, stores: bool = True

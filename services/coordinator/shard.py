@@ -1,13 +1,16 @@
 """A shard that this run has: its groups, and for each of them what is stored in the order of its operations.
 
-A group's requests are answered when what they and all before them have changed is stored. A write that was refused, or
+A group's requests are answered when what they and all before them have changed is stored; heartbeats at once, since a
+slow store must not end sessions, but never with what is not stored yet. A write that was refused, or
 is too large for the metadata store, ends the group here, and it is loaded anew; a write whose outcome stays unknown
 ends the shard, since only another claim makes sure that it can land no more.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from itertools import groupby
+from typing import cast
 
 import structlog
 import trio
@@ -27,6 +30,7 @@ from kafscale.metadata.interface import (
 )
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.coordinator_pb2 import GroupError as E
+from kafscale.v1.coordinator_pb2 import HeartbeatResult, MemberHeartbeat
 from services.coordinator.claims import Claim
 from services.coordinator.effects import Effects, Now, Reply, Timer
 from services.coordinator.figures import CoordinatorFigures
@@ -37,6 +41,10 @@ from services.coordinator.timers import Timers
 from services.coordinator.writes import Entry, in_order, together, transactions
 
 log = structlog.get_logger()
+
+_FINAL = (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID, E.ILLEGAL_GENERATION)
+"""Answers with which a member gives up its place."""
+_NO_TICKET = 0
 
 
 class _Refused(KafscaleError):
@@ -125,6 +133,16 @@ class Shard:
         self._figures.queued_bytes += entry.weight
         queue.append(entry)
 
+    def beat(self, beat: MemberHeartbeat) -> HeartbeatResult:
+        """What a heartbeat is answered. Raises NotServed where that is final and may rest on what is not stored yet."""
+        effects = self.groups.heartbeat(beat, _NO_TICKET, self._now())
+        self._timers.set(self, beat.group, effects.timers)
+        [reply] = effects.replies
+        result = cast(HeartbeatResult, reply.message)
+        if result.error in _FINAL and self.storing(beat.group):
+            raise NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
+        return result
+
     def deadline(self, group_id: str, timer: Timer) -> int | None:
         return self.groups[group_id].deadlines.get(timer) if group_id in self.groups else None
 
@@ -132,9 +150,9 @@ class Shard:
         self._figures.expired_timers += 1
         self.perform(group_id, self.groups.expire(group_id, timer, self._now()))
 
-    def expire_offsets(self, group_id: str) -> None:
+    def expire_offsets(self, group_id: str, gone: AbstractSet[bytes]) -> None:
         if group_id in self.groups:
-            self.perform(group_id, self.groups.expire_offsets(group_id, self._now()))
+            self.perform(group_id, self.groups.expire_offsets(group_id, self._now(), gone=gone))
 
     async def quiet(self) -> None:
         """Wait until nothing is to be stored any more."""

@@ -82,6 +82,7 @@ def offset_record(keys: GroupKeys, partition: tuple[str, int], offset: Offset) -
         metadata=offset.metadata,
         committed_ms=offset.committed_ms,
         expires_ms=offset.expires_ms,
+        topic_id=offset.topic_id,
     )
     return Record(keys.offset(*partition), value)
 
@@ -120,7 +121,7 @@ def read_group(keys: GroupKeys, items: Iterable[tuple[str, bytes]], revision: in
 def _read_offset(key: str, data: bytes) -> Offset:
     value = _read(values.GroupOffset, data, key)
     expires = value.expires_ms if value.HasField("expires_ms") else None
-    return Offset(value.offset, value.leader_epoch, value.metadata, value.committed_ms, expires)
+    return Offset(value.offset, value.leader_epoch, value.metadata, value.committed_ms, expires, value.topic_id)
 
 
 def _take_assignments(header: values.Group, keys: GroupKeys, stored: dict[str, bytes]) -> list[bytes]:

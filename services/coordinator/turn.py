@@ -53,7 +53,7 @@ class Turn:
 
     def drop_pending(self, member_id: str) -> None:
         """Forget an id that was given."""
-        self.group.pending.discard(member_id)
+        self.group.forget_id(member_id)
         self.cancel_timer(Timer(TimerKind.SESSION, member_id))
 
     def drop_member(self, member_id: str, error: "E.Code" = E.UNKNOWN_MEMBER_ID) -> None:

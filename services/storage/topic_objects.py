@@ -15,7 +15,7 @@ import trio
 from kafscale import paths
 from kafscale.catalog.topic_object import CorruptTopicObject, TopicObject, parse_topic_object
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.metadata.interface import MAX_OPERATIONS, Get, KeyValue, MetadataStore
+from kafscale.metadata.interface import Get, KeyValue, MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.topic_values import TopicInfo
@@ -32,6 +32,7 @@ _ATTEMPTS = 4
 _LATE_SECONDS = 60.0
 """For so long a put may be repeated, by one that has not seen yet that the topic is deleted."""
 _MOST_GONE = 10_000
+_READS_PER_TXN = 128
 
 
 class TopicObjects:
@@ -165,8 +166,8 @@ class TopicObjects:
         ]
         found: list[KeyValue | None] = []
         revision = 0
-        for start in range(0, len(keys), MAX_OPERATIONS):
-            result = await self._metadata.txn((), [Get(key) for key in keys[start : start + MAX_OPERATIONS]])
+        for start in range(0, len(keys), _READS_PER_TXN):
+            result = await self._metadata.txn((), [Get(key) for key in keys[start : start + _READS_PER_TXN]])
             found += result.reads
             # Nothing that was read is older than the first.
             revision = revision or result.revision

@@ -54,6 +54,13 @@ MUTATIONS = (
         _PROTOCOL + "test_pitfall_37_every_advertised_version_is_answered_in_full",
     ),
     _breaking(
+        "A new topic begins without the offsets of an old one of its name",
+        "services/gateway/apis/offset_fetch.py",
+        "known is not None and known.info.id == offset.topic_id",
+        "True",
+        _GROUPS + "test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of_its_name",
+    ),
+    _breaking(
         "The run that is named has the group",
         "services/gateway/coordinators.py",
         "            self._hints[shard] = owner",

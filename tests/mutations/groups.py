@@ -8,6 +8,8 @@ _STATIC = "tests/unit/coordinator/test_static.py::"
 _LOADING = "tests/unit/coordinator/test_loading.py::"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py::"
 _SHELL = "tests/unit/coordinator/test_shell.py::"
+_SHELL_OFFSETS = "tests/unit/coordinator/test_shell_offsets.py::"
+_HEARTBEATS = "tests/unit/coordinator/test_shell_heartbeats.py::"
 
 
 def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
@@ -136,6 +138,48 @@ MUTATIONS = (
         "pass",
         _OFFSETS + "test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty",
     ),
+    _breaking(
+        "offsets of deleted topics are forgotten",
+        "services/coordinator/offsets.py",
+        "offset.topic_id in gone or ",
+        "",
+        _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+    ),
+    _breaking(
+        "offsets are kept while it is not known which topics there are",
+        "services/coordinator/run.py",
+        "            return set()\n        return known - live",
+        "            live = set()\n        return known - live",
+        _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+    ),
+    _breaking(
+        "heartbeats are not answered with what is not stored yet",
+        "services/coordinator/shard.py",
+        "if result.error in _FINAL and self.storing(beat.group):",
+        "if False:",
+        _HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
+    ),
+    _breaking(
+        "a group's header fits the metadata store",
+        "services/coordinator/joining.py",
+        "group.named_bytes + reference_bytes(new_id) > limits.max_header_bytes",
+        "False",
+        _JOINING + "test_a_header_that_would_be_too_large_is_refused_before_it_is_made",
+    ),
+    _breaking(
+        "ids that were given and not used are bounded",
+        "services/coordinator/joining.py",
+        "    too_many_ids = _gets_id_first(request) and len(group.pending) >= limits.max_size\n",
+        "    too_many_ids = False\n",
+        _JOINING + "test_ids_that_were_given_and_not_used_are_bounded",
+    ),
+    _breaking(
+        "groups are not listed while one of them is being loaded",
+        "services/coordinator/service.py",
+        "            if shard.loading:\n",
+        "            if False:\n",
+        _SHELL + "test_groups_are_not_listed_while_one_is_loaded_anew",
+    ),
     # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
     Mutation(
         (61,),
@@ -160,6 +204,13 @@ MUTATIONS = (
         _SHELL + "test_pitfall_33_a_stale_coordinator_can_change_nothing",
     ),
     _breaking(
+        "a group in trouble loses nothing that was answered",
+        "services/coordinator/shard.py",
+        "        entry = Entry.of(",
+        "        self._answer(effects.replies)\n        entry = Entry.of(",
+        "tests/unit/coordinator/test_storm.py::test_a_group_in_trouble_loses_nothing_and_is_never_two",
+    ),
+    _breaking(
         "requests are answered when what they changed is stored",
         "services/coordinator/shard.py",
         "        entry = Entry.of(",
@@ -178,14 +229,21 @@ MUTATIONS = (
         "services/coordinator/writes.py",
         "        if entry.alone or ",
         "        if entry is not first or ",
-        _SHELL + "test_commits_that_wait_share_a_transaction",
+        _SHELL_OFFSETS + "test_commits_that_wait_share_a_transaction",
+    ),
+    _breaking(
+        "a commit is whole or not there",
+        "kafscale/metadata/interface.py",
+        "MAX_OPERATIONS = MAX_NESTED * MAX_NESTED",
+        "MAX_OPERATIONS = 128",
+        _SHELL_OFFSETS + "test_a_commit_of_4095_offsets_is_one_transaction",
     ),
     _breaking(
         "a transaction has no more operations than etcd takes",
         "services/coordinator/writes.py",
         "len(part) == MAX_OPERATIONS or ",
         "",
-        _SHELL + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
+        _SHELL_OFFSETS + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
     ),
     _breaking(
         "a group that moves is finished, released and taken at once",

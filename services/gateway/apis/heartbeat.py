@@ -3,7 +3,8 @@
 - 0: group, generation, member. 1: throttle time. 2: same on the wire. 3: group.instance.id. 4: flexible.
 
 Heartbeats that arrive together reach a coordinator in one call. While it loads the group the answer is no error, as in
-Kafka: members have their whole session timeout from the loading on, and old clients know no other answer.
+Kafka: members have their whole session timeout from the loading on, and old clients know no other answer. Nor is it
+while that a member has lost its place is being stored: the next heartbeat is told.
 """
 
 from dataclasses import dataclass

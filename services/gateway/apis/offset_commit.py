@@ -15,6 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.metadata.topic_values import TopicInfo
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
 from services.gateway.group_errors import NO_COORDINATOR, group_code
@@ -71,7 +72,7 @@ def handle(call: Call) -> Work | None:
                 place.error_code = ErrorCode.unknown_topic_or_partition
             else:
                 asked.append(place)
-                commit.offsets.append(_offset(known.info.name, partition))
+                commit.offsets.append(_offset(known.info, partition))
     if not asked:
         _answer(call, topics)
         return None
@@ -84,9 +85,10 @@ def _answered(call: Call, topic: Any) -> _Topic:
     return _Topic("", codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes)
 
 
-def _offset(topic: str, partition: Any) -> pb.OffsetToCommit:
+def _offset(topic: TopicInfo, partition: Any) -> pb.OffsetToCommit:
     return pb.OffsetToCommit(
-        topic=topic,
+        topic=topic.name,
+        topic_id=topic.id,
         partition=partition.partition_index,
         offset=partition.committed_offset,
         leader_epoch=getattr(partition, "committed_leader_epoch", -1),

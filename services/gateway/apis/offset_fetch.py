@@ -5,7 +5,8 @@
 - 7: the client may ask for stable offsets only: all are, there are no transactions. 8: several groups.
 - 9: member id and epoch of Kafka 4's group protocol, without meaning here. 10: topics by id.
 
-Where nothing is committed, in a group that does not exist too, the offset is -1 and there is no error.
+Where nothing is committed, in a group that does not exist too, the offset is -1 and there is no error. What was
+committed for a topic that has been deleted since does not count, whether or not there is a new one of its name.
 """
 
 from collections.abc import Sequence
@@ -128,7 +129,7 @@ async def _fetch(call: Call, request: Any) -> None:
         elif topics is None:
             answers.append(_Group(group_id, _all(call, found.offsets)))
         else:
-            answers.append(_Group(group_id, _named(topics, found.offsets)))
+            answers.append(_Group(group_id, _named(call, topics, found.offsets)))
     _answer(call, answers)
 
 
@@ -137,32 +138,35 @@ def _code(error: pb.GroupError.Code) -> ErrorCode:
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
-def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
+def _named(call: Call, topics: list[_Asked], offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
     left = iter(offsets)
     answers = []
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
         else:
-            partitions = [_partition(next(left)) for _ in topic.partitions]
+            partitions = [_partition(call, next(left)) for _ in topic.partitions]
         answers.append(_Topic(topic.name or "", topic.topic_id, partitions))
     return answers
 
 
 def _all(call: Call, offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
-    """By topic id, those that are committed of topics that are no more have no place."""
-    by_topic: dict[str, list[_Partition]] = {}
+    answers: dict[str, _Topic] = {}
     for offset in offsets:
-        by_topic.setdefault(offset.topic, []).append(_partition(offset))
-    answers = []
-    for name, partitions in by_topic.items():
-        known = call.environment.topics.by_name(name)
-        if known is not None or call.version < _BY_ID_FROM:
-            answers.append(_Topic(name, b"" if known is None else known.info.id, partitions))
-    return answers
+        if _counts(call, offset):
+            topic = answers.setdefault(offset.topic, _Topic(offset.topic, offset.topic_id, []))
+            topic.partitions.append(_partition(call, offset))
+    return list(answers.values())
 
 
-def _partition(offset: pb.FetchedOffset) -> _Partition:
+def _counts(call: Call, offset: pb.FetchedOffset) -> bool:
+    known = call.environment.topics.by_name(offset.topic)
+    return known is not None and known.info.id == offset.topic_id
+
+
+def _partition(call: Call, offset: pb.FetchedOffset) -> _Partition:
+    if not _counts(call, offset):
+        return _Partition(offset.partition)
     return _Partition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata)
 
 

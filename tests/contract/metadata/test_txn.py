@@ -4,7 +4,9 @@ import pytest
 import trio
 
 from kafscale.metadata.interface import (
+    MAX_NESTED,
     MAX_OPERATIONS,
+    MAX_PLAIN,
     MAX_REQUEST_BYTES,
     Delete,
     Get,
@@ -109,7 +111,8 @@ async def test_a_read_sees_every_write_that_was_answered_before_it(store: Metada
 async def test_limits_refuse_the_whole_transaction(store: MetadataStore) -> None:
     keys = [f"k{number}" for number in range(MAX_OPERATIONS + 1)]
     for compares, then, otherwise in (
-        ([Unchanged(key, 0) for key in keys], [Put("a", b"")], []),
+        ([Unchanged(key, 0) for key in keys[: MAX_PLAIN + 1]], [Put("a", b"")], []),
+        ([Unchanged(key, 0) for key in keys[: MAX_NESTED + 1]], [Put(key, b"") for key in keys[: MAX_PLAIN + 1]], []),
         ([], [Put(key, b"") for key in keys], []),
         ([Unchanged("x", 7)], [Put("a", b"")], [Get(key) for key in keys]),
         ([], [Put("a", bytes(MAX_REQUEST_BYTES // 2)), Put("b", bytes(MAX_REQUEST_BYTES // 2))], []),
@@ -117,8 +120,26 @@ async def test_limits_refuse_the_whole_transaction(store: MetadataStore) -> None
         with pytest.raises(TooLarge):
             await store.txn(compares, then, otherwise)
     assert (await store.read_prefix("")).items == ()
-    await store.txn([Unchanged(key, 0) for key in keys[:-1]], [Put(key, b"") for key in keys[:-1]])
+    few = keys[:MAX_PLAIN]
+    await store.txn([Unchanged(key, 0) for key in few], [Put(key, b"") for key in few], [Get(key) for key in few])
+    await store.txn([Unchanged(key, 0) for key in keys[MAX_PLAIN:][:MAX_NESTED]], [Put(key, b"") for key in keys[:-1]])
     await store.txn([], [Put("a", bytes(MAX_REQUEST_BYTES - 1000))])
+
+
+@pytest.mark.parametrize("count", [MAX_PLAIN, MAX_PLAIN + 1, 1000, MAX_OPERATIONS])
+async def test_a_transaction_of_many_operations_is_one(store: MetadataStore, count: int) -> None:
+    keys = [f"k{number}" for number in range(count)]
+    done = await store.txn([Unchanged("k0", 0)], [Put(key, key.encode()) for key in keys], [Get("k0")])
+    found = (await store.read_prefix("k")).items
+    assert {item.key: (item.value, item.mod_revision) for item in found} == {
+        key: (key.encode(), done.revision) for key in keys
+    }
+    refused = await store.txn([Unchanged("k0", 0)], [Delete(key) for key in keys], [Get(key) for key in keys])
+    assert [read.key if read else None for read in refused.reads] == keys
+    mixed = [Delete(key) if number % 2 else Get(key) for number, key in enumerate(keys)]
+    gone = await store.txn([Unchanged("k0", done.revision)], mixed)
+    assert [read.key if read else None for read in gone.reads] == keys[::2]
+    assert [item.key for item in (await store.read_prefix("k")).items] == sorted(keys[::2])
 
 
 async def test_100_racing_increments_lose_none(store: MetadataStore) -> None:

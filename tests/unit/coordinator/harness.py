@@ -20,6 +20,10 @@ LIMITS = GroupLimits(initial_rebalance_delay_ms=3000, new_member_join_timeout_ms
 WALL = 1_700_000_000_000
 
 
+def topic_id(topic: str) -> bytes:
+    return topic.encode().ljust(16, b"-")
+
+
 def subscription(*topics: str, owned: bytes = b"") -> bytes:
     """What a consumer tells its leader."""
     names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
@@ -166,7 +170,14 @@ class World:
         given: dict[str, Any] = {"group": GROUP, "retention_ms": -1, **fields}
         request = pb.OffsetCommitRequest(member_id=member_id, generation=generation, **given)
         for (topic, partition), offset in offsets.items():
-            request.offsets.add(topic=topic, partition=partition, offset=offset, leader_epoch=3, metadata=metadata)
+            request.offsets.add(
+                topic=topic,
+                topic_id=topic_id(topic),
+                partition=partition,
+                offset=offset,
+                leader_epoch=3,
+                metadata=metadata,
+            )
         self.done(request.group, self.groups.commit(request, ticket, self.now))
         return self.reply(ticket, pb.OffsetCommitReply)
 
@@ -200,9 +211,10 @@ class World:
         self.done(group, self.groups.describe(group, ticket))
         return self.reply(ticket, pb.DescribedGroup)
 
-    def expire_offsets(self) -> None:
+    def expire_offsets(self, *gone: str) -> None:
+        """``gone``: topics that have been deleted."""
         for group in list(self.groups):
-            self.done(group, self.groups.expire_offsets(group, self.now))
+            self.done(group, self.groups.expire_offsets(group, self.now, gone=set(map(topic_id, gone))))
 
     def successor(self, **limits: int) -> "World":
         """Another coordinator that has loaded everything, some seconds later."""

@@ -17,7 +17,7 @@ from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.run import Parts
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
-from tests.unit.coordinator.harness import WALL, E, subscription
+from tests.unit.coordinator.harness import WALL, E, subscription, topic_id
 from tests.unit.storage.cluster import Gate
 
 NAMESPACE = "test"
@@ -103,7 +103,7 @@ class Coordinators:
     ) -> pb.OffsetCommitReply:
         request = pb.OffsetCommitRequest(group=group, member_id=member_id, generation=generation, retention_ms=-1)
         for partition, offset in offsets.items():
-            request.offsets.add(topic="t", partition=partition, offset=offset, leader_epoch=1)
+            request.offsets.add(topic="t", topic_id=topic_id("t"), partition=partition, offset=offset, leader_epoch=1)
         reply: pb.OffsetCommitReply = await self.ask("offset_commit", request, group)
         return reply
 

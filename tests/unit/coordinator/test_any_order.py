@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from services.coordinator.effects import TimerKind
+from services.coordinator.group import reference_bytes
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import ANSWERS, EXITS, NO_GROUP, Ask, Cause, State
 from tests.unit.coordinator.harness import GROUP, E, World, subscription
@@ -120,6 +121,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert not set(group.joining) & set(group.syncing)
         assert set(group.static.values()) <= set(group.members)
         assert not group.pending & set(group.members)
+        assert group.named_bytes == sum(map(reference_bytes, [*group.members, *group.pending]))
         assert {*group.joining.values(), *group.syncing.values()} == self.waiting
         assert (group.leader in group.members) == bool(group.members)
         sessions = {timer.member_id for _, timer in world.deadlines if timer.kind is TimerKind.SESSION}

@@ -1,7 +1,10 @@
 """JoinGroup: who is taken in, what is chosen, and when it is answered."""
 
+from typing import Any
+
 import pytest
 
+from kafscale.paths import GroupKeys
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
@@ -199,6 +202,61 @@ def test_a_group_has_a_largest_size_which_counts_those_that_have_joined() -> Non
     assert world.state is State.STABLE
     tickets = [world.join(member) for member in members]
     assert [world.joined(ticket).generation for ticket in tickets] == [2, 2]
+
+
+def test_a_header_that_would_be_too_large_is_refused_before_it_is_made() -> None:
+    world = World(GroupLimits(max_header_bytes=10_000))
+    tickets = [world.join(client_id="c" * 2000) for _ in range(6)]
+    world.advance(6000)
+    told = [world.joined(ticket) for ticket in tickets]
+    assert [reply.error for reply in told] == [E.NONE] * 4 + [E.GROUP_MAX_SIZE_REACHED] * 2
+    assert 8_000 < len(world.store[GroupKeys("ns", "g").header]) - len(told[0].leader) <= 10_000
+    # Ids that were given count too, and who has one has a place.
+    world.leave(told[0].member_id)
+    first, second = (world.joined(world.join(client_id="c" * 2000, member_id_required=True)) for _ in range(2))
+    assert (first.error, second.error) == (E.MEMBER_ID_REQUIRED, E.GROUP_MAX_SIZE_REACHED)
+    ticket = world.join(first.member_id, client_id="c" * 2000)
+    for reply in told[1:4]:
+        world.join(reply.member_id)
+    assert world.joined(ticket).error == E.NONE
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"client_id": "c" * 32_768},
+        {"instance_id": "\N{SNOWMAN}" * 10_923},
+        {"protocol_type": "c" * 32_768},
+        {"names": ("c" * 32_768,)},
+        {"names": tuple(f"{number:0>30000}" for number in range(40))},
+        {"metadata": b"x" * 1_000_000},
+    ],
+)
+def test_what_no_value_can_hold_is_refused(said: dict[str, Any]) -> None:
+    world = World()
+    assert world.joined(world.join(**said)).error == E.INVALID_REQUEST
+    assert world.joined(world.join(group="g" * 32_768)).error == E.INVALID_GROUP_ID
+    assert world.commit({("t", 0): 1}, group="g" * 32_768).error == E.INVALID_GROUP_ID
+    assert not world.groups
+    world.join(client_id="c" * 32_767, names=("n" * 32_767,), metadata=b"x" * 960_000)
+    world.advance(3000)
+    assert world.state is State.COMPLETING
+
+
+def test_ids_that_were_given_and_not_used_are_bounded() -> None:
+    world = World(GroupLimits(max_size=3))
+    given = [world.joined(world.join(member_id_required=True)) for _ in range(5)]
+    assert [reply.error for reply in given] == [E.MEMBER_ID_REQUIRED] * 3 + [E.GROUP_MAX_SIZE_REACHED] * 2
+    assert given[3].member_id == ""
+    tickets = [world.join(reply.member_id) for reply in given[:3]]
+    world.advance(9000)
+    assert [world.joined(ticket).error for ticket in tickets] == [E.NONE] * 3
+    # They are forgotten after a session timeout each.
+    world = World(GroupLimits(max_size=1))
+    world.join(member_id_required=True)
+    assert world.joined(world.join(member_id_required=True)).error == E.GROUP_MAX_SIZE_REACHED
+    world.advance(10_000)
+    assert world.joined(world.join(member_id_required=True)).error == E.MEMBER_ID_REQUIRED
 
 
 def test_a_group_that_is_loaded_with_too_many_members_loses_the_last_to_join() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from kafscale.v1.coordinator_pb2 import GroupOffsets, GroupOffsetsQuery, JoinGroupRequest, ListGroupsRequest
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.unit.coordinator.harness import E, World, subscription, topic_id
 
 HOUR = 3_600_000
 WEEK = 7 * 24 * HOUR
@@ -62,6 +62,7 @@ def test_metadata_has_a_largest_size_for_each_offset() -> None:
     assert list(world.commit({("t", 0): 3}, metadata="\U0001f600" * 2049).errors) == [E.OFFSET_METADATA_TOO_LARGE]
     [found] = world.fetch(("t", 0)).offsets
     assert (found.offset, found.leader_epoch, found.metadata) == (1, 3, "x" * 4096)
+    assert found.topic_id == topic_id("t")
     assert world.successor().fetch(("t", 0)).offsets[0] == found
 
 
@@ -124,6 +125,22 @@ def test_a_client_may_choose_the_retention() -> None:
     later.advance(WEEK)
     later.expire_offsets()
     assert later.committed() == {("t", 1): 1}
+
+
+def test_offsets_of_deleted_topics_are_forgotten_in_every_state() -> None:
+    world = World()
+    [member] = world.stable(1)
+    world.commit({("t", 0): 1, ("other", 0): 1}, member, 1)
+    world.expire_offsets("other")
+    assert world.committed() == world.successor().committed() == {("t", 0): 1}
+    world.expire_offsets("t")
+    assert world.committed() == world.successor().committed() == {}
+    assert world.state is State.STABLE
+    world.commit({("t", 0): 2}, member, 1)
+    world.leave(member)
+    world.expire_offsets("t")
+    assert not world.groups
+    assert not world.store
 
 
 def test_in_a_stable_group_only_topics_that_nobody_subscribes_to_expire() -> None:

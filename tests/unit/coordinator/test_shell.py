@@ -1,5 +1,6 @@
 """Coordinators over a store in memory, on a virtual clock: what is stored, who has which groups, what they answer."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,7 +12,7 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
-from tests.unit.coordinator.harness import E
+from tests.unit.coordinator.harness import E, topic_id
 from tests.unit.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
@@ -121,7 +122,7 @@ async def test_a_waiting_join_is_sent_to_the_next_owner(store: MemoryMetadataSto
 
 async def _commit(made: Coordinators, at: int, offset: int) -> "E.Code":
     request = pb.OffsetCommitRequest(group="g", generation=-1, retention_ms=-1)
-    request.offsets.add(topic="t", partition=0, offset=offset, leader_epoch=1)
+    request.offsets.add(topic="t", topic_id=topic_id("t"), partition=0, offset=offset, leader_epoch=1)
     return (await made.instances[at].client.offset_commit(request, timeout=TIMEOUT)).error
 
 
@@ -232,50 +233,25 @@ async def test_an_outage_of_the_store_ends_no_session(store: MemoryMetadataStore
         nursery.cancel_scope.cancel()
 
 
-async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
-    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
-        await made.commit({0: 0})
-        figures = made.instances[0].parts.figures
-        before = figures.writes["stored"]
-        store.faults.append(Fault(method="txn", key=HEADER, delay=1))
-        for number in range(300):
-            nursery.start_soon(made.commit, {number % 150: number})
-        await trio.sleep(5)
-        assert figures.writes["stored"] - before <= 5
-        assert {partition: offset % 150 for partition, offset in (await made.offsets()).items()} == {
-            partition: partition for partition in range(150)
-        }
-        assert figures.queued_bytes == 0
-
-
-async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole(
+async def test_a_group_forms_with_as_many_members_as_its_header_can_name(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
-    offsets = {number: number for number in range(1000)}
+    longest = "\N{SNOWMAN}" * 10_922
     async with coordinators(store, "a:1") as made:
-        with trio.fail_after(5):
-            assert set((await made.commit(offsets)).errors) == {E.NONE}
-        await made.instances[0].kill()
-        await made.start("b:1")
-        assert await made.offsets() == offsets
-        reply = await made.ask("delete_groups", pb.DeleteGroupsRequest(groups=["g"]))
-        assert reply.groups[0].error == E.NONE
-        assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
-        assert await made.offsets() == {}
-        # The name begins anew.
-        await made.commit({1: 1})
-        assert await made.offsets() == {1: 1}
+        instance = await made.serving(longest)
+        told: Counter[int] = Counter()
 
+        async def join() -> None:
+            request = pb.JoinGroupRequest(group=longest, client_id="c" * 32_767, protocol_type="consumer")
+            request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 60_000
+            request.protocols.add(name="n" * 32_767, metadata=b"x" * 900_000)
+            told[(await instance.client.join_group(request, timeout=TIMEOUT)).error] += 1
 
-async def test_offsets_expire(store: MemoryMetadataStore, autojump_clock: object) -> None:
-    changes = {"group_offsets_retention_minutes": 1, "group_offsets_retention_check_interval_ms": 1_000}
-    async with coordinators(store, "a:1", **changes) as made:
-        await made.commit({0: 1})
-        await trio.sleep(59)
-        assert await made.offsets() == {0: 1}
-        await trio.sleep(3)
-        assert await made.offsets() == {}
-        assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                nursery.start_soon(join)
+        assert told == {E.NONE: 36, E.GROUP_MAX_SIZE_REACHED: 24}
+        assert (await described(made, longest)).state == "CompletingRebalance"
 
 
 async def test_a_damaged_group_is_refused_and_the_others_of_its_shard_are_served(
@@ -347,6 +323,26 @@ async def test_a_group_whose_header_somebody_else_changed_is_loaded_anew_alone(
         assert (await shards(store))[SHARD].epoch == epoch
         assert [await member.beat() for member in members] == [E.NONE, E.NONE]
         nursery.cancel_scope.cancel()
+
+
+async def test_groups_are_not_listed_while_one_is_loaded_anew(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
+        await made.commit({0: 1})
+        client = made.instances[0].client
+        header = await store.get(HEADER)
+        assert header is not None
+        await store.txn([], [Put(HEADER, header.value)])
+        store.faults.append(Fault(method="read_prefix", key=HEADER.removesuffix("header"), delay=3))
+        nursery.start_soon(made.commit, {0: 4})
+        await trio.sleep(1)
+        # A list without it would be taken for complete.
+        with pytest.raises(Unavailable):
+            await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        await trio.sleep(3)
+        listed = await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        assert [group.group for group in listed.groups] == ["g"]
 
 
 async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, autojump_clock: object) -> None:

@@ -3,7 +3,7 @@
 from kafscale.paths import GroupKeys
 from services.coordinator.groups import Groups
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import LIMITS, WALL, World
+from tests.unit.coordinator.harness import LIMITS, WALL, World, topic_id
 
 _PREFIX = "kafscale/ns/groups/54/g/"
 _MEMBER = "08011201691a02633022092f31302e302e302e3128904e30b0ea013a160a0572616e6765120d00000000000100017400000000"
@@ -13,7 +13,7 @@ _STORED = {
         "080110011a08636f6e73756d6572220572616e67652a03692d31320a0a03692d311203312d313a03312d31400148b8e795ffbc31"
     ),
     "members/i-1/1-1": _MEMBER,
-    "offsets/t/3": "08011005180322046e6f746528b8e795ffbc3130a0ef95ffbc31",
+    "offsets/t/3": "08011005180322046e6f746528b8e795ffbc3130a0ef95ffbc313a10" + b"t---------------".hex(),
 }
 
 
@@ -34,7 +34,7 @@ def test_these_bytes_are_read_as_the_group() -> None:
     assert (group.static, group.topics) == ({"i": "i-1"}, frozenset(["t"]))
     member, offset = group.members["i-1"], group.offsets["t", 3]
     assert (member.assignment, member.session_timeout_ms, member.client_host) == (b"p0", 10_000, "/10.0.0.1")
-    assert (offset.offset, offset.leader_epoch, offset.metadata) == (5, 3, "note")
+    assert (offset.offset, offset.leader_epoch, offset.metadata, offset.topic_id) == (5, 3, "note", topic_id("t"))
     assert (offset.committed_ms, offset.expires_ms) == (WALL + 3000, WALL + 4000)
     assert not effects.writes
     assert not effects.sweep

@@ -78,7 +78,7 @@ class Transcript(World):
             "describe": lambda p, o: self.describe(),
             "delete-offset": lambda p, o: self.delete_offsets((p[0], int(p[1]))),
             "delete-group": lambda p, o: self.delete(),
-            "expire-offsets": lambda p, o: self.expire_offsets(),
+            "expire-offsets": lambda p, o: self.expire_offsets(*p),
             "new-coordinator": lambda p, o: self._replace(),
         }
         steps[verb](plain, options)

@@ -2,14 +2,17 @@
 
 from datetime import timedelta
 from struct import pack
+from uuid import UUID
 
 import pytest
 
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.paths import member_key
 from kafscale.v1.coordinator_pb2 import JoinGroupRequest
 from tests.unit.gateway import group_asking as asking
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
-from tests.unit.gateway.harness import read_response, request, running_gateway
+from tests.unit.gateway.harness import NAMESPACE, Client, read_response, request, running_gateway
 
 
 async def test_pitfall_28_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
@@ -162,3 +165,36 @@ async def test_offsets_are_committed_for_as_long_as_a_client_can_say(retention_m
         [(_, offset)] = harness.coordinator.groups["g"].offsets.items()
         assert offset.expires_ms is None or offset.expires_ms < 1 << 63
         assert (offset.expires_ms is not None) == (retention_ms > 0)
+
+
+@pytest.mark.parametrize("version", [2, 8, 10])
+async def test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of_its_name(version: int) -> None:
+    async with running_gateway() as harness:
+        old, other = await harness.topic("t"), await harness.topic("other")
+        client = await harness.connect()
+        offsets = {"t": {0: (1000, "old")}, "other": {0: (7, "")}}
+        assert await commit(client, offsets) == [[0], [0]]
+        deleter = member_key(NAMESPACE, "storage", "storage")
+        await harness.catalog.mark_deleting("t")
+        await _no_offsets_of_t(client, version, other)
+        assert await commit(client, offsets) == [[3], [0]]
+        await harness.catalog.finish_delete("t", old.id, 5, deleter=deleter)
+        new = await harness.catalog.create("t", 1, {}, now_ms=1, topic_id=b"N" * 16)
+        await _no_offsets_of_t(client, version, other)
+        name = UUID(bytes=new.id) if version >= 10 else "t"
+        (named,) = await asking.fetch(client, version, {"g": {name: (0,)}})
+        assert offsets_of(named) == [(0, -1, "", 0)]
+        assert await commit(client, {"t": {0: (5, "new")}}) == [[0]]
+        (named,) = await asking.fetch(client, version, {"g": {name: (0,)}})
+        assert offsets_of(named) == [(0, 5, "new", 0)]
+
+
+async def _no_offsets_of_t(client: Client, version: int, other: TopicInfo) -> None:
+    """Only the other topic has any."""
+    (everything,) = await asking.fetch(client, version, {"g": None})
+    assert offsets_of(everything) == [(0, 7, "", 0)]
+    (topic,) = everything.topics
+    assert (topic.topic_id.bytes == other.id) if version >= 10 else (topic.name == "other")
+    if version < 10:
+        (named,) = await asking.fetch(client, version, {"g": {"t": (0,)}})
+        assert offsets_of(named) == [(0, -1, "", 0)]

@@ -1,0 +1,97 @@
+"""Committed offsets in the store: how they are written, and when they go."""
+
+import pytest
+import trio
+
+from kafscale import paths
+from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import Fault, MemoryMetadataStore, no_answer
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.v1 import coordinator_pb2 as pb
+from tests.unit.coordinator.harness import E, topic_id
+from tests.unit.coordinator.shell import NAMESPACE, coordinators
+
+HEADER = paths.GroupKeys(NAMESPACE, "g").header
+SHARD = paths.group_shard("g")
+
+
+@pytest.fixture
+def store() -> MemoryMetadataStore:
+    return MemoryMetadataStore()
+
+
+async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
+        await made.commit({0: 0})
+        figures = made.instances[0].parts.figures
+        before = figures.writes["stored"]
+        store.faults.append(Fault(method="txn", key=HEADER, delay=1))
+        for number in range(300):
+            nursery.start_soon(made.commit, {number % 150: number})
+        await trio.sleep(5)
+        assert figures.writes["stored"] - before <= 5
+        assert {partition: offset % 150 for partition, offset in (await made.offsets()).items()} == {
+            partition: partition for partition in range(150)
+        }
+        assert figures.queued_bytes == 0
+
+
+async def test_a_commit_of_4095_offsets_is_one_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    async with coordinators(store, "a:1") as made:
+        await made.serving()
+        figures = made.instances[0].parts.figures
+        before = figures.writes["stored"]
+        assert set((await made.commit({number: number for number in range(4095)})).errors) == {E.NONE}
+        assert figures.writes["stored"] == before + 1
+
+
+async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    offsets = {number: number for number in range(5000)}
+    async with coordinators(store, "a:1") as made:
+        with trio.fail_after(5):
+            assert set((await made.commit(offsets)).errors) == {E.NONE}
+        await made.instances[0].kill()
+        await made.start("b:1")
+        assert await made.offsets() == offsets
+        reply = await made.ask("delete_groups", pb.DeleteGroupsRequest(groups=["g"]))
+        assert reply.groups[0].error == E.NONE
+        assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
+        assert await made.offsets() == {}
+        # The name begins anew.
+        await made.commit({1: 1})
+        assert await made.offsets() == {1: 1}
+
+
+async def test_offsets_expire(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    changes = {"group_offsets_retention_minutes": 1, "group_offsets_retention_check_interval_ms": 1_000}
+    async with coordinators(store, "a:1", **changes) as made:
+        topic = TopicInfo("t", topic_id("t"), 1, {}, True, 0, 1)
+        await store.txn([], [Put(paths.topic_key(NAMESPACE, "t"), topic.value())])
+        await made.commit({0: 1})
+        await trio.sleep(59)
+        assert await made.offsets() == {0: 1}
+        await trio.sleep(3)
+        assert await made.offsets() == {}
+        assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
+
+
+async def test_offsets_of_topics_that_are_no_more_are_forgotten(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    topic = TopicInfo("t", topic_id("t"), 1, {}, True, 0, 1)
+    key = paths.topic_key(NAMESPACE, "t")
+    async with coordinators(store, "a:1", group_offsets_retention_check_interval_ms=1_000) as made:
+        await store.txn([], [Put(key, topic.value())])
+        await made.commit({0: 1})
+        await trio.sleep(3)
+        assert await made.offsets() == {0: 1}
+        await store.txn([], [Put(key, topic.deleting().value())])
+        # Not known which topics there are: nothing is forgotten.
+        store.faults.append(no_answer("read_prefix", key=paths.topics_prefix(NAMESPACE), times=3))
+        await trio.sleep(2)
+        assert await made.offsets() == {0: 1}
+        await trio.sleep(3)
+        assert await made.offsets() == {}
+        assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
