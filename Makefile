@@ -32,6 +32,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.java.build
+	@$(BIN)/python -m tests.matrix.build
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
 	$(BIN)/ruff check .
