@@ -81,9 +81,9 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(judge: ConfluentDriver, name: str) -> str:
-    """A fresh topic with four partitions."""
-    judge.create_topic(name, 4, {})
+def topic(driver: Driver, judge: ConfluentDriver, name: str) -> str:
+    """A fresh topic with four partitions, which the client under test can read."""
+    judge.create_topic(name, 4, driver.topic_configs)
     return name
 
 

@@ -45,6 +45,11 @@ def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record
     return got
 
 
+def read(count: int, member: Member) -> list[Record]:
+    """So many records, or more when more came together."""
+    return until(lambda got: len(got) >= count, member)
+
+
 def quiet(member: Member) -> list[Record]:
     """What comes for a while in which nothing should."""
     got: list[Record] = []

@@ -5,7 +5,7 @@ import pytest
 from tests.matrix.drivers import ASSIGNORS
 from tests.matrix.drivers.confluent import ConfluentDriver
 from tests.matrix.drivers.interface import Driver, Record
-from tests.matrix.members import EACH, PARTITIONS, fill, joined, quiet, until
+from tests.matrix.members import EACH, PARTITIONS, fill, joined, quiet, read, until
 
 EVERYTHING = set(range(PARTITIONS))
 
@@ -56,12 +56,12 @@ def test_members_share_by_each_assignor(driver: Driver, judge: ConfluentDriver, 
 def test_who_comes_later_goes_on_where_the_group_stopped(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
-    with joined(driver.member(topic, group)) as member:
-        got = until(lambda more: len(more) == PARTITIONS * EACH, member)
+    with joined(driver.member(topic, group, quick=True)) as member:
+        got = read(PARTITIONS * EACH, member)
         assert member.poll(0.1) == []
     fill(judge, topic, EACH)
-    with joined(driver.member(topic, group)) as later:
-        got += until(lambda more: len(more) >= PARTITIONS * EACH, later)
+    with joined(driver.member(topic, group, quick=True)) as later:
+        got += read(PARTITIONS * EACH, later)
         assert quiet(later) == []
     assert sorted(got) == [Record(p, at, f"{p}:{at}") for p in sorted(EVERYTHING) for at in range(2 * EACH)]
 
@@ -71,26 +71,26 @@ def test_what_is_committed_is_where_the_next_member_begins(driver: Driver, judge
     group = f"{topic}-group"
     committed = {0: 4, 1: EACH, 2: EACH, 3: 7}
     fill(judge, topic)
-    with joined(driver.member(topic, group, auto_commit=False)) as member:
-        until(lambda more: len(more) == PARTITIONS * EACH, member)
+    with joined(driver.member(topic, group, auto_commit=False, quick=True)) as member:
+        read(PARTITIONS * EACH, member)
         member.commit(committed)
         assert judge.committed(group, topic) == committed
     assert driver.committed(group, topic) == committed
     left = [Record(p, at, f"{p}:{at}") for p, begin in committed.items() for at in range(begin, EACH)]
-    with joined(driver.member(topic, group, auto_commit=False)) as later:
-        assert sorted(until(lambda more: len(more) >= len(left), later)) == left
+    with joined(driver.member(topic, group, auto_commit=False, quick=True)) as later:
+        assert sorted(read(len(left), later)) == left
         assert quiet(later) == []
 
 
 @pytest.mark.uses("seek")
 def test_a_member_seeks_back_and_forth(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     fill(judge, topic)
-    with joined(driver.member(topic, f"{topic}-group")) as member:
-        until(lambda more: len(more) == PARTITIONS * EACH, member)
+    with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:
+        read(PARTITIONS * EACH, member)
         for begin in (3, 8, 0):
             member.seek(1, begin)
-            again = until(lambda more, begin=begin: len(more) >= EACH - begin, member)
-            assert again == [Record(1, offset, f"1:{offset}") for offset in range(begin, EACH)]
+            wanted = [Record(1, offset, f"1:{offset}") for offset in range(begin, EACH)]
+            assert read(len(wanted), member) == wanted
         assert quiet(member) == []
 
 
@@ -99,13 +99,13 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(
     driver: Driver, judge: ConfluentDriver, topic: str
 ) -> None:
     fill(judge, topic)
-    with joined(driver.member(topic, f"{topic}-group")) as member:
-        until(lambda more: len(more) == PARTITIONS * EACH, member)
+    with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:
+        read(PARTITIONS * EACH, member)
         member.pause(2)
         fill(judge, topic, EACH)
-        got = until(lambda more: len(more) >= (PARTITIONS - 1) * EACH, member)
+        got = read((PARTITIONS - 1) * EACH, member)
         got += quiet(member)
         assert {record.partition for record in got} == EVERYTHING - {2}
         member.resume(2)
-        held = until(lambda more: len(more) >= EACH, member)
+        held = read(EACH, member)
     assert held == [Record(2, EACH + number, f"2:{EACH + number}") for number in range(EACH)]

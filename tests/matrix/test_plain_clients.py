@@ -6,7 +6,7 @@ import pytest
 
 from tests.matrix.drivers.confluent import ConfluentDriver
 from tests.matrix.drivers.interface import Driver
-from tests.matrix.members import EACH, PARTITIONS, PATIENCE, fill, joined, until
+from tests.matrix.members import EACH, PARTITIONS, PATIENCE, fill, joined, read
 from tests.matrix.wire import producer_id
 
 
@@ -17,7 +17,7 @@ def test_produced_records_are_in_the_log_once_and_in_order(
     free = [f"free:{number}" for number in range(EACH)]
     driver.produce(topic, free)
     with joined(judge.member(topic, f"{topic}-judge")) as reader:
-        got = sorted(until(lambda more: len(more) >= (PARTITIONS + 1) * EACH, reader))
+        got = sorted(read((PARTITIONS + 1) * EACH, reader))
     for partition in range(PARTITIONS):
         here = [record.value for record in got if record.partition == partition]
         assert here[:EACH] == [f"{partition}:{number}" for number in range(EACH)]
@@ -69,8 +69,8 @@ def test_configs_are_described_and_altered(driver: Driver, judge: ConfluentDrive
 def test_groups_are_listed_and_described(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
-    with joined(driver.member(topic, group)) as member:
-        until(lambda more: len(more) == PARTITIONS * EACH, member)
+    with joined(driver.member(topic, group, quick=True)) as member:
+        read(PARTITIONS * EACH, member)
         assert group in driver.groups()
         assert driver.describe_group(group) == ("stable", 1)
         member.poll(0.1)
@@ -82,8 +82,8 @@ def test_groups_are_listed_and_described(driver: Driver, judge: ConfluentDriver,
 def test_a_group_is_deleted(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
-    with joined(driver.member(topic, group)) as member:
-        until(lambda more: len(more) == PARTITIONS * EACH, member)
+    with joined(driver.member(topic, group, quick=True)) as member:
+        read(PARTITIONS * EACH, member)
         with pytest.raises(Exception, match=r"(?i)non.?empty|is not empty"):
             driver.delete_group(group)
         member.poll(0.1)

@@ -12,7 +12,7 @@ VERSION = 4
 
 def producer_id(bootstrap: str, topic: str, partition: int) -> int:
     """The producer id of a partition's first batch, -1: it was not an idempotent producer's."""
-    return trio.run(_producer_id, bootstrap.split(",")[0], topic, partition)
+    return trio.run(_producer_id, bootstrap.partition(",")[0], topic, partition)
 
 
 async def _producer_id(address: str, topic: str, partition: int) -> int:

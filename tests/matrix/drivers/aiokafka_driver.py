@@ -53,6 +53,7 @@ class AiokafkaDriver:
     version = aiokafka.__version__
     idempotent = False
     assignors: Mapping[str, str] = {name: name for name in _ASSIGNORS}
+    topic_configs: Mapping[str, str] = {}
     lacks: Mapping[str, str] = {"delete_group": "its admin client cannot delete groups"}
 
     def __init__(self, bootstrap: str) -> None:

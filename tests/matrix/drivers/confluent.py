@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import confluent_kafka as ck
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.matrix.drivers.interface import COOPERATIVE, QUICK_HEARTBEAT_MS, RANGE, ROUND_ROBIN, SECONDS, Member, Record
@@ -15,6 +18,7 @@ class ConfluentDriver:
     version = f"{ck.__version__}, librdkafka {ck.libversion()[0]}"
     idempotent = False
     assignors: Mapping[str, str] = {RANGE: RANGE, ROUND_ROBIN: ROUND_ROBIN, COOPERATIVE: COOPERATIVE}
+    topic_configs: Mapping[str, str] = {}
     lacks: Mapping[str, str] = {}
 
     def __init__(self, bootstrap: str) -> None:
@@ -24,9 +28,11 @@ class ConfluentDriver:
 
     def produce(self, topic: str, values: Sequence[str], partition: int | None = None) -> None:
         errors: list[ck.KafkaError | None] = []
-        to = {} if partition is None else {"partition": partition}
+        to = -1 if partition is None else partition
         for value in values:
-            self._producer.produce(topic, value.encode(), on_delivery=lambda error, _: errors.append(error), **to)
+            self._producer.produce(
+                topic, value.encode(), partition=to, on_delivery=lambda error, _: errors.append(error)
+            )
         self._producer.flush(SECONDS)
         if errors != [None] * len(values):
             raise RuntimeError(f"{len(errors)} of {len(values)} answered: {errors}")

@@ -11,8 +11,10 @@ SECONDS = 60
 """How long a call may take."""
 
 QUICK_HEARTBEAT_MS = 500
-"""A member hears of a rebalance by its heartbeat, every 3 seconds by default: too long for the cases of each assignor.
-One case for each client has its default."""
+"""A member hears of a rebalance by its heartbeat, every 3 seconds by default, for which each case would wait again and
+again. One case for each client has its default."""
+QUICK_FETCH_MS = 500
+"""KafkaJS closes a consumer when the fetch under way is answered, after 5 seconds by default where nothing comes."""
 
 RANGE, ROUND_ROBIN, STICKY, COOPERATIVE = "range", "roundrobin", "sticky", "cooperative-sticky"
 
@@ -52,6 +54,8 @@ class Driver(Protocol):
     idempotent: bool  # whether its producer is by default
     assignors: Mapping[str, str]
     """Those that it has, with the names under which it offers them to the group."""
+    topic_configs: Mapping[str, str]
+    """What topics are set to, beside the defaults, so that it can read them."""
     lacks: Mapping[str, str]
     """Methods (of its members, too) that the client has nothing for, each with the reason."""
 
@@ -64,7 +68,7 @@ class Driver(Protocol):
     def member(
         self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
     ) -> Member:
-        """A member that begins to join. ``assignor``: instead of its default ones; ``quick``: quick heartbeats."""
+        """A member that begins to join. ``assignor``: instead of its own; ``quick``: quicker than by default."""
         ...
 
     def offsets_for_time(self, topic: str, timestamp: int) -> dict[int, int | None]:

@@ -34,6 +34,7 @@ class KafkaPythonDriver:
     version = kafka.__version__
     idempotent = True
     assignors: Mapping[str, str] = {name: name for name in _ASSIGNORS}
+    topic_configs: Mapping[str, str] = {}
     lacks: Mapping[str, str] = {}
 
     def __init__(self, bootstrap: str) -> None:

@@ -19,6 +19,7 @@ class KcatDriver:
     name = "kcat"
     idempotent = False
     assignors: Mapping[str, str] = {RANGE: RANGE, ROUND_ROBIN: ROUND_ROBIN, COOPERATIVE: COOPERATIVE}
+    topic_configs: Mapping[str, str] = {}
     lacks: Mapping[str, str] = {
         **dict.fromkeys(("commit", "seek", "pause", "resume"), _NO_COMMANDS),
         **dict.fromkeys(

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.matrix.drivers.interface import QUICK_HEARTBEAT_MS, Record
+from tests.matrix.drivers.interface import QUICK_FETCH_MS, QUICK_HEARTBEAT_MS, Record
 
 
 class DriverError(Exception):
@@ -18,6 +18,7 @@ class PipedDriver:
     ``{"op": "seek", "member": 1, ...}`` is answered ``{"result": ...}``, or ``{"error": ...}`` with the client's words.
     """
 
+    topic_configs: Mapping[str, str] = {}
     lacks: Mapping[str, str] = {}
 
     def __init__(self, command: Sequence[str], bootstrap: str) -> None:
@@ -45,7 +46,6 @@ class PipedDriver:
         self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
     ) -> "PipedMember":
         self._members += 1
-        heartbeat = QUICK_HEARTBEAT_MS if quick else None
         self.call(
             "open",
             member=self._members,
@@ -53,12 +53,15 @@ class PipedDriver:
             group=group,
             assignor=assignor,
             auto_commit=auto_commit,
-            heartbeat_ms=heartbeat,
+            heartbeat_ms=QUICK_HEARTBEAT_MS if quick else None,
+            fetch_ms=QUICK_FETCH_MS if quick else None,
         )
         return PipedMember(self, self._members)
 
     def offsets_for_time(self, topic: str, timestamp: int) -> dict[int, int | None]:
-        return {int(partition): at for partition, at in self.call("offsets_for_time", topic=topic, at=timestamp).items()}
+        return {
+            int(partition): at for partition, at in self.call("offsets_for_time", topic=topic, at=timestamp).items()
+        }
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         return {int(partition): at for partition, at in self.call("committed", group=group, topic=topic).items()}

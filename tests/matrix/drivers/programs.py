@@ -36,6 +36,8 @@ class KafkaJsDriver(PipedDriver):
     idempotent = False
     # The only one that it has.
     assignors: Mapping[str, str] = {ROUND_ROBIN: "RoundRobinAssigner"}
+    # It reads Snappy, into which KafScale compresses what comes uncompressed, with a plug-in only.
+    topic_configs: Mapping[str, str] = {"compression.type": "producer"}
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(["node", str(_node_modules() / "driver.js")], bootstrap)

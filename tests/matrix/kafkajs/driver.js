@@ -14,10 +14,11 @@ const members = new Map()
 
 /** A consumer whose records are kept until they are polled. */
 class Member {
-  constructor({ topic, group, assignor, auto_commit, heartbeat_ms }) {
+  constructor({ topic, group, assignor, auto_commit, heartbeat_ms, fetch_ms }) {
     const settings = { groupId: group }
     if (assignor) settings.partitionAssigners = [ASSIGNERS[assignor]]
     if (heartbeat_ms) settings.heartbeatInterval = heartbeat_ms
+    if (fetch_ms) settings.maxWaitTimeInMs = fetch_ms
     this.topic = topic
     this.autoCommit = auto_commit
     this.records = []
