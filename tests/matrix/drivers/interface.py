@@ -4,6 +4,7 @@ Unlike the scenarios of tests/clients, everything here runs with the client's de
 is ``auto.offset.reset`` (earliest) and what a case names.
 """
 
+import queue
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -25,6 +26,17 @@ class Record(NamedTuple):
     partition: int
     offset: int
     value: str
+
+
+def polled(records: "queue.SimpleQueue[Record]", seconds: float) -> list[Record]:
+    """What a thread has put there; waits so long at most for the first."""
+    got: list[Record] = []
+    try:
+        got.append(records.get(timeout=seconds))
+        while True:
+            got.append(records.get_nowait())
+    except queue.Empty:
+        return got
 
 
 class Member(Protocol):

@@ -1,6 +1,8 @@
 """kafka-python."""
 
-from collections.abc import Mapping, Sequence
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import kafka
@@ -19,6 +21,7 @@ from tests.matrix.drivers.interface import (
     STICKY,
     Member,
     Record,
+    polled,
 )
 
 _ASSIGNORS = {
@@ -114,32 +117,56 @@ class KafkaPythonDriver:
 
 
 class _Member:
+    """A consumer that a thread polls all the time, between what it is told.
+
+    Two that are polled in turn by one thread disturb each other's rebalances: by cooperative-sticky they rejoin for
+    minutes, on Apache Kafka as well.
+    """
+
     def __init__(self, consumer: Any, topic: str) -> None:
         self._consumer = consumer
         self._topic = topic
+        self._records: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._closing = False
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._polling = self._thread.submit(self._poll_on)
+
+    def _poll_on(self) -> None:
+        """Poll once, and again behind what it was told meanwhile."""
+        for part in self._consumer.poll(timeout_ms=100).values():
+            for one in part:
+                self._records.put(Record(one.partition, one.offset, one.value.decode()))
+        if not self._closing:
+            self._polling = self._thread.submit(self._poll_on)
+
+    def _tell(self, call: Callable[..., Any], *arguments: object) -> Any:
+        return self._thread.submit(call, *arguments).result(SECONDS)
 
     def _of(self, partition: int) -> Any:
         return kafka.TopicPartition(self._topic, partition)
 
     def poll(self, seconds: float) -> list[Record]:
-        found = self._consumer.poll(timeout_ms=int(1000 * seconds))
-        return [Record(one.partition, one.offset, one.value.decode()) for part in found.values() for one in part]
+        if self._polling.done():
+            self._polling.result()
+        return polled(self._records, seconds)
 
     def assigned(self) -> set[int]:
-        return {one.partition for one in self._consumer.assignment()}
+        return {one.partition for one in self._tell(self._consumer.assignment)}
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         told = {self._of(partition): kafka.OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-        self._consumer.commit(told)
+        self._tell(self._consumer.commit, told)
 
     def seek(self, partition: int, offset: int) -> None:
-        self._consumer.seek(self._of(partition), offset)
+        self._tell(self._consumer.seek, self._of(partition), offset)
 
     def pause(self, partition: int) -> None:
-        self._consumer.pause(self._of(partition))
+        self._tell(self._consumer.pause, self._of(partition))
 
     def resume(self, partition: int) -> None:
-        self._consumer.resume(self._of(partition))
+        self._tell(self._consumer.resume, self._of(partition))
 
     def close(self) -> None:
-        self._consumer.close()
+        self._closing = True
+        self._tell(self._consumer.close)
+        self._thread.shutdown()

@@ -5,11 +5,19 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from tests.matrix.drivers.interface import COOPERATIVE, QUICK_HEARTBEAT_MS, RANGE, ROUND_ROBIN, SECONDS, Member, Record
+from tests.matrix.drivers.interface import (
+    COOPERATIVE,
+    QUICK_HEARTBEAT_MS,
+    RANGE,
+    ROUND_ROBIN,
+    SECONDS,
+    Member,
+    Record,
+    polled,
+)
 
 _NO_ADMIN = "kcat has no admin commands but -L"
 _NO_COMMANDS = "kcat takes no commands while it consumes: a start offset is all that it is told"
@@ -138,13 +146,7 @@ class _Member:
     def poll(self, seconds: float) -> list[Record]:
         if self._process.poll() is not None:
             raise RuntimeError("".join(self._said))
-        records: list[Record] = []
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                records.append(self._records.get(timeout=0 if records else max(0.0, deadline - time.monotonic())))
-            except queue.Empty:
-                return records
+        return polled(self._records, seconds)
 
     def assigned(self) -> set[int]:
         return set(self._assigned)
