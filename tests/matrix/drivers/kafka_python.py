@@ -30,6 +30,7 @@ _ASSIGNORS = {
     STICKY: StickyPartitionAssignor,
     COOPERATIVE: CooperativeStickyAssignor,
 }
+_POLL_MS = 1000
 
 
 class KafkaPythonDriver:
@@ -120,22 +121,25 @@ class _Member:
     """A consumer that a thread polls all the time, between what it is told.
 
     Two that are polled in turn by one thread disturb each other's rebalances: by cooperative-sticky they rejoin for
-    minutes, on Apache Kafka as well.
+    minutes, on Apache Kafka as well. And what a group answers just when a short poll ends, the client may forget: it
+    waits then for an assignment that it has got.
     """
 
     def __init__(self, consumer: Any, topic: str) -> None:
         self._consumer = consumer
         self._topic = topic
         self._records: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._assigned: set[int] = set()
         self._closing = False
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._polling = self._thread.submit(self._poll_on)
 
     def _poll_on(self) -> None:
         """Poll once, and again behind what it was told meanwhile."""
-        for part in self._consumer.poll(timeout_ms=100).values():
+        for part in self._consumer.poll(timeout_ms=_POLL_MS).values():
             for one in part:
                 self._records.put(Record(one.partition, one.offset, one.value.decode()))
+        self._assigned = {one.partition for one in self._consumer.assignment()}
         if not self._closing:
             self._polling = self._thread.submit(self._poll_on)
 
@@ -151,7 +155,7 @@ class _Member:
         return polled(self._records, seconds)
 
     def assigned(self) -> set[int]:
-        return {one.partition for one in self._tell(self._consumer.assignment)}
+        return self._assigned
 
     def commit(self, offsets: Mapping[int, int]) -> None:
         told = {self._of(partition): kafka.OffsetAndMetadata(offset) for partition, offset in offsets.items()}
