@@ -25,13 +25,15 @@ run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, instal
 setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
 
 servers: $(VENV)/.dev ## Build or install the servers and clients that the tests start
-	@command -v kcat >/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing kcat ..."; apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends kcat; \
-	  else echo "kcat is needed: on Debian, apt-get install kcat" >&2; exit 1; fi; }
+	@for tool in kcat npm; do \
+	  if command -v $$tool >/dev/null; then continue; \
+	  elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing $$tool ..."; apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$tool; \
+	  else echo "$$tool is needed: on Debian, apt-get install $$tool" >&2; exit 1; fi; done
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.java.build
+	@$(BIN)/python -m tests.matrix.build
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
 	$(BIN)/ruff check .

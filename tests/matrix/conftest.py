@@ -1,9 +1,14 @@
 """The four services, that every client and tool of the matrix runs against with its defaults."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.matrix import table
+from tests.matrix.drivers import DRIVERS
+from tests.matrix.drivers.confluent import ConfluentDriver
+from tests.matrix.drivers.interface import Driver
 from tests.matrix.kafka_tools import KafkaTools, kafka_tools
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
@@ -33,3 +38,62 @@ def tools(bootstrap: str) -> Iterator[KafkaTools]:
     """Kafka's command line tools."""
     with kafka_tools(bootstrap) as tools:
         yield tools
+
+
+@pytest.fixture(scope="session")
+def judge(bootstrap: str) -> Iterator[ConfluentDriver]:
+    """Prepares topics and says what is there, whatever client is under test."""
+    judge = ConfluentDriver(bootstrap)
+    yield judge
+    judge.close()
+
+
+@pytest.fixture(scope="session")
+def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
+    """Gives each client by its name, started once for all cases."""
+    running: dict[str, Driver] = {}
+
+    def start(name: str) -> Driver:
+        if name not in running:
+            running[name] = DRIVERS[name](bootstrap)
+        return running[name]
+
+    yield start
+    for driver in running.values():
+        driver.close()
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(
+    request: pytest.FixtureRequest,
+    started: Callable[[str], Driver],
+    record_property: Callable[[str, object], None],
+) -> Driver:
+    """Each client in turn; a case marked ``uses`` is skipped where the client has nothing for it."""
+    driver = started(request.param)
+    record_property(table.CLIENT, f"{driver.name} {driver.version}")
+    marker = request.node.get_closest_marker("uses")
+    for method in marker.args if marker else ():
+        if method in driver.lacks:
+            pytest.skip(driver.lacks[method])
+    return driver
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """For a topic or a group that only this case has."""
+    return f"matrix-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def topic(driver: Driver, judge: ConfluentDriver, name: str) -> str:
+    """A fresh topic with four partitions, which the client under test can read."""
+    judge.create_topic(name, 4, driver.topic_configs)
+    return name
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    table.show(terminalreporter)

@@ -1,4 +1,4 @@
-"""Builds a server under test from its Go tool manifest, once, into the cache."""
+"""Builds a server under test from its Go tool manifest, or a program from its sources, once, into the cache."""
 
 import fcntl
 import hashlib
@@ -21,8 +21,8 @@ class GoServer:
 
     def build(self) -> Path:
         """The executable, built first when the cache lacks it."""
-        manifests = [(self.manifest / name).read_bytes() for name in ("go.mod", "go.sum")]
-        digest = hashlib.sha256(b"".join(manifests)).hexdigest()[:16]
+        sources = [self.manifest / "go.mod", self.manifest / "go.sum", *sorted(self.manifest.glob("*.go"))]
+        digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
         built = cache_root() / f"{self.name.lower()}-{digest}" / self.name.lower()
         built.parent.mkdir(parents=True, exist_ok=True)
         with (built.parent / "lock").open("w") as lock:

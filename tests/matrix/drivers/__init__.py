@@ -1,0 +1,21 @@
+"""The clients of the matrix."""
+
+from tests.matrix.drivers.aiokafka_driver import AiokafkaDriver
+from tests.matrix.drivers.confluent import ConfluentDriver
+from tests.matrix.drivers.interface import Driver
+from tests.matrix.drivers.kafka_python import KafkaPythonDriver
+from tests.matrix.drivers.kcat import KcatDriver
+from tests.matrix.drivers.programs import JavaDriver, KafkaJsDriver, KgoDriver
+
+DRIVERS: dict[str, type[Driver]] = {
+    "confluent-kafka": ConfluentDriver,
+    "kafka-python": KafkaPythonDriver,
+    "aiokafka": AiokafkaDriver,
+    "java": JavaDriver,
+    "kafkajs": KafkaJsDriver,
+    "franz-go": KgoDriver,
+    "kcat": KcatDriver,
+}
+
+ASSIGNORS = [(name, assignor) for name, make in DRIVERS.items() for assignor in make.assignors]
+"""Every client with each assignor that it has."""

@@ -1,0 +1,49 @@
+"""The matrix as a table at the end of a run: each client with its version, its cases, and how many passed."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import pytest
+
+CLIENT = "client"
+"""The property of a case's report that says which client, a blank and its version."""
+
+
+def rows(reports: Iterable[pytest.TestReport]) -> list[tuple[str, str, int, int, dict[str, int]]]:
+    """Client, version, cases, passed, and why others were left out, with how many they are."""
+    passed: Counter[str] = Counter()
+    failed: dict[str, set[str]] = defaultdict(set)
+    left_out: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in reports:
+        client = dict(report.user_properties).get(CLIENT)
+        if not isinstance(client, str):
+            continue
+        if report.outcome == "failed":
+            failed[client].add(report.nodeid)
+        elif report.outcome == "skipped":
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            left_out[client][reason.removeprefix("Skipped: ")] += 1
+        elif report.when == "call":
+            passed[client] += 1
+    found = []
+    for client in sorted({*passed, *failed, *left_out}):
+        name, _, version = client.partition(" ")
+        cases = passed[client] + len(failed[client])
+        found.append((name, version, cases, passed[client], dict(left_out[client])))
+    return found
+
+
+def show(reporter: pytest.TerminalReporter) -> None:
+    """Print the table, when the run had cases of it."""
+    kinds = ("passed", "failed", "error", "skipped")
+    found = rows(
+        report for kind in kinds for report in reporter.stats.get(kind, []) if isinstance(report, pytest.TestReport)
+    )
+    if not found:
+        return
+    reporter.section("client matrix")
+    reporter.line(f"{'client':<16} {'version':<28} {'cases':>5} {'passed':>6}  not asked, as the client lacks it")
+    for name, version, cases, passed, left_out in found:
+        reporter.line(f"{name:<16} {version:<28} {cases:>5} {passed:>6}  {sum(left_out.values())}")
+        for reason, count in left_out.items():
+            reporter.line(f"{'':<58}   {count}: {reason}")
