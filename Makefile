@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 PYTEST_ARGS ?=
+# Test files run in so many processes at a time; the tests of a file one after the other.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 BENCH_ARGS ?=
 MINUTES ?= 0.5
 SEED ?=
@@ -44,10 +47,10 @@ check: $(VENV)/.dev ## Lint, types, layers, and that generated code and document
 	$(BIN)/python -m services.cli.docs --check
 
 test: check servers ## Set everything up, check, and run all tests but the long ones
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-long: check servers ## The same with the full counts of the long tests
-	$(BIN)/python -m pytest --run-long $(PYTEST_ARGS)
+	$(PYTEST) --run-long $(PYTEST_ARGS)
 
 bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick", or "--only-server four --only-load acks=1", for a short run
 	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
