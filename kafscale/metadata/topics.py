@@ -87,6 +87,10 @@ class TopicCatalog:
         while name in self._view.by_name:
             await self._changed.wait()
 
+    async def live_ids(self) -> set[bytes]:
+        """Of all live topics, as the store has them now: the view may be behind. Raises as `live_topic_ids` does."""
+        return await live_topic_ids(self._store, self._namespace)
+
     async def cluster(self) -> ClusterInfo:
         """The cluster's id and epoch floor; the first caller of a new namespace makes them."""
         return ClusterInfo.read(await self._cluster_item())

@@ -56,9 +56,16 @@ MUTATIONS = (
     _breaking(
         "A new topic begins without the offsets of an old one of its name",
         "services/gateway/apis/offset_fetch.py",
-        "known is not None and known.info.id == offset.topic_id",
-        "True",
+        "            unknown -= await call.environment.catalog.live_ids()\n",
+        "            unknown.clear()\n",
         _GROUPS + "test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of_its_name",
+    ),
+    _breaking(
+        "A gateway that is behind sends no reader back to the beginning",
+        "services/gateway/apis/offset_fetch.py",
+        "            unknown -= await call.environment.catalog.live_ids()\n",
+        "            pass\n",
+        _GROUPS + "test_a_gateway_that_has_not_seen_a_topic_yet_does_not_send_its_readers_back",
     ),
     _breaking(
         "The run that is named has the group",

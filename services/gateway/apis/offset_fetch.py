@@ -6,7 +6,8 @@
 - 9: member id and epoch of Kafka 4's group protocol, without meaning here. 10: topics by id.
 
 Where nothing is committed, in a group that does not exist too, the offset is -1 and there is no error. What was
-committed for a topic that has been deleted since does not count, whether or not there is a new one of its name.
+committed for a topic that has been deleted since does not count, whether or not there is a new one of its name. Where
+it seems so the metadata store is asked: a gateway that is behind would send readers back to the beginning.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.errors import Unavailable
 from kafscale.kafka import codec
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators import CoordinatorLink, Question
@@ -119,6 +121,11 @@ async def _fetch(call: Call, request: Any) -> None:
         return groups
 
     await call.environment.coordinators.ask_all(questions, ask)
+    try:
+        gone = await _gone(call, [question.result for question in questions if question.result is not None])
+    except STORE_FAILURES:
+        _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in asked])
+        return
     answers = []
     for question, (group_id, topics) in zip(questions, asked, strict=True):
         found = question.result
@@ -127,9 +134,9 @@ async def _fetch(call: Call, request: Any) -> None:
         elif found.error != pb.GroupError.NONE:
             answers.append(_refused(call, group_id, topics, _code(found.error)))
         elif topics is None:
-            answers.append(_Group(group_id, _all(call, found.offsets)))
+            answers.append(_Group(group_id, _all(found.offsets, gone)))
         else:
-            answers.append(_Group(group_id, _named(call, topics, found.offsets)))
+            answers.append(_Group(group_id, _named(topics, found.offsets, gone)))
     _answer(call, answers)
 
 
@@ -138,34 +145,39 @@ def _code(error: pb.GroupError.Code) -> ErrorCode:
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
-def _named(call: Call, topics: list[_Asked], offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
+async def _gone(call: Call, groups: Sequence[pb.GroupOffsets]) -> set[bytes]:
+    """The ids of topics that something is committed for and that are no more. Raises Unavailable, Refused."""
+    committed = {offset.topic_id for group in groups for offset in group.offsets if offset.offset >= 0}
+    unknown = {topic_id for topic_id in committed if call.environment.topics.by_id(topic_id) is None}
+    if unknown:
+        with call.environment.asking_the_store(API.name):
+            unknown -= await call.environment.catalog.live_ids()
+    return unknown
+
+
+def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
     left = iter(offsets)
     answers = []
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
         else:
-            partitions = [_partition(call, next(left)) for _ in topic.partitions]
+            partitions = [_partition(next(left), gone) for _ in topic.partitions]
         answers.append(_Topic(topic.name or "", topic.topic_id, partitions))
     return answers
 
 
-def _all(call: Call, offsets: Sequence[pb.FetchedOffset]) -> list[_Topic]:
+def _all(offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
     answers: dict[str, _Topic] = {}
     for offset in offsets:
-        if _counts(call, offset):
+        if offset.topic_id not in gone:
             topic = answers.setdefault(offset.topic, _Topic(offset.topic, offset.topic_id, []))
-            topic.partitions.append(_partition(call, offset))
+            topic.partitions.append(_partition(offset, gone))
     return list(answers.values())
 
 
-def _counts(call: Call, offset: pb.FetchedOffset) -> bool:
-    known = call.environment.topics.by_name(offset.topic)
-    return known is not None and known.info.id == offset.topic_id
-
-
-def _partition(call: Call, offset: pb.FetchedOffset) -> _Partition:
-    if not _counts(call, offset):
+def _partition(offset: pb.FetchedOffset, gone: set[bytes]) -> _Partition:
+    if offset.topic_id in gone:
         return _Partition(offset.partition)
     return _Partition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata)
 

@@ -6,9 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from kafscale.errors import Unavailable
+from kafscale.metadata.memory import Fault
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.metadata.topics import TopicCatalog
 from kafscale.paths import member_key
-from kafscale.v1.coordinator_pb2 import JoinGroupRequest
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH
 from tests.unit.gateway import group_asking as asking
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
@@ -144,8 +148,8 @@ async def test_a_client_without_a_name_joins() -> None:
         _, answer = await client.receive()
         reply = read_response(11, 3, answer)
         assert (reply.error_code, reply.throttle_time) == (0, timedelta(0))
-        (asked,) = harness.coordinator.asked(JoinGroupRequest)
-        assert isinstance(asked, JoinGroupRequest)
+        (asked,) = harness.coordinator.asked(pb.JoinGroupRequest)
+        assert isinstance(asked, pb.JoinGroupRequest)
         assert asked.client_id == ""
 
 
@@ -187,6 +191,28 @@ async def test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of
         assert await commit(client, {"t": {0: (5, "new")}}) == [[0]]
         (named,) = await asking.fetch(client, version, {"g": {name: (0,)}})
         assert offsets_of(named) == [(0, 5, "new", 0)]
+
+
+async def test_a_gateway_that_has_not_seen_a_topic_yet_does_not_send_its_readers_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        # From here on this gateway's view is behind; others have made the topic, written, read and committed.
+        monkeypatch.setattr(harness.catalog, "_show", lambda view: None)
+        others = TopicCatalog(harness.metadata, NAMESPACE)
+        await harness.nursery.start(others.run)
+        topic = await others.create("t", 1, {}, now_ms=1, topic_id=b"N" * 16)
+        offset = pb.OffsetToCommit(topic="t", topic_id=topic.id, partition=0, offset=9)
+        await harness.coordinator.offset_commit(
+            pb.OffsetCommitRequest(group="g", generation=-1, offsets=[offset]), timeout=5
+        )
+        for topics in (None, {"t": (0,)}):
+            (group,) = await asking.fetch(client, 8, {"g": topics})
+            assert offsets_of(group) == [(0, 9, "", 0)]
+        harness.metadata.faults.append(Fault(method="read_prefix", before=Unavailable("no etcd")))
+        (group,) = await asking.fetch(client, 8, {"g": {"t": (0,)}})
+        assert group.error_code == NO_COORDINATOR_FOR_FETCH
 
 
 async def _no_offsets_of_t(client: Client, version: int, other: TopicInfo) -> None:
