@@ -33,10 +33,10 @@ class GroupSettings:
         "KAFSCALE_GROUP_MAX_SIZE",
         default=10_000,
         parse=integer(1, 10_000),
-        doc="Members of one group, and ids given to clients that have not joined with them yet; Kafka's "
-        "group.max.size. A group's header, one value of the metadata store, names all: who would make it larger than "
-        "1.2 MB, as 10,000 members with ids of more than 80 characters each, is refused with GROUP_MAX_SIZE_REACHED "
-        "too. An id is the client's id, or group.instance.id, and 37 characters.",
+        doc="Members of one group; Kafka's group.max.size. Also the ids that are kept of clients that were given one "
+        "and have not joined with it. A group's header, one value of the metadata store, names all members: who would "
+        "make it larger than 1.2 MB, as 10,000 members with ids of more than 80 characters each, is refused with "
+        "GROUP_MAX_SIZE_REACHED too. An id is the client's id, or group.instance.id, and 37 characters.",
     )
     group_offset_metadata_max_bytes: int = setting(
         "KAFSCALE_GROUP_OFFSET_METADATA_MAX_BYTES",

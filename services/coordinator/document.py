@@ -29,14 +29,16 @@ _DIFFERENCES = """
 - A member that sends JoinGroup or SyncGroup again while the first one waits gets REBALANCE_IN_PROGRESS for the first.
 - An id that was given (MEMBER_ID_REQUIRED) and leaves or expires without having joined causes no rebalance.
 - A group has at most 10,000 members (KAFSCALE_GROUP_MAX_SIZE) with 1.2 MB of member ids: its header, one value of the
-  metadata store, names all. One more is refused with GROUP_MAX_SIZE_REACHED, and so is a client that is to be given an
-  id while that many have not joined yet with theirs.
-- The protocols of a member have at most 1 MB, its client id, group.instance.id and each name 32,767 bytes; else it is
-  answered INVALID_REQUEST.
+  metadata store, names all. One more is refused with GROUP_MAX_SIZE_REACHED. When as many clients have been given ids
+  and have not joined with them, the oldest id is forgotten for each new one: its client is told UNKNOWN_MEMBER_ID.
+- A member names at most 100 protocols and says 1 MB of itself, its client id, group.instance.id and each name have at
+  most 32,767 bytes; else it is answered INVALID_REQUEST.
 - A commit of more than 4,095 offsets, or of 1.3 MB, takes several transactions of the metadata store. If a coordinator
   dies in between, a part of them is committed; the commit was not answered then.
 - Offsets of a deleted topic are not answered any more, in a new topic of its name neither; they are removed at the next
   look for offsets to expire (KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS), in Kafka at once.
+- A commit by a topic's name through a gateway that has not seen yet that the topic was deleted and made anew counts for
+  the old one, and is forgotten with it. Gateways see topics as fast as they follow the metadata store.
 - Of protocols with equally many votes the one that came up first among the members' votes is chosen; in Kafka any.
 """
 

@@ -50,8 +50,10 @@ class Group:
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id
-    pending: set[str] = field(default_factory=set)  # ids that were given, whose members have not joined yet
-    named_bytes: int = 0  # what the header says of the members, or will when pending ones have joined
+    # Ids that were given, whose members have not joined yet, the oldest first; and their bytes.
+    pending: dict[str, None] = field(default_factory=dict)
+    pending_bytes: int = 0
+    named_bytes: int = 0  # what the header says of the members
     joining: dict[str, int] = field(default_factory=dict)  # member id -> ticket of the JoinGroup that waits
     syncing: dict[str, int] = field(default_factory=dict)
     unsynced: set[str] = field(default_factory=set)  # members that have not sent SyncGroup for this generation
@@ -116,14 +118,14 @@ class Group:
 
     def give_id(self, member_id: str) -> None:
         """To a member that is to join with it."""
-        self.pending.add(member_id)
-        self.named_bytes += reference_bytes(member_id)
+        self.pending[member_id] = None
+        self.pending_bytes += reference_bytes(member_id)
 
     def forget_id(self, member_id: str) -> None:
         """If it was given and its member has not joined yet."""
         if member_id in self.pending:
-            self.pending.remove(member_id)
-            self.named_bytes -= reference_bytes(member_id)
+            del self.pending[member_id]
+            self.pending_bytes -= reference_bytes(member_id)
 
     def remove(self, member_id: str) -> Member:
         """Forget a member; the one that has been there longest leads when it was the leader."""

@@ -6,7 +6,7 @@ from kafscale.v1.coordinator_pb2 import JoinGroupReply, JoinGroupRequest
 from services.coordinator import rebalance
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.group import CONSUMER, Group, reference_bytes
-from services.coordinator.limits import is_too_long
+from services.coordinator.limits import MAX_PROTOCOLS, is_too_long
 from services.coordinator.member import Member, protocols_of
 from services.coordinator.stored import write_header
 from services.coordinator.subscription import subscribed_topics
@@ -59,9 +59,7 @@ def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> "E
         return E.INVALID_SESSION_TIMEOUT
     if _too_large(request, limits.max_member_bytes):
         return E.INVALID_REQUEST
-    if (ask is Ask.JOIN_NEW and not request.member_id and _no_room(turn, request, new_id)) or _too_many(
-        turn, request, ask
-    ):
+    if _unnameable(turn, request, ask, new_id) or _too_many(turn, request, ask):
         return E.GROUP_MAX_SIZE_REACHED
     if not group.supports(request.protocol_type, protocols_of(request.protocols)):
         return E.INCONSISTENT_GROUP_PROTOCOL
@@ -74,17 +72,17 @@ def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> "E
 
 def _too_large(request: JoinGroupRequest, most: int) -> bool:
     """Whether the values that are to name or describe the member cannot hold what it says."""
-    names = [protocol.name for protocol in request.protocols]
-    texts = (request.client_id, request.instance_id, request.protocol_type, *names)
-    size = sum(map(len, names)) + sum(len(protocol.metadata) for protocol in request.protocols)
-    return size > most or any(map(is_too_long, texts))
+    if len(request.protocols) > MAX_PROTOCOLS or request.ByteSize() > most:
+        return True
+    names = (protocol.name for protocol in request.protocols)
+    return any(map(is_too_long, (request.client_id, request.instance_id, request.protocol_type, *names)))
 
 
-def _no_room(turn: Turn, request: JoinGroupRequest, new_id: str) -> bool:
-    """Whether the header cannot name one more, or too many have not come back with the ids that they were given."""
-    group, limits = turn.group, turn.limits
-    too_many_ids = _gets_id_first(request) and len(group.pending) >= limits.max_size
-    return too_many_ids or group.named_bytes + reference_bytes(new_id) > limits.max_header_bytes
+def _unnameable(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> bool:
+    """Whether the header cannot name one member more."""
+    if ask is not Ask.JOIN_NEW or _gets_id_first(request):
+        return False
+    return turn.group.named_bytes + reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes
 
 
 def _too_many(turn: Turn, request: JoinGroupRequest, ask: Ask) -> bool:
@@ -107,7 +105,14 @@ def _join_new(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: str
     if not _gets_id_first(request):
         _add(turn, request, ticket, member_id)
         return
-    turn.group.give_id(member_id)
+    group, limits = turn.group, turn.limits
+    while group.pending and (
+        len(group.pending) >= limits.max_size
+        or group.pending_bytes + reference_bytes(member_id) > limits.max_header_bytes
+    ):
+        # Who comes with it is given another one; nobody is kept out by ids that others do not use.
+        turn.drop_pending(next(iter(group.pending)))
+    group.give_id(member_id)
     turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)
     turn.reply(ticket, JoinGroupReply(error=E.MEMBER_ID_REQUIRED, generation=-1, member_id=member_id))
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 MAX_TEXT_BYTES = 32_767
 """Of a group's id, and of each name that a member says: Kafka's longest string."""
 
+MAX_PROTOCOLS = 100
+"""That one member may name; clients have one for each assignor."""
+
 
 def is_too_long(text: str) -> bool:
     return len(text) > MAX_TEXT_BYTES or len(text.encode()) > MAX_TEXT_BYTES

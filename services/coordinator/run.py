@@ -310,7 +310,10 @@ class Run:
 
     async def _gone_topics(self) -> set[bytes]:
         """Those of the topics with committed offsets that are deleted. A commit's topic was there when it came here."""
-        known = set().union(*(shard.groups.topic_ids() for shard in self.shards.values()))
+        known: set[bytes] = set()
+        for shard in list(self.shards.values()):
+            known |= shard.groups.topic_ids()
+            await trio.lowlevel.checkpoint()
         if not known:
             return known
         try:

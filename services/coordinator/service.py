@@ -8,7 +8,6 @@ import structlog
 import trio
 from google.protobuf.message import Message
 
-from kafscale.errors import Unavailable
 from kafscale.metadata.membership import new_run_id
 from kafscale.service.leased import LeasedRuns
 from kafscale.v1 import coordinator_pb2 as pb
@@ -115,15 +114,15 @@ class CoordinatorService:
         return pb.DescribeGroupsReply(groups=await self._answers(asked, refusal, stores=False))
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsReply:
-        """Raises Unavailable while some are being loaded: a list without them would be taken for complete."""
+        """Those of the shards that it names: not of one in which a group is being loaded."""
         run = self._runs.current
-        if run is None or not run.proven or run.awaited():
-            raise Unavailable("groups are being loaded")
         reply = pb.ListGroupsReply()
+        if run is None or not run.proven:
+            return reply
         for index, shard in sorted(run.shards.items()):
-            reply.shards.append(index)
             if shard.loading:
-                raise Unavailable("a group is being loaded")
+                continue
+            reply.shards.append(index)
             if not request.states:
                 reply.groups.extend(pb.ListedGroup(group=name, state=_DAMAGED) for name in sorted(shard.damaged))
             reply.groups.extend(shard.groups.list(request).groups)

@@ -134,12 +134,15 @@ class Shard:
         queue.append(entry)
 
     def beat(self, beat: MemberHeartbeat) -> HeartbeatResult:
-        """What a heartbeat is answered. Raises NotServed where that is final and may rest on what is not stored yet."""
+        """What a heartbeat is answered. Raises NotServed where that is final and may rest on what is not stored yet.
+
+        Commits that are being stored change nothing about members: a busy group's lost member is told at once.
+        """
         effects = self.groups.heartbeat(beat, _NO_TICKET, self._now())
         self._timers.set(self, beat.group, effects.timers)
         [reply] = effects.replies
         result = cast(HeartbeatResult, reply.message)
-        if result.error in _FINAL and self.storing(beat.group):
+        if result.error in _FINAL and any(entry.alone for entry in self._queues.get(beat.group, ())):
             raise NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
         return result
 

@@ -155,22 +155,22 @@ MUTATIONS = (
     _breaking(
         "heartbeats are not answered with what is not stored yet",
         "services/coordinator/shard.py",
-        "if result.error in _FINAL and self.storing(beat.group):",
+        "if result.error in _FINAL and any(entry.alone for entry in self._queues.get(beat.group, ())):",
         "if False:",
         _HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
     ),
     _breaking(
         "a group's header fits the metadata store",
         "services/coordinator/joining.py",
-        "group.named_bytes + reference_bytes(new_id) > limits.max_header_bytes",
-        "False",
+        "reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes",
+        "0 < 0",
         _JOINING + "test_a_header_that_would_be_too_large_is_refused_before_it_is_made",
     ),
     _breaking(
         "ids that were given and not used are bounded",
         "services/coordinator/joining.py",
-        "    too_many_ids = _gets_id_first(request) and len(group.pending) >= limits.max_size\n",
-        "    too_many_ids = False\n",
+        "        len(group.pending) >= limits.max_size\n",
+        "        False\n",
         _JOINING + "test_ids_that_were_given_and_not_used_are_bounded",
     ),
     _breaking(

@@ -120,12 +120,13 @@ class GroupMachine(RuleBasedStateMachine):
         assert set(group.joining) | set(group.syncing) | group.unsynced <= set(group.members)
         assert not set(group.joining) & set(group.syncing)
         assert set(group.static.values()) <= set(group.members)
-        assert not group.pending & set(group.members)
-        assert group.named_bytes == sum(map(reference_bytes, [*group.members, *group.pending]))
+        assert not set(group.pending) & set(group.members)
+        assert group.named_bytes == sum(map(reference_bytes, group.members))
+        assert group.pending_bytes == sum(map(reference_bytes, group.pending))
         assert {*group.joining.values(), *group.syncing.values()} == self.waiting
         assert (group.leader in group.members) == bool(group.members)
         sessions = {timer.member_id for _, timer in world.deadlines if timer.kind is TimerKind.SESSION}
-        assert sessions <= set(group.members) | group.pending
+        assert sessions <= set(group.members) | set(group.pending)
         assert set(group.members) <= sessions | set(group.joining) | set(group.syncing)
         assert {timer: at for (_, timer), at in world.deadlines.items()} == group.deadlines
         kinds = {timer.kind for _, timer in world.deadlines}

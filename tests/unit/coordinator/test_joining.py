@@ -211,11 +211,13 @@ def test_a_header_that_would_be_too_large_is_refused_before_it_is_made() -> None
     told = [world.joined(ticket) for ticket in tickets]
     assert [reply.error for reply in told] == [E.NONE] * 4 + [E.GROUP_MAX_SIZE_REACHED] * 2
     assert 8_000 < len(world.store[GroupKeys("ns", "g").header]) - len(told[0].leader) <= 10_000
-    # Ids that were given count too, and who has one has a place.
+    # Ids that were given take no place: who comes first with one has it.
     world.leave(told[0].member_id)
     first, second = (world.joined(world.join(client_id="c" * 2000, member_id_required=True)) for _ in range(2))
-    assert (first.error, second.error) == (E.MEMBER_ID_REQUIRED, E.GROUP_MAX_SIZE_REACHED)
-    ticket = world.join(first.member_id, client_id="c" * 2000)
+    assert (first.error, second.error) == (E.MEMBER_ID_REQUIRED, E.MEMBER_ID_REQUIRED)
+    ticket = world.join(second.member_id, client_id="c" * 2000)
+    assert world.joined(world.join(first.member_id, client_id="c" * 2000)).error == E.GROUP_MAX_SIZE_REACHED
+    world.leave(first.member_id)
     for reply in told[1:4]:
         world.join(reply.member_id)
     assert world.joined(ticket).error == E.NONE
@@ -229,6 +231,8 @@ def test_a_header_that_would_be_too_large_is_refused_before_it_is_made() -> None
         {"protocol_type": "c" * 32_768},
         {"names": ("c" * 32_768,)},
         {"names": tuple(f"{number:0>30000}" for number in range(40))},
+        {"names": tuple(f"{number:\N{SNOWMAN}>10000}" for number in range(60))},
+        {"names": tuple(map(str, range(101)))},
         {"metadata": b"x" * 1_000_000},
     ],
 )
@@ -238,7 +242,7 @@ def test_what_no_value_can_hold_is_refused(said: dict[str, Any]) -> None:
     assert world.joined(world.join(group="g" * 32_768)).error == E.INVALID_GROUP_ID
     assert world.commit({("t", 0): 1}, group="g" * 32_768).error == E.INVALID_GROUP_ID
     assert not world.groups
-    world.join(client_id="c" * 32_767, names=("n" * 32_767,), metadata=b"x" * 960_000)
+    world.join(client_id="c" * 32_767, names=("n" * 32_767,), metadata=b"x" * 930_000)
     world.advance(3000)
     assert world.state is State.COMPLETING
 
@@ -246,17 +250,21 @@ def test_what_no_value_can_hold_is_refused(said: dict[str, Any]) -> None:
 def test_ids_that_were_given_and_not_used_are_bounded() -> None:
     world = World(GroupLimits(max_size=3))
     given = [world.joined(world.join(member_id_required=True)) for _ in range(5)]
-    assert [reply.error for reply in given] == [E.MEMBER_ID_REQUIRED] * 3 + [E.GROUP_MAX_SIZE_REACHED] * 2
-    assert given[3].member_id == ""
-    tickets = [world.join(reply.member_id) for reply in given[:3]]
+    assert [reply.error for reply in given] == [E.MEMBER_ID_REQUIRED] * 5
+    assert len(world.groups["g"].pending) == 3
+    # The oldest are forgotten: they keep nobody out, and who comes with one asks for another.
+    assert [world.joined(world.join(reply.member_id)).error for reply in given[:2]] == [E.UNKNOWN_MEMBER_ID] * 2
+    tickets = [world.join(reply.member_id) for reply in given[2:]]
     world.advance(9000)
     assert [world.joined(ticket).error for ticket in tickets] == [E.NONE] * 3
-    # They are forgotten after a session timeout each.
-    world = World(GroupLimits(max_size=1))
-    world.join(member_id_required=True)
-    assert world.joined(world.join(member_id_required=True)).error == E.GROUP_MAX_SIZE_REACHED
-    world.advance(10_000)
-    assert world.joined(world.join(member_id_required=True)).error == E.MEMBER_ID_REQUIRED
+
+
+def test_ids_that_were_given_are_bounded_in_bytes_too() -> None:
+    world = World(GroupLimits(max_header_bytes=10_000))
+    for _ in range(20):
+        world.join(client_id="c" * 2000, member_id_required=True)
+    group = world.groups["g"]
+    assert (len(group.pending), group.pending_bytes <= 10_000) == (4, True)
 
 
 def test_a_group_that_is_loaded_with_too_many_members_loses_the_last_to_join() -> None:

@@ -337,12 +337,12 @@ async def test_groups_are_not_listed_while_one_is_loaded_anew(
         store.faults.append(Fault(method="read_prefix", key=HEADER.removesuffix("header"), delay=3))
         nursery.start_soon(made.commit, {0: 4})
         await trio.sleep(1)
-        # A list without it would be taken for complete.
-        with pytest.raises(Unavailable):
-            await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        # A list that names its shard and not it would be taken for complete.
+        listed = await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
+        assert (len(listed.groups), sorted({*range(64)} - {*listed.shards})) == (0, [SHARD])
         await trio.sleep(3)
         listed = await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
-        assert [group.group for group in listed.groups] == ["g"]
+        assert ([group.group for group in listed.groups], len(listed.shards)) == (["g"], 64)
 
 
 async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, autojump_clock: object) -> None:
