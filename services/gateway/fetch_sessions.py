@@ -3,11 +3,11 @@
 A session begins with a full request of epoch 0, in which the client names all its partitions. Each later request has
 the session's id and the next epoch, and names the partitions that are new, asked for from another offset, or forgotten;
 it is answered about those that have records, an error, or another high watermark or log start than told before. Those
-go to the end of the order in which the session is read, so that the first ones cannot starve the others.
+with records go to the end of the order in which the session is read, so that the first ones cannot starve the others.
 
 Sessions are soft state of one gateway. One that is gone, or whose epoch is not the expected one, is told, and the
-client begins anew. One that nobody used for two minutes makes room for another; where there is no room, a full
-request is answered with session id 0, and the next one is full again.
+client begins anew. One that nobody used for two minutes makes room for another; where there is no room, or a name is
+longer than any topic's, a full request is answered with session id 0, and the next one is full again.
 Source of the rules: KIP-227 and the comments of Kafka's FetchRequest.json and FetchResponse.json.
 """
 
@@ -27,6 +27,9 @@ _OPENS, _CLOSES = 0, -1
 _LARGEST_INT32 = 2**31 - 1
 _STALE_SECONDS = 120.0
 """As in Kafka (min.incremental.fetch.session.eviction.ms)."""
+
+_LONGEST_NAME = 249
+"""Of topics: what is longer is not worth keeping, and would make the bound on partitions one on nothing."""
 
 _Key = tuple[str, bytes, int]
 
@@ -56,9 +59,12 @@ class FetchSessions:
 
     def visit(self, request: FetchRequest, version: int) -> Visit | ErrorCode:
         """What ``request`` reads; or why its session cannot go on. The session's epoch goes on at once."""
-        if request.session_epoch in (_OPENS, _CLOSES):
+        nameable = all(len(topic.name) <= _LONGEST_NAME for topic in request.topics)
+        if request.session_epoch in (_OPENS, _CLOSES) or not nameable:
             self._remove(request.session_id)
-            if request.session_epoch == _CLOSES:
+            if request.session_epoch > _OPENS:
+                return ErrorCode.fetch_session_id_not_found
+            if request.session_epoch == _CLOSES or not nameable:
                 return _Alone(request.topics)
             return _Opening(self, request.topics, version)
         session = self._sessions.get(request.session_id)
@@ -68,6 +74,7 @@ class FetchSessions:
             return ErrorCode.invalid_fetch_session_epoch
         if session.by_id != (version >= NAMES_BY_ID_FROM):
             return ErrorCode.fetch_session_topic_id_error
+        session.epoch = _following(session.epoch)
         before = len(session.partitions)
         session.change(request)
         self.partitions += len(session.partitions) - before
@@ -78,7 +85,6 @@ class FetchSessions:
         if not self._room_for(0):
             self._remove(session.id)
             return ErrorCode.fetch_session_id_not_found
-        session.epoch = _following(session.epoch)
         return _Continuing(session)
 
     def open(self, partitions: "dict[_Key, _Kept]", *, by_id: bool) -> int:
@@ -134,7 +140,7 @@ class _Kept:
 
 
 class _Session:
-    """``epoch``: that of the next request. ``used``: when it was continued last, in Trio's time."""
+    """``epoch``: that of the next request. ``used``: when it was continued or answered last, in Trio's time."""
 
     __slots__ = ("by_id", "epoch", "id", "partitions", "used")
 
@@ -198,11 +204,13 @@ class _Continuing:
         if session.epoch != self._epoch:
             # The next request came before this one's answer: the client cannot have meant both.
             return ErrorCode.invalid_fetch_session_epoch
+        session.used = trio.current_time()
         told = []
         for key, result in _flat(results):
             if session.partitions[key].is_news(result):
-                session.partitions[key] = session.partitions.pop(key)
                 told.append((key, result))
+                if result.records:
+                    session.partitions[key] = session.partitions.pop(key)
         return session.id, [
             Results(name, topic_id, [result for _, result in of_topic])
             for (name, topic_id), of_topic in groupby(told, key=lambda one: one[0][:2])

@@ -276,7 +276,13 @@ def read_fetch(request: Request, judged: Judged) -> list[str]:
     ]
     limits = (told["maxWaitMs"], told["minBytes"], told["maxBytes"], told["isolationLevel"])
     session = (told.get("sessionId", 0), told.get("sessionEpoch", -1))
-    expected = fetch.FetchRequest((told | told.get("replicaState", {}))["replicaId"], *limits, *session, topics)
+    forgotten = [
+        (topic.get("topic", ""), topic_id(topic), index)
+        for topic in told.get("forgottenTopicsData", ())
+        for index in topic["partitions"]
+    ]
+    replica_id = (told | told.get("replicaState", {}))["replicaId"]
+    expected = fetch.FetchRequest(replica_id, *limits, *session, topics, forgotten)
     got = fetch.decode_request(request.body, request.api_version)
     return [] if got == expected else [f"{got} is not {expected}"]
 

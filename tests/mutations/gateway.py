@@ -391,8 +391,8 @@ MUTATIONS = (
     Mutation(
         (),
         "services/gateway/fetch_sessions.py",
-        "                session.partitions[key] = session.partitions.pop(key)\n",
-        "",
+        "                    session.partitions[key] = session.partitions.pop(key)\n",
+        "                    pass\n",
         _SESSIONS + "test_a_session_reads_in_turn_what_one_answer_cannot_hold",
         rule="a session's first partitions starve the others",
     ),

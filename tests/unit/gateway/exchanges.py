@@ -194,8 +194,9 @@ async def fetch(harness: Harness, client: Client, version: int) -> None:
         assert (refused.partition_index, refused.error_code) == (index, error)
         assert (refused.high_watermark, refused.last_stable_offset, refused.records) == (-1, -1, b"")
     if version >= 7:
-        for session_id, error in ((0, 71), (5, 70)):
-            reply = await _fetched(client, version, "t", topic.id, 0, 0, session_id=session_id, session_epoch=1)
+        known = (await _fetched(client, version, "t", topic.id, 0, 0)).session_id
+        for session_id, error in ((0, 70), (known ^ 1, 70), (known, 71)):
+            reply = await _fetched(client, version, "t", topic.id, 0, 0, session_id=session_id, session_epoch=2)
             assert (reply.error_code, reply.session_id, reply.responses) == (error, 0, ())
 
 
@@ -277,7 +278,7 @@ async def init_producer_id(harness: Harness, client: Client, version: int) -> No
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, 0, 0)
     assert reply.throttle_time == timedelta(0)
     refused = await client.ask(22, version, transactional_id="x", transaction_timeout=SECONDS_5, **had)
-    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (42, -1, -1)
+    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (53, -1, -1)
 
 
 async def offset_for_leader_epoch(harness: Harness, client: Client, version: int) -> None:

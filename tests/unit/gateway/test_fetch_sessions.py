@@ -179,6 +179,46 @@ async def test_a_request_that_the_next_one_overtakes_is_told_so() -> None:
         assert [reply.error_code for reply in replies] == [ErrorCode.invalid_fetch_session_epoch, 0]
 
 
+async def test_a_session_that_ends_under_a_waiting_request_breaks_nothing() -> None:
+    async with running_gateway() as harness:
+        topics = {"t": await harness.topic()}
+        reader = Reader(await harness.connect(), 12, topics)
+        await reader.ask({("t", 0): 0})
+        gone: list[dict[str, tuple[int, ...]]] = [{}, {"t": (0,)}]
+        for epoch, forgotten, wait in ((1, gone[0], 60_000), (2, gone[1], 0)):
+            body = fetch_body(
+                {}, session_id=reader.session_id, session_epoch=epoch, max_wait_ms=wait, forgotten=forgotten
+            )
+            await reader.client.send(1, 12, body)
+        await wait_all_tasks_blocked(0.02)
+        await produce(await harness.connect(), batch(b"a"))
+        replies = [read_response(1, 12, (await reader.client.receive())[1]) for _ in range(2)]
+        assert [reply.error_code for reply in replies] == [ErrorCode.invalid_fetch_session_epoch, 0]
+        assert not harness.parts.figures.broken
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_names_that_no_topic_can_have_are_not_kept(epoch: int) -> None:
+    async with running_gateway() as harness:
+        topic = await harness.topic()
+        reader = Reader(await harness.connect(), 12, {"t": topic, "x" * 250: topic})
+        if epoch:
+            await reader.ask({("t", 0): 0})
+        reply = await reader.ask({("x" * 250, 0): 0})
+        assert (reply.session_id, len(harness.gateway.fetch_sessions)) == (0, 0)
+        assert reply.error_code == (ErrorCode.fetch_session_id_not_found if epoch else 0)
+
+
+async def test_a_session_whose_request_waited_long_is_in_use(mock_clock: MockClock) -> None:
+    sessions = FetchSessions(1, 100)
+    session_id = _open(sessions, 1)
+    visit = sessions.visit(_request(session_id, 1, range(0)), 12)
+    assert not isinstance(visit, ErrorCode)
+    mock_clock.jump(200)
+    visit.answer([])
+    assert _open(sessions, 1) == 0
+
+
 async def test_a_reader_that_finds_no_room_reads_without_a_session() -> None:
     async with running_gateway(max_fetch_sessions=1) as harness:
         topics = {"t": await harness.topic()}
