@@ -28,6 +28,9 @@ REGION = "us-east-1"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
+_numbers = itertools.count()
+"""Of buckets: one server may be known by several addresses."""
+
 
 class Minio:
     """A running server. ``pid``: its process; None: it runs in a container."""
@@ -37,11 +40,10 @@ class Minio:
         self.pid = pid
         self.access_key = ACCESS_KEY
         self.secret_key = SECRET_KEY
-        self._numbers = itertools.count()
 
     def new_bucket(self, name: str = "") -> S3Config:
         """Make a bucket, of a name of its own unless one is given, and give what it takes to use it."""
-        config = S3Config(name or f"test-{next(self._numbers)}", REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
+        config = S3Config(name or f"test-{next(_numbers)}", REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
         url = Signer(config, REGION, static_credentials(config)).url("PUT", "", {}, datetime.now(UTC))
         reply = httpcore.request("PUT", url)
         if reply.status != 200:

@@ -54,7 +54,7 @@ def run_many(seeds: Iterable[int], *, workers: int, variant: str = "") -> Iterat
                 break
 
 
-def until_found(variant: str, most: int, *, workers: int = 1) -> tuple[int, Result | None]:
+def until_found(variant: str, most: int, *, workers: int) -> tuple[int, Result | None]:
     """How many seeds it took to notice a variant, and what was noticed; None: nothing in so many seeds."""
     tried = 0
     for result in run_many(range(most), workers=workers, variant=variant):

@@ -12,7 +12,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.matrix.drivers.interface import QUICK_HEARTBEAT_MS, RANGE, ROUND_ROBIN, SECONDS, STICKY, Member, Record
+from tests.matrix.drivers.interface import RANGE, ROUND_ROBIN, SECONDS, STICKY, Member, Record, kafka_python_settings
 
 _ASSIGNORS = {
     RANGE: RangePartitionAssignor,
@@ -78,13 +78,7 @@ class AiokafkaDriver:
     def member(
         self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
     ) -> Member:
-        settings: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest"}
-        if assignor:
-            settings["partition_assignment_strategy"] = (_ASSIGNORS[assignor],)
-        if not auto_commit:
-            settings["enable_auto_commit"] = False
-        if quick:
-            settings["heartbeat_interval_ms"] = QUICK_HEARTBEAT_MS
+        settings = kafka_python_settings(group, _ASSIGNORS, assignor=assignor, auto_commit=auto_commit, quick=quick)
         return _Member(self._loop, self._loop.run(self._consumer(topic, **settings)), topic)
 
     async def _consumer(self, *topics: str, **settings: Any) -> Any:

@@ -28,6 +28,20 @@ class Record(NamedTuple):
     value: str
 
 
+def kafka_python_settings(
+    group: str, assignors: Mapping[str, type], *, assignor: str | None, auto_commit: bool, quick: bool
+) -> dict[str, object]:
+    """What a member of the case is set to, in the words that aiokafka took over from kafka-python."""
+    settings: dict[str, object] = {"group_id": group, "auto_offset_reset": "earliest"}
+    if assignor:
+        settings["partition_assignment_strategy"] = (assignors[assignor],)
+    if not auto_commit:
+        settings["enable_auto_commit"] = False
+    if quick:
+        settings["heartbeat_interval_ms"] = QUICK_HEARTBEAT_MS
+    return settings
+
+
 def polled(records: "queue.SimpleQueue[Record]", seconds: float) -> list[Record]:
     """What a thread has put there; waits so long at most for the first."""
     got: list[Record] = []

@@ -14,13 +14,13 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from tests.matrix.drivers.interface import (
     COOPERATIVE,
-    QUICK_HEARTBEAT_MS,
     RANGE,
     ROUND_ROBIN,
     SECONDS,
     STICKY,
     Member,
     Record,
+    kafka_python_settings,
     polled,
 )
 
@@ -54,13 +54,7 @@ class KafkaPythonDriver:
     def member(
         self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
     ) -> Member:
-        settings: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest"}
-        if assignor:
-            settings["partition_assignment_strategy"] = (_ASSIGNORS[assignor],)
-        if not auto_commit:
-            settings["enable_auto_commit"] = False
-        if quick:
-            settings["heartbeat_interval_ms"] = QUICK_HEARTBEAT_MS
+        settings = kafka_python_settings(group, _ASSIGNORS, assignor=assignor, auto_commit=auto_commit, quick=quick)
         return _Member(kafka.KafkaConsumer(topic, **self._common, **settings), topic)
 
     def offsets_for_time(self, topic: str, timestamp: int) -> dict[int, int | None]:
