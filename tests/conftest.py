@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 
@@ -17,6 +18,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long: run with --run-long"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # Here, since the process that collects the results of others knows this file alone.
+    table.show(terminalreporter)
 
 
 @pytest.fixture(scope="session")

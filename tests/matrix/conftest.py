@@ -48,9 +48,12 @@ def judge(bootstrap: str) -> Iterator[ConfluentDriver]:
     judge.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
-    """Gives each client by its name, started once for all cases."""
+    """Gives each client by its name, started once for all cases of a module.
+
+    Threads of Python's clients draw from `random`: what comes after the module needs it for itself.
+    """
     running: dict[str, Driver] = {}
 
     def start(name: str) -> Driver:
@@ -93,7 +96,3 @@ def topic(driver: Driver, judge: ConfluentDriver, name: str) -> str:
     """A fresh topic with four partitions, which the client under test can read."""
     judge.create_topic(name, 4, driver.topic_configs)
     return name
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    table.show(terminalreporter)
