@@ -144,9 +144,6 @@ class AiokafkaDriver:
             raise RuntimeError(f"error {code}")
         return state.lower(), len(members)
 
-    def delete_group(self, group: str) -> None:
-        raise NotImplementedError(self.lacks["delete_group"])
-
     def close(self) -> None:
         self._loop.run(self._producer.stop())
         self._loop.run(self._admin.close())

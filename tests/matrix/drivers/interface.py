@@ -83,7 +83,7 @@ class Driver(Protocol):
     topic_configs: Mapping[str, str]
     """What topics are set to, beside the defaults, so that it can read them."""
     lacks: Mapping[str, str]
-    """Methods (of its members, too) that the client has nothing for, each with the reason."""
+    """Methods (of its members, too) that the client has nothing for and the driver has not, each with the reason."""
 
     def __init__(self, bootstrap: str) -> None: ...
 
