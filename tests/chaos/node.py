@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.servers.signals import pause
+
 STOP_SECONDS = 60.0
 
 
@@ -62,7 +64,8 @@ class Node:
             return None
 
     def pause(self) -> None:
-        self._send(signal.SIGSTOP)
+        if self._process is not None and self._process.poll() is None:
+            pause(self._process.pid)
 
     def resume(self) -> None:
         self._send(signal.SIGCONT)

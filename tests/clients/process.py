@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tests.servers.signals import pause
+
 T = TypeVar("T")
 
 
@@ -82,7 +84,7 @@ class ServerProcess:
 
     def pause(self) -> None:
         """SIGSTOP: it keeps its connections, and does nothing more."""
-        self._process.send_signal(signal.SIGSTOP)
+        pause(self._process.pid)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)

@@ -20,6 +20,7 @@ import httpcore
 
 from tests.servers.go_build import GoServer
 from tests.servers.ports import free_ports
+from tests.servers.signals import pause
 
 SERVER = GoServer("etcd", Path(__file__).parent / "etcd", "go.etcd.io/etcd/server/v3", "half a minute")
 ROOT_PASSWORD = "root-secret"
@@ -90,7 +91,8 @@ class Member:
 
     def pause(self) -> None:
         """SIGSTOP: it keeps its connections, and says nothing more."""
-        self._send(signal.SIGSTOP)
+        if self._process is not None and self._process.poll() is None:
+            pause(self._process.pid)
 
     def resume(self) -> None:
         self._send(signal.SIGCONT)

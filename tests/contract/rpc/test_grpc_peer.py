@@ -1,7 +1,5 @@
 """What a caller sees over gRPC when the process at the other end dies, hangs, stops or comes back."""
 
-import signal
-
 import pytest
 import trio
 
@@ -13,6 +11,7 @@ from kafscale.v1.storage_pb2 import CommitsRequest, FetchReply, FetchRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 from tests.contract.rpc.conftest import connected, serving
 from tests.contract.rpc.peer import running_peer
+from tests.servers.signals import pause
 
 LONG = 1000.0
 """A deadline that is not what ends the call."""
@@ -46,7 +45,7 @@ async def test_a_peer_that_hangs_is_given_up_by_the_deadline_and_its_streams_by_
         client.commits(CommitsRequest()) as stream,
     ):
         assert (await stream.receive()).ready
-        peer.process.send_signal(signal.SIGSTOP)
+        pause(peer.process.pid)
         with trio.fail_after(TIMEOUT):
             with pytest.raises(Unavailable, match=r"no answer within 0\.1 s"):
                 await client.fetch(FetchRequest(), timeout=0.1)
