@@ -23,11 +23,18 @@ _CATALOG_PAGE = re.compile(
     r"/(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})"
 )
 _PRODUCER_SNAPSHOT = re.compile(r".*/~producers/[^/]+/[0-9]+/[0-9]{20}-(?P<epoch>0|[1-9][0-9]{0,9})")
+_STAGE = re.compile(
+    r"(?P<namespace>[^/]+(?:/[^/]+)*)/~stages/(?P<sink>[A-Za-z0-9._~%-]{1,255})/(?P<epoch>[0-9]{20})"
+    r"/(?P<created>[0-9]{13})-(?P<token>[A-Za-z0-9-]{1,100})(?P<manifest>\.manifest)?"
+)
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 _GROUP_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
 
 Kind = Literal["kfs", "index"]
+
+_MOST_SINK_CHARACTERS = 200
+_MOST_SEGMENT_BYTES = 255  # of an object key
 
 GROUP_SHARDS = 64
 """In how many parts consumer groups are given to coordinators; part of the keys, so it stays."""
@@ -108,6 +115,28 @@ class GroupKeys:
         return parse_partition(f"{self.prefix}offsets/", key)
 
 
+@dataclass(frozen=True, slots=True)
+class StageKey:
+    """The parts of the object key of what a sink stages for one of its epochs, or of that epoch's manifest.
+
+    ``token`` makes the key that of one object for good. Sinks' names are any text: they are percent-encoded.
+    """
+
+    namespace: str
+    sink: str
+    epoch: int
+    created_ms: int
+    token: str
+    manifest: bool = False
+
+    def __str__(self) -> str:
+        kind = ".manifest" if self.manifest else ""
+        return (
+            f"{stages_prefix(self.namespace)}{sink_segment(self.sink)}/{self.epoch:020d}"
+            f"/{self.created_ms:013d}-{self.token}{kind}"
+        )
+
+
 def is_topic_name(name: str) -> bool:
     """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, and neither ``.`` nor ``..``."""
     return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..")
@@ -177,6 +206,38 @@ def parse_catalog_page_key(key: str) -> CatalogPageKey | None:
     return CatalogPageKey(found["namespace"], found["topic"], partition, base, epoch)
 
 
+def is_sink_name(name: str) -> bool:
+    """1 to 200 characters that percent-encoded, as they are in keys, are 255 at most."""
+    return 1 <= len(name) <= _MOST_SINK_CHARACTERS and len(sink_segment(name)) <= _MOST_SEGMENT_BYTES
+
+
+def sink_segment(name: str) -> str:
+    # "." and ".." are no parts of object keys.
+    encoded = quote(name, safe="")
+    return encoded if encoded.strip(".") else encoded.replace(".", "%2E")
+
+
+def stages_prefix(namespace: str) -> str:
+    """The prefix of all that sinks have staged, and of the manifests of what they commit."""
+    return f"{namespace}/~stages/"
+
+
+def parse_stage_key(key: str) -> StageKey | None:
+    """The parts of ``key``, or None where it is neither a stage's nor a manifest's key."""
+    found = _STAGE.fullmatch(key)
+    if found is None or not is_namespace(found["namespace"]) or int(found["epoch"]) >= 2**63:
+        return None
+    parsed = StageKey(
+        found["namespace"],
+        unquote(found["sink"]),
+        int(found["epoch"]),
+        int(found["created"]),
+        found["token"],
+        found["manifest"] is not None,
+    )
+    return parsed if str(parsed) == key and is_sink_name(parsed.sink) else None
+
+
 def topic_objects_prefix(namespace: str) -> str:
     """The prefix of the topic objects: what the metadata store says of each topic, kept beside its segments."""
     return f"{namespace}/~topics/"
@@ -237,6 +298,15 @@ def parse_partition(prefix: str, key: str) -> tuple[str, int] | None:
     """Topic and partition of a state's or a history's key below ``prefix``, or None where it is another key."""
     found = _PARTITION.fullmatch(key.removeprefix(prefix)) if key.startswith(prefix) else None
     return (found["topic"], int(found["partition"])) if found else None
+
+
+def sinks_prefix(namespace: str) -> str:
+    """The prefix of what is known of each sink."""
+    return f"{metadata_root(namespace)}sinks/"
+
+
+def sink_key(namespace: str, sink: str) -> str:
+    return f"{sinks_prefix(namespace)}{sink_segment(sink)}"
 
 
 def node_ids_prefix(namespace: str) -> str:

@@ -1,6 +1,7 @@
 """Fixtures that tests of several kinds share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,12 +9,41 @@ from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 
+_LONGEST = [
+    "sim/test_variants.py",
+    "spark/test_faults.py",
+    "clients/test_kill9.py",
+    "services/test_together.py",
+    "chaos/test_chaos.py",
+    "spark/test_jobs.py",
+    "clients/test_groups.py",
+    "sim/test_simulation.py",
+    "matrix/test_group_clients.py",
+    "contract/metadata/test_leases.py",
+    "matrix/test_connect.py",
+    "spark/test_standalone.py",
+    "contract/metadata/test_etcd_members.py",
+    "clients/test_corpus.py",
+    "spark/test_kafka_source.py",
+    "spark/test_tutorial.py",
+    "spark/test_sink.py",
+    "spark/test_stream.py",
+    "spark/test_session.py",
+]
+"""Files that take long begin before all others, lest one process end with them alone.
+
+In an order by which three processes at a time run one that simulates, one that runs Spark, and one that mostly waits.
+"""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-long", action="store_true", help="also run the full counts of the tests marked long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    place = {Path(__file__).parent / name: number for number, name in enumerate(_LONGEST)}
+    assert all(path.exists() for path in place)
+    items.sort(key=lambda item: place.get(item.path, len(place)))
     if not config.getoption("--run-long"):
         for item in items:
             if item.get_closest_marker("long"):

@@ -1,7 +1,7 @@
 """Follows a prefix of the metadata store for good: one read, then its changes, and all of it anew after a gap."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -50,3 +50,10 @@ async def follow(
                 outage.over()
             read_at = math.inf
             await outage.pause(error, prefix=prefix)
+
+
+async def call_at_each(change: Callable[[], Awaitable[None]], call: Callable[[], None]) -> None:
+    """Call after each change, until cancelled; of several at a time, once after the last."""
+    while True:
+        await change()
+        call()

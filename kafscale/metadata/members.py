@@ -6,6 +6,7 @@ address, which a restarted process keeps, not its run id.
 """
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -19,7 +20,9 @@ from kafscale.v1.metadata_pb2 import Member
 
 PLACES_REMEMBERED = 1 << 16
 """Partitions whose place is not worked out anew each time, for each view."""
-_GROUP_SHARDS = b"group-shards"  # in the place of a topic's id, which has 16 bytes
+# In the place of a topic's id, which has 16 bytes.
+_GROUP_SHARDS = b"group-shards"
+_SINKS = b"sinks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,10 @@ class MembersView:
         """Whom a shard of the consumer groups is given to; None: nobody is there."""
         return self._given_to((_GROUP_SHARDS, shard))
 
+    def sink_keeper(self, sink: str) -> LiveMember | None:
+        """Who sees to what no partition's owner does for a sink; "": for all that is staged. None: nobody is there."""
+        return self._given_to((_SINKS, zlib.crc32(sink.encode())))
+
 
 class Members:
     """The members of ``service``, one of gateway, storage, indexer and coordinator. `run` must be running."""
@@ -95,10 +102,14 @@ class Members:
         """
         await follow(self._store, self._prefix, reset=self._reset, apply=self._apply, task_status=task_status)
 
+    async def changed(self) -> None:
+        """Wait until the view is another one."""
+        await self._changed.wait()
+
     async def wait_change(self, seen: MembersView) -> MembersView:
         """Wait until the view is another than ``seen``, and give it."""
         while self._view is seen:
-            await self._changed.wait()
+            await self.changed()
         return self._view
 
     def _reset(self, snapshot: Snapshot) -> None:

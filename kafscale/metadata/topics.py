@@ -76,10 +76,14 @@ class TopicCatalog:
         """Keep the view until cancelled; started when it was read once. Raises Refused only before that."""
         await follow(self._store, self._prefix, reset=self._reset, apply=self._follow, task_status=task_status)
 
+    async def changed(self) -> None:
+        """Wait until the view is another one."""
+        await self._changed.wait()
+
     async def wait_change(self, seen: TopicsView) -> TopicsView:
         """Wait until the view is another than ``seen``, and give it."""
         while self._view is seen:
-            await self._changed.wait()
+            await self.changed()
         return self._view
 
     async def wait_free(self, name: str) -> None:

@@ -196,7 +196,7 @@ def pack_header(header: BatchHeader) -> bytes:
     return _HEADER.pack(*header)
 
 
-def seal(batch: bytearray) -> None:
+def seal(batch: bytearray | memoryview) -> None:
     """Set length and CRC of the one batch in ``batch`` from its bytes."""
     struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - _LENGTH_COUNTS_FROM)
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))

@@ -12,4 +12,4 @@ class InvalidRecord(CorruptData):
 
 
 class InvalidTimestamp(InvalidRecord):
-    """The batch claims a timestamp type that only the log may set. Kafka's INVALID_TIMESTAMP (32)."""
+    """A timestamp out of the topic's bounds, or a type that only the log may set. Kafka's INVALID_TIMESTAMP (32)."""

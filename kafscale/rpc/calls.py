@@ -117,7 +117,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
     async def _serve_stream(self, call: _Call) -> bytes:
         """Messages wait in a channel, as in the direct transport: a method may give up a send without harm."""
         request = _request(call)
-        sender, receiver = trio.open_memory_channel[Message](self._limits.stream_messages)
+        sender, receiver = trio.open_memory_channel[Message](self._limits.most_kept(large=call.method.large))
         failure: Exception | None = None
 
         async def produce() -> None:

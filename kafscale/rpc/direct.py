@@ -1,7 +1,7 @@
 """The transport of the one-process mode: a service object called directly, with the rules of a remote call."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -9,6 +9,7 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.errors import as_received
 from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.limits import RpcLimits
 from kafscale.v1.coordinator_pb2 import (
     DeleteGroupsReply,
     DeleteGroupsRequest,
@@ -47,9 +48,13 @@ from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
     CommitsEvent,
+    CommitSinkReply,
+    CommitSinkRequest,
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     EpochEndsReply,
     EpochEndsRequest,
     FetchReply,
@@ -60,11 +65,19 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
+    PlanScanReply,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
+    StageReply,
+    StageRequest,
+    TopicsReply,
+    TopicsRequest,
 )
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-_STREAM_BUFFER = 16  # messages
+_LIMITS = RpcLimits()
 
 
 class SegmentStorage(Protocol):
@@ -77,7 +90,13 @@ class SegmentStorage(Protocol):
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply: ...
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply: ...
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply: ...
+    async def stage(self, request: StageRequest) -> StageReply: ...
+    async def commit_sink(self, request: CommitSinkRequest) -> CommitSinkReply: ...
+    async def discard_stages(self, request: DiscardStagesRequest) -> DiscardStagesReply: ...
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None: ...
+    async def topics(self, request: TopicsRequest) -> TopicsReply: ...
+    async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply: ...
+    async def scan(self, request: ScanRequest, send: Callable[[ScanPiece], Awaitable[None]]) -> None: ...
 
 
 class Indexer(Protocol):
@@ -127,8 +146,34 @@ class _Received(Generic[A]):
             raise self.ended from None
 
 
+@asynccontextmanager
+async def _stream(
+    method: Callable[[Q, Callable[[A], Awaitable[None]]], Awaitable[None]], request: Q, buffered: int
+) -> AsyncIterator[MessageStream[A]]:
+    sender, receiver = trio.open_memory_channel[A](buffered)
+    stream = _Received(receiver)
+
+    async def serve() -> None:
+        async with sender:
+            try:
+                await method(request, sender.send)
+            except Exception as error:  # noqa: BLE001  it is the receiver's to raise, after what was sent before
+                stream.ended = as_received(error, repr(method))
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            yield stream
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # The caller's own error, as it raised it.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+
+
 class DirectStorage:
-    """`SegmentStorageClient` on a service object of the same process."""
+    """`SegmentStorageClient` and `TopicReaderClient` on a service object of the same process."""
 
     def __init__(self, service: SegmentStorage) -> None:
         self._service = service
@@ -154,28 +199,26 @@ class DirectStorage:
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await _call(self._service.log_sizes, request, timeout)
 
-    @asynccontextmanager
-    async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
-        sender, receiver = trio.open_memory_channel[CommitsEvent](_STREAM_BUFFER)
-        stream = _Received(receiver)
+    async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
+        return await _call(self._service.stage, request, timeout)
 
-        async def serve() -> None:
-            async with sender:
-                try:
-                    await self._service.commits(request, sender.send)
-                except Exception as error:  # noqa: BLE001  it is the receiver's to raise, after what was sent before
-                    stream.ended = as_received(error, repr(self._service.commits))
+    async def commit_sink(self, request: CommitSinkRequest, *, timeout: float) -> CommitSinkReply:
+        return await _call(self._service.commit_sink, request, timeout)
 
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(serve)
-                yield stream
-                nursery.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
-            # The caller's own error, as it raised it.
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
-            raise
+    async def discard_stages(self, request: DiscardStagesRequest, *, timeout: float) -> DiscardStagesReply:
+        return await _call(self._service.discard_stages, request, timeout)
+
+    def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]:
+        return _stream(self._service.commits, request, _LIMITS.stream_messages)
+
+    async def topics(self, request: TopicsRequest, *, timeout: float) -> TopicsReply:
+        return await _call(self._service.topics, request, timeout)
+
+    async def plan_scan(self, request: PlanScanRequest, *, timeout: float) -> PlanScanReply:
+        return await _call(self._service.plan_scan, request, timeout)
+
+    def scan(self, request: ScanRequest) -> AbstractAsyncContextManager[MessageStream[ScanPiece]]:
+        return _stream(self._service.scan, request, _LIMITS.large_messages)
 
 
 class DirectIndexer:

@@ -52,9 +52,13 @@ from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
     CommitsEvent,
+    CommitSinkReply,
+    CommitSinkRequest,
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     EpochEndsReply,
     EpochEndsRequest,
     FetchReply,
@@ -65,6 +69,14 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
+    PlanScanReply,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
+    StageReply,
+    StageRequest,
+    TopicsReply,
+    TopicsRequest,
 )
 
 M_co = TypeVar("M_co", covariant=True)
@@ -93,6 +105,22 @@ class SegmentStorageClient(Protocol):
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply: ...
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply: ...
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]: ...
+
+
+class TopicReaderClient(Protocol):
+    """What readers of whole topics ask of any storage instance; the same peer, whose other methods gateways use."""
+
+    async def topics(self, request: TopicsRequest, *, timeout: float) -> TopicsReply: ...
+    async def plan_scan(self, request: PlanScanRequest, *, timeout: float) -> PlanScanReply: ...
+    def scan(self, request: ScanRequest) -> AbstractAsyncContextManager[MessageStream[ScanPiece]]: ...
+
+
+class SinkWriterClient(Protocol):
+    """What exactly-once sinks ask of any storage instance; the same peer, whose other methods gateways use."""
+
+    async def stage(self, request: StageRequest, *, timeout: float) -> StageReply: ...
+    async def commit_sink(self, request: CommitSinkRequest, *, timeout: float) -> CommitSinkReply: ...
+    async def discard_stages(self, request: DiscardStagesRequest, *, timeout: float) -> DiscardStagesReply: ...
 
 
 class IndexerClient(Protocol):

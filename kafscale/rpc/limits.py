@@ -17,17 +17,18 @@ class RpcLimits:
     ``max_message_bytes``: of one request, reply or streamed message, both ways. ``max_calls``: that a server has in
     hand at a time, streams included; more are refused. ``max_waiting_calls``: the same for calls that wait for other
     callers, which are counted by themselves: they keep nobody out. ``stream_messages``: that a server keeps of a
-    stream whose reader is slow. ``keepalive_seconds``: a connection on which nothing came for so long is asked for a
-    sign of life, and given up with its calls ``keepalive_timeout_seconds`` later; ``keepalive_without_calls``: also
-    while no call is under way, which foreign servers may take amiss. ``connect_seconds``: for one attempt to connect.
-    ``longest_backoff_seconds``: between two attempts, from 0.1 s on, spread by 20 %. ``drain_seconds``: how long a
-    stopping server lets the calls in hand finish.
+    stream whose reader is slow, ``large_messages`` where they are large. ``keepalive_seconds``: a connection on which
+    nothing came for so long is asked for a sign of life, and given up with its calls ``keepalive_timeout_seconds``
+    later; ``keepalive_without_calls``: also while no call is under way, which foreign servers may take amiss.
+    ``connect_seconds``: for one attempt to connect. ``longest_backoff_seconds``: between two attempts, from 0.1 s on,
+    spread by 20 %. ``drain_seconds``: how long a stopping server lets the calls in hand finish.
     """
 
     max_message_bytes: int = 72 * MIB
     max_calls: int = 16_384
     max_waiting_calls: int = 65_536
     stream_messages: int = 16
+    large_messages: int = 4
     keepalive_seconds: float = 10.0
     keepalive_timeout_seconds: float = 5.0
     keepalive_without_calls: bool = True
@@ -37,6 +38,10 @@ class RpcLimits:
 
     def most_calls(self, *, waiting: bool) -> int:
         return self.max_waiting_calls if waiting else self.max_calls
+
+    def most_kept(self, *, large: bool) -> int:
+        """Messages of a stream that wait for its reader."""
+        return self.large_messages if large else self.stream_messages
 
     @property
     def most_grpc_calls(self) -> int:

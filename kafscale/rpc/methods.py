@@ -18,6 +18,7 @@ class Method(Generic[Q, A]):
     """``path`` as on the wire, ``/package.Service/Method``. ``streams``: the service sends any number of replies.
 
     ``waits``: a call waits for other callers, so that thousands may be under way, which have a bound of their own.
+    ``large``: a stream's messages are large, so that fewer of them are kept for a slow reader.
     """
 
     path: str
@@ -25,6 +26,7 @@ class Method(Generic[Q, A]):
     reply: type[A]
     streams: bool
     waits: bool = False
+    large: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +45,23 @@ def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[
     return Method(found.path, request, reply, found.streams)
 
 
-def bind(service: ServiceDescriptor, implementation: object, *, waiting: Collection[str] = ()) -> BoundService:
+def bind(
+    service: ServiceDescriptor,
+    implementation: object,
+    *,
+    waiting: Collection[str] = (),
+    large: Collection[str] = (),
+) -> BoundService:
     """``implementation`` has a method for each of the service: ``list_offsets`` for ``ListOffsets``.
 
-    ``waiting`` names the methods whose calls wait for other callers. Raises AttributeError when a method is lacking,
-    TypeError for a method that streams requests.
+    ``waiting`` names the methods whose calls wait for other callers, ``large`` those whose streams have large messages.
+    Raises AttributeError when a method is lacking, TypeError for a method that streams requests.
     """
     methods = {}
     for descriptor in service.methods:
         if descriptor.client_streaming:
             raise TypeError(f"{descriptor.full_name}: a server takes no streams of requests")
-        found = replace(_described(descriptor), waits=descriptor.name in waiting)
+        found = replace(_described(descriptor), waits=descriptor.name in waiting, large=descriptor.name in large)
         methods[found.path] = (found, getattr(implementation, _snake_case(descriptor.name)))
     return BoundService(service.full_name, methods)
 

@@ -45,9 +45,13 @@ from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
     CommitsEvent,
+    CommitSinkReply,
+    CommitSinkRequest,
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     EpochEndsReply,
     EpochEndsRequest,
     FetchReply,
@@ -58,6 +62,14 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
+    PlanScanReply,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
+    StageReply,
+    StageRequest,
+    TopicsReply,
+    TopicsRequest,
 )
 
 _STORAGE = storage_pb2.DESCRIPTOR.services_by_name["SegmentStorage"]
@@ -69,6 +81,13 @@ _FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
 _DELETE_RECORDS = method(_STORAGE, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsReply)
 _EPOCH_ENDS = method(_STORAGE, "EpochEnds", EpochEndsRequest, EpochEndsReply)
 _LOG_SIZES = method(_STORAGE, "LogSizes", LogSizesRequest, LogSizesReply)
+_TOPICS = method(_STORAGE, "Topics", TopicsRequest, TopicsReply)
+_PLAN_SCAN = method(_STORAGE, "PlanScan", PlanScanRequest, PlanScanReply)
+_SCAN = method(_STORAGE, "Scan", ScanRequest, ScanPiece)
+_LARGE = ("Scan",)
+_STAGE = method(_STORAGE, "Stage", StageRequest, StageReply)
+_COMMIT_SINK = method(_STORAGE, "CommitSink", CommitSinkRequest, CommitSinkReply)
+_DISCARD_STAGES = method(_STORAGE, "DiscardStages", DiscardStagesRequest, DiscardStagesReply)
 
 _INDEXER = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
 _BUILD = method(_INDEXER, "Build", BuildRequest, BuildReply)
@@ -94,7 +113,7 @@ _DELETE_GROUPS = method(_COORDINATOR, "DeleteGroups", DeleteGroupsRequest, Delet
 
 def bind_storage(service: SegmentStorage) -> BoundService:
     """For `kafscale.rpc.server.RpcServer`."""
-    return bind(_STORAGE, service)
+    return bind(_STORAGE, service, large=_LARGE)
 
 
 def bind_indexer(service: Indexer) -> BoundService:
@@ -108,7 +127,7 @@ def bind_coordinator(service: GroupCoordinator) -> BoundService:
 
 
 class GrpcStorage:
-    """`SegmentStorageClient` on the peer of ``channel``."""
+    """`SegmentStorageClient` and `TopicReaderClient` on the peer of ``channel``."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -134,8 +153,26 @@ class GrpcStorage:
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await self._channel.call(_LOG_SIZES, request, timeout=timeout)
 
+    async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
+        return await self._channel.call(_STAGE, request, timeout=timeout)
+
+    async def commit_sink(self, request: CommitSinkRequest, *, timeout: float) -> CommitSinkReply:
+        return await self._channel.call(_COMMIT_SINK, request, timeout=timeout)
+
+    async def discard_stages(self, request: DiscardStagesRequest, *, timeout: float) -> DiscardStagesReply:
+        return await self._channel.call(_DISCARD_STAGES, request, timeout=timeout)
+
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]:
         return self._channel.stream(_COMMITS, request)
+
+    async def topics(self, request: TopicsRequest, *, timeout: float) -> TopicsReply:
+        return await self._channel.call(_TOPICS, request, timeout=timeout)
+
+    async def plan_scan(self, request: PlanScanRequest, *, timeout: float) -> PlanScanReply:
+        return await self._channel.call(_PLAN_SCAN, request, timeout=timeout)
+
+    def scan(self, request: ScanRequest) -> AbstractAsyncContextManager[MessageStream[ScanPiece]]:
+        return self._channel.stream(_SCAN, request)
 
 
 class GrpcIndexer:

@@ -80,7 +80,7 @@ def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment
         raise CorruptSegment(f"checksum of the body is {computed:#010x}, the footer says {footer.crc:#010x}")
     segment = ParsedSegment(data, header, footer, array("q"), array("q"), array("I"), array("I"), array("q"))
     messages = 0
-    for position, found in _walk(
+    for position, found in linked_batches(
         data, HEADER_SIZE, body_end, header.base_offset, header.epoch, check=check_batches, gaps=True
     ):
         segment.offsets.append(found.base_offset)
@@ -116,23 +116,29 @@ def scan_batches(
     else:
         end = len(piece) - FOOTER_SIZE
         last_offset = SegmentFooter.parse(piece).last_offset
-    if epoch is None and end > 0:
-        epoch = max(batch_at(piece, 0, end).leader_epoch, 0)
     next_offset = entry.offset
-    for position, found in _walk(piece, 0, end, entry.offset, epoch or 0, check=True, gaps=False):
+    for position, found in linked_batches(piece, 0, end, entry.offset, epoch, check=True, gaps=False):
         yield position, found
         next_offset = found.next_offset
     if last_offset is not None and next_offset != last_offset + 1:
         raise CorruptSegment(f"the last offset is {next_offset - 1}, the footer says {last_offset}")
 
 
-def _walk(
-    buf: Buffer, position: int, end: int, first_offset: int, epoch: int, *, check: bool, gaps: bool
+def linked_batches(
+    buf: Buffer, position: int, end: int, first_offset: int, epoch: int | None, *, check: bool, gaps: bool
 ) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of the batches that fill ``buf`` from ``position`` to ``end``, from ``first_offset`` on.
+
+    ``check``: their checksums are verified too. ``gaps``: offsets may be missing after the first batch, which only who
+    has proven the base offsets otherwise may allow. ``epoch`` None: what the first batch has. Raises CorruptSegment,
+    after what is good before it.
+    """
+    if epoch is None and end > position:
+        epoch = max(batch_at(buf, position, end).leader_epoch, 0)
     expected, exact = first_offset, True
     while position < end:
         found = batch_at(buf, position, end)
-        fault = link_fault(found, expected, epoch, exact=exact)
+        fault = link_fault(found, expected, epoch or 0, exact=exact)
         if fault:
             raise CorruptSegment(f"batch at {position} {fault}")
         if check:

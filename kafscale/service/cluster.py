@@ -166,13 +166,19 @@ class Endpoint:
     @asynccontextmanager
     async def serving(self, *services: BoundService) -> AsyncIterator[None]:
         """Take calls; on leaving, take no more and let those in hand finish."""
-        for service in services:
-            self._server.add(service)
         stop = trio.Event()
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._server.serve, stop)
+            await nursery.start(self.serve, stop, *services)
             yield
             stop.set()
+
+    async def serve(
+        self, stop: trio.Event, *services: BoundService, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """The same, until ``stop``."""
+        for service in services:
+            self._server.add(service)
+        await self._server.serve(stop, task_status)
 
     def ready(self, operations: Operations) -> None:
         """From now on health checks are told what ``operations`` finds."""

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.errors import KafscaleError
+from kafscale.records.batch import BatchHeader
 from kafscale.records.codecs import Codec, codec_by_name
+from kafscale.records.errors import InvalidTimestamp
 from kafscale.topics.definitions import COMPRESSION_TYPES, DEFINITIONS, LONGEST_FLUSH_MS
 
 _NO_DEFAULTS: Mapping[str, str] = {}
+_ANY_AGE = (1 << 63) - 1
 
 
 class InvalidConfig(KafscaleError):
@@ -110,3 +113,16 @@ class TopicConfig:
             segment_bytes=int(value("segment.bytes")),
             flush_ms=flush_ms,
         )
+
+    def check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
+        """Kafka's bounds, on the batch's first and largest timestamp; -1 means none. Raises InvalidTimestamp."""
+        if self.log_append_time:
+            return
+        if header.max_timestamp - now_ms > self.timestamp_after_max_ms:
+            raise InvalidTimestamp(f"timestamp {header.max_timestamp} is too far ahead")
+        if (
+            self.timestamp_before_max_ms < _ANY_AGE
+            and header.base_timestamp >= 0
+            and now_ms - header.base_timestamp > self.timestamp_before_max_ms
+        ):
+            raise InvalidTimestamp(f"timestamp {header.base_timestamp} is too far behind")

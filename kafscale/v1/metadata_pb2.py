@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from kafscale.v1 import common_pb2 as kafscale_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akafscale/v1/metadata.proto\x12\x0bkafscale.v1\"B\n\x07\x43luster\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x13\n\x0b\x65poch_floor\x18\x03 \x01(\x05\"\x9a\x02\n\x05Topic\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x0c\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\x30\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32\x1f.kafscale.v1.Topic.ConfigsEntry\x12\'\n\x05state\x18\x06 \x01(\x0e\x32\x18.kafscale.v1.Topic.State\x12\x13\n\x0b\x65poch_floor\x18\x07 \x01(\x05\x12\x12\n\ncreated_ms\x18\x08 \x01(\x03\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1f\n\x05State\x12\x08\n\x04LIVE\x10\x00\x12\x0c\n\x08\x44\x45LETING\x10\x01\"=\n\x0bLastSegment\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x0b\n\x03\x63rc\x18\x03 \x01(\x07\"\xee\x01\n\x0ePartitionState\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x15\n\rcommitted_end\x18\x06 \x01(\x03\x12.\n\x0clast_segment\x18\x07 \x01(\x0b\x32\x18.kafscale.v1.LastSegment\x12\x19\n\x11producer_snapshot\x18\x08 \x01(\t\x12\x16\n\x0eproducers_from\x18\t \x01(\x03\x12\x0f\n\x07unclean\x18\n \x01(\x08\"\xb6\x02\n\x10ProducerSnapshot\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x39\n\tproducers\x18\x02 \x03(\x0b\x32&.kafscale.v1.ProducerSnapshot.Producer\x1a`\n\x05\x42\x61tch\x12\x16\n\x0e\x66irst_sequence\x18\x01 \x01(\x05\x12\x15\n\rlast_sequence\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x13\n\x0blast_offset\x18\x04 \x01(\x03\x1au\n\x08Producer\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0f\n\x07used_ms\x18\x03 \x01(\x03\x12\x34\n\x07\x62\x61tches\x18\x04 \x03(\x0b\x32#.kafscale.v1.ProducerSnapshot.Batch\"+\n\x0bProducerIds\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04next\x18\x02 \x01(\x03\"\x9f\x01\n\x0c\x45pochHistory\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x30\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1f.kafscale.v1.EpochHistory.Entry\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\r\n\x05owner\x18\x04 \x01(\t\x1a,\n\x05\x45ntry\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\xe7\x01\n\x06Member\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x12\n\nstarted_ms\x18\x05 \x01(\x03\x12\x0f\n\x07leaving\x18\x06 \x01(\x08\x12\x0f\n\x07node_id\x18\x07 \x01(\x05\x12/\n\tlisteners\x18\x08 \x03(\x0b\x32\x1c.kafscale.v1.Member.Listener\x1a\x34\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"*\n\x06NodeId\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x10\n\x08instance\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akafscale/v1/metadata.proto\x12\x0bkafscale.v1\x1a\x18kafscale/v1/common.proto\"B\n\x07\x43luster\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x13\n\x0b\x65poch_floor\x18\x03 \x01(\x05\"\x9a\x02\n\x05Topic\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\x0c\x12\x12\n\npartitions\x18\x04 \x01(\x05\x12\x30\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32\x1f.kafscale.v1.Topic.ConfigsEntry\x12\'\n\x05state\x18\x06 \x01(\x0e\x32\x18.kafscale.v1.Topic.State\x12\x13\n\x0b\x65poch_floor\x18\x07 \x01(\x05\x12\x12\n\ncreated_ms\x18\x08 \x01(\x03\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1f\n\x05State\x12\x08\n\x04LIVE\x10\x00\x12\x0c\n\x08\x44\x45LETING\x10\x01\"=\n\x0bLastSegment\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x0b\n\x03\x63rc\x18\x03 \x01(\x07\"\x98\x02\n\x0ePartitionState\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x11\n\tlog_start\x18\x05 \x01(\x03\x12\x15\n\rcommitted_end\x18\x06 \x01(\x03\x12.\n\x0clast_segment\x18\x07 \x01(\x0b\x32\x18.kafscale.v1.LastSegment\x12\x19\n\x11producer_snapshot\x18\x08 \x01(\t\x12\x16\n\x0eproducers_from\x18\t \x01(\x03\x12\x0f\n\x07unclean\x18\n \x01(\x08\x12(\n\x05sinks\x18\x0b \x03(\x0b\x32\x19.kafscale.v1.SinkProgress\"R\n\x0cSinkProgress\x12\x0c\n\x04sink\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x03\x12\x14\n\x0c\x63ommitted_ms\x18\x04 \x01(\x03\"\xb2\x02\n\x04Sink\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04sink\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x10\n\x08manifest\x18\x04 \x01(\t\x12\x15\n\rmanifest_size\x18\x05 \x01(\r\x12\x14\n\x0cmanifest_crc\x18\x06 \x01(\x07\x12,\n\tremaining\x18\x07 \x03(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x14\n\x0c\x63ommitted_ms\x18\x08 \x01(\x03\x12\x0c\n\x04once\x18\t \x01(\x08\x12,\n\tdiscarded\x18\n \x03(\x0b\x32\x19.kafscale.v1.Sink.Discard\x1a>\n\x07\x44iscard\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x14\n\x0c\x64iscarded_ms\x18\x02 \x01(\x03\x12\x0e\n\x06stages\x18\x03 \x03(\x06\"\xb0\x02\n\x0cSinkManifest\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04sink\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x37\n\npartitions\x18\x04 \x03(\x0b\x32#.kafscale.v1.SinkManifest.Partition\x1aq\n\tPartition\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\x36\n\x06stages\x18\x02 \x03(\x0b\x32&.kafscale.v1.SinkManifest.StagedObject\x1aG\n\x0cStagedObject\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x0b\n\x03\x63rc\x18\x03 \x01(\x07\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\r\"\xb6\x02\n\x10ProducerSnapshot\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x39\n\tproducers\x18\x02 \x03(\x0b\x32&.kafscale.v1.ProducerSnapshot.Producer\x1a`\n\x05\x42\x61tch\x12\x16\n\x0e\x66irst_sequence\x18\x01 \x01(\x05\x12\x15\n\rlast_sequence\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x13\n\x0blast_offset\x18\x04 \x01(\x03\x1au\n\x08Producer\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0f\n\x07used_ms\x18\x03 \x01(\x03\x12\x34\n\x07\x62\x61tches\x18\x04 \x03(\x0b\x32#.kafscale.v1.ProducerSnapshot.Batch\"+\n\x0bProducerIds\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04next\x18\x02 \x01(\x03\"\x9f\x01\n\x0c\x45pochHistory\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x30\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1f.kafscale.v1.EpochHistory.Entry\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\r\n\x05owner\x18\x04 \x01(\t\x1a,\n\x05\x45ntry\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\xe7\x01\n\x06Member\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x12\n\nstarted_ms\x18\x05 \x01(\x03\x12\x0f\n\x07leaving\x18\x06 \x01(\x08\x12\x0f\n\x07node_id\x18\x07 \x01(\x05\x12/\n\tlisteners\x18\x08 \x03(\x0b\x32\x1c.kafscale.v1.Member.Listener\x1a\x34\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"*\n\x06NodeId\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x10\n\x08instance\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,34 +34,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TOPIC_CONFIGSENTRY']._loaded_options = None
   _globals['_TOPIC_CONFIGSENTRY']._serialized_options = b'8\001'
-  _globals['_CLUSTER']._serialized_start=43
-  _globals['_CLUSTER']._serialized_end=109
-  _globals['_TOPIC']._serialized_start=112
-  _globals['_TOPIC']._serialized_end=394
-  _globals['_TOPIC_CONFIGSENTRY']._serialized_start=315
-  _globals['_TOPIC_CONFIGSENTRY']._serialized_end=361
-  _globals['_TOPIC_STATE']._serialized_start=363
-  _globals['_TOPIC_STATE']._serialized_end=394
-  _globals['_LASTSEGMENT']._serialized_start=396
-  _globals['_LASTSEGMENT']._serialized_end=457
-  _globals['_PARTITIONSTATE']._serialized_start=460
-  _globals['_PARTITIONSTATE']._serialized_end=698
-  _globals['_PRODUCERSNAPSHOT']._serialized_start=701
-  _globals['_PRODUCERSNAPSHOT']._serialized_end=1011
-  _globals['_PRODUCERSNAPSHOT_BATCH']._serialized_start=796
-  _globals['_PRODUCERSNAPSHOT_BATCH']._serialized_end=892
-  _globals['_PRODUCERSNAPSHOT_PRODUCER']._serialized_start=894
-  _globals['_PRODUCERSNAPSHOT_PRODUCER']._serialized_end=1011
-  _globals['_PRODUCERIDS']._serialized_start=1013
-  _globals['_PRODUCERIDS']._serialized_end=1056
-  _globals['_EPOCHHISTORY']._serialized_start=1059
-  _globals['_EPOCHHISTORY']._serialized_end=1218
-  _globals['_EPOCHHISTORY_ENTRY']._serialized_start=1174
-  _globals['_EPOCHHISTORY_ENTRY']._serialized_end=1218
-  _globals['_MEMBER']._serialized_start=1221
-  _globals['_MEMBER']._serialized_end=1452
-  _globals['_MEMBER_LISTENER']._serialized_start=1400
-  _globals['_MEMBER_LISTENER']._serialized_end=1452
-  _globals['_NODEID']._serialized_start=1454
-  _globals['_NODEID']._serialized_end=1496
+  _globals['_CLUSTER']._serialized_start=69
+  _globals['_CLUSTER']._serialized_end=135
+  _globals['_TOPIC']._serialized_start=138
+  _globals['_TOPIC']._serialized_end=420
+  _globals['_TOPIC_CONFIGSENTRY']._serialized_start=341
+  _globals['_TOPIC_CONFIGSENTRY']._serialized_end=387
+  _globals['_TOPIC_STATE']._serialized_start=389
+  _globals['_TOPIC_STATE']._serialized_end=420
+  _globals['_LASTSEGMENT']._serialized_start=422
+  _globals['_LASTSEGMENT']._serialized_end=483
+  _globals['_PARTITIONSTATE']._serialized_start=486
+  _globals['_PARTITIONSTATE']._serialized_end=766
+  _globals['_SINKPROGRESS']._serialized_start=768
+  _globals['_SINKPROGRESS']._serialized_end=850
+  _globals['_SINK']._serialized_start=853
+  _globals['_SINK']._serialized_end=1159
+  _globals['_SINK_DISCARD']._serialized_start=1097
+  _globals['_SINK_DISCARD']._serialized_end=1159
+  _globals['_SINKMANIFEST']._serialized_start=1162
+  _globals['_SINKMANIFEST']._serialized_end=1466
+  _globals['_SINKMANIFEST_PARTITION']._serialized_start=1280
+  _globals['_SINKMANIFEST_PARTITION']._serialized_end=1393
+  _globals['_SINKMANIFEST_STAGEDOBJECT']._serialized_start=1395
+  _globals['_SINKMANIFEST_STAGEDOBJECT']._serialized_end=1466
+  _globals['_PRODUCERSNAPSHOT']._serialized_start=1469
+  _globals['_PRODUCERSNAPSHOT']._serialized_end=1779
+  _globals['_PRODUCERSNAPSHOT_BATCH']._serialized_start=1564
+  _globals['_PRODUCERSNAPSHOT_BATCH']._serialized_end=1660
+  _globals['_PRODUCERSNAPSHOT_PRODUCER']._serialized_start=1662
+  _globals['_PRODUCERSNAPSHOT_PRODUCER']._serialized_end=1779
+  _globals['_PRODUCERIDS']._serialized_start=1781
+  _globals['_PRODUCERIDS']._serialized_end=1824
+  _globals['_EPOCHHISTORY']._serialized_start=1827
+  _globals['_EPOCHHISTORY']._serialized_end=1986
+  _globals['_EPOCHHISTORY_ENTRY']._serialized_start=1942
+  _globals['_EPOCHHISTORY_ENTRY']._serialized_end=1986
+  _globals['_MEMBER']._serialized_start=1989
+  _globals['_MEMBER']._serialized_end=2220
+  _globals['_MEMBER_LISTENER']._serialized_start=2168
+  _globals['_MEMBER_LISTENER']._serialized_end=2220
+  _globals['_NODEID']._serialized_start=2222
+  _globals['_NODEID']._serialized_end=2264
 # @@protoc_insertion_point(module_scope)

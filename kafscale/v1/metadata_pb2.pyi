@@ -1,3 +1,4 @@
+from kafscale.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -61,7 +62,7 @@ class LastSegment(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot", "producers_from", "unclean")
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +73,7 @@ class PartitionState(_message.Message):
     PRODUCER_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FROM_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    SINKS_FIELD_NUMBER: _ClassVar[int]
     format: int
     topic_id: bytes
     epoch: int
@@ -82,7 +84,83 @@ class PartitionState(_message.Message):
     producer_snapshot: str
     producers_from: int
     unclean: bool
-    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ...) -> None: ...
+    sinks: _containers.RepeatedCompositeFieldContainer[SinkProgress]
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ...) -> None: ...
+
+class SinkProgress(_message.Message):
+    __slots__ = ("sink", "epoch", "batches", "committed_ms")
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    sink: str
+    epoch: int
+    batches: int
+    committed_ms: int
+    def __init__(self, sink: _Optional[str] = ..., epoch: _Optional[int] = ..., batches: _Optional[int] = ..., committed_ms: _Optional[int] = ...) -> None: ...
+
+class Sink(_message.Message):
+    __slots__ = ("format", "sink", "epoch", "manifest", "manifest_size", "manifest_crc", "remaining", "committed_ms", "once", "discarded")
+    class Discard(_message.Message):
+        __slots__ = ("epoch", "discarded_ms", "stages")
+        EPOCH_FIELD_NUMBER: _ClassVar[int]
+        DISCARDED_MS_FIELD_NUMBER: _ClassVar[int]
+        STAGES_FIELD_NUMBER: _ClassVar[int]
+        epoch: int
+        discarded_ms: int
+        stages: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, epoch: _Optional[int] = ..., discarded_ms: _Optional[int] = ..., stages: _Optional[_Iterable[int]] = ...) -> None: ...
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_CRC_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
+    DISCARDED_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    sink: str
+    epoch: int
+    manifest: str
+    manifest_size: int
+    manifest_crc: int
+    remaining: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionRef]
+    committed_ms: int
+    once: bool
+    discarded: _containers.RepeatedCompositeFieldContainer[Sink.Discard]
+    def __init__(self, format: _Optional[int] = ..., sink: _Optional[str] = ..., epoch: _Optional[int] = ..., manifest: _Optional[str] = ..., manifest_size: _Optional[int] = ..., manifest_crc: _Optional[int] = ..., remaining: _Optional[_Iterable[_Union[_common_pb2.PartitionRef, _Mapping]]] = ..., committed_ms: _Optional[int] = ..., once: _Optional[bool] = ..., discarded: _Optional[_Iterable[_Union[Sink.Discard, _Mapping]]] = ...) -> None: ...
+
+class SinkManifest(_message.Message):
+    __slots__ = ("format", "sink", "epoch", "partitions")
+    class Partition(_message.Message):
+        __slots__ = ("partition", "stages")
+        PARTITION_FIELD_NUMBER: _ClassVar[int]
+        STAGES_FIELD_NUMBER: _ClassVar[int]
+        partition: _common_pb2.PartitionRef
+        stages: _containers.RepeatedCompositeFieldContainer[SinkManifest.StagedObject]
+        def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., stages: _Optional[_Iterable[_Union[SinkManifest.StagedObject, _Mapping]]] = ...) -> None: ...
+    class StagedObject(_message.Message):
+        __slots__ = ("key", "size", "crc", "batches")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        SIZE_FIELD_NUMBER: _ClassVar[int]
+        CRC_FIELD_NUMBER: _ClassVar[int]
+        BATCHES_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        size: int
+        crc: int
+        batches: int
+        def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    sink: str
+    epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[SinkManifest.Partition]
+    def __init__(self, format: _Optional[int] = ..., sink: _Optional[str] = ..., epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[SinkManifest.Partition, _Mapping]]] = ...) -> None: ...
 
 class ProducerSnapshot(_message.Message):
     __slots__ = ("format", "producers")

@@ -1,5 +1,6 @@
 from kafscale.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -298,3 +299,228 @@ class LogSize(_message.Message):
     bytes: int
     owner: str
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., bytes: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class TopicsRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TopicsReply(_message.Message):
+    __slots__ = ("topics", "instances")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicDescription]
+    instances: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ..., instances: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TopicDescription(_message.Message):
+    __slots__ = ("name", "id", "partitions", "configs")
+    class ConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: bytes
+    partitions: int
+    configs: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Bound(_message.Message):
+    __slots__ = ("earliest", "latest", "offset", "timestamp")
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    earliest: bool
+    latest: bool
+    offset: int
+    timestamp: int
+    def __init__(self, earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class PartitionScan(_message.Message):
+    __slots__ = ("partition", "start", "end")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    start: Bound
+    end: Bound
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., start: _Optional[_Union[Bound, _Mapping]] = ..., end: _Optional[_Union[Bound, _Mapping]] = ...) -> None: ...
+
+class PlanScanRequest(_message.Message):
+    __slots__ = ("scans", "split_bytes", "split_records", "since_ms", "until_ms")
+    SCANS_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    scans: _containers.RepeatedCompositeFieldContainer[PartitionScan]
+    split_bytes: int
+    split_records: int
+    since_ms: int
+    until_ms: int
+    def __init__(self, scans: _Optional[_Iterable[_Union[PartitionScan, _Mapping]]] = ..., split_bytes: _Optional[int] = ..., split_records: _Optional[int] = ..., since_ms: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class PlanScanReply(_message.Message):
+    __slots__ = ("plans",)
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[PartitionPlan]
+    def __init__(self, plans: _Optional[_Iterable[_Union[PartitionPlan, _Mapping]]] = ...) -> None: ...
+
+class PartitionPlan(_message.Message):
+    __slots__ = ("status", "detail", "log_start", "committed_end", "start", "end", "splits")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    log_start: int
+    committed_end: int
+    start: int
+    end: int
+    splits: _containers.RepeatedCompositeFieldContainer[Split]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ...) -> None: ...
+
+class Split(_message.Message):
+    __slots__ = ("start", "end", "bytes")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    bytes: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ScanRequest(_message.Message):
+    __slots__ = ("partition", "start", "end", "piece_bytes", "mode", "since_ms", "until_ms")
+    class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        BATCHES: _ClassVar[ScanRequest.Mode]
+        COUNT: _ClassVar[ScanRequest.Mode]
+    BATCHES: ScanRequest.Mode
+    COUNT: ScanRequest.Mode
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PIECE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    start: int
+    end: int
+    piece_bytes: int
+    mode: ScanRequest.Mode
+    since_ms: int
+    until_ms: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., piece_bytes: _Optional[int] = ..., mode: _Optional[_Union[ScanRequest.Mode, str]] = ..., since_ms: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class ScanPiece(_message.Message):
+    __slots__ = ("status", "detail", "first_offset", "next_offset", "epoch", "object", "position", "records", "count", "log_start")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    first_offset: int
+    next_offset: int
+    epoch: int
+    object: str
+    position: int
+    records: bytes
+    count: int
+    log_start: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., first_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., position: _Optional[int] = ..., records: _Optional[bytes] = ..., count: _Optional[int] = ..., log_start: _Optional[int] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("partition", "key", "size", "crc", "batches", "records")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    key: str
+    size: int
+    crc: int
+    batches: int
+    records: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., key: _Optional[str] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ..., batches: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("sink", "epoch", "partition", "records")
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    sink: str
+    epoch: int
+    partition: _common_pb2.PartitionRef
+    records: bytes
+    def __init__(self, sink: _Optional[str] = ..., epoch: _Optional[int] = ..., partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class StageReply(_message.Message):
+    __slots__ = ("status", "detail", "stage")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    stage: Stage
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., stage: _Optional[_Union[Stage, _Mapping]] = ...) -> None: ...
+
+class CommitSinkRequest(_message.Message):
+    __slots__ = ("sink", "epoch", "stages", "wait_ms", "once")
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
+    sink: str
+    epoch: int
+    stages: _containers.RepeatedCompositeFieldContainer[Stage]
+    wait_ms: int
+    once: bool
+    def __init__(self, sink: _Optional[str] = ..., epoch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., wait_ms: _Optional[int] = ..., once: _Optional[bool] = ...) -> None: ...
+
+class CommitSinkReply(_message.Message):
+    __slots__ = ("status", "detail", "already", "applied")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    already: bool
+    applied: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., already: _Optional[bool] = ..., applied: _Optional[bool] = ...) -> None: ...
+
+class DiscardStagesRequest(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DiscardStagesReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

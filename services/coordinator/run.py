@@ -15,6 +15,7 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import CorruptData
+from kafscale.metadata.follow import call_at_each
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
@@ -121,7 +122,7 @@ class Run:
             view = await self._parts.members.wait_change(view)
         await self._nursery.start(self._owners.run)
         self._nursery.start_soon(self._timers.run)
-        self._nursery.start_soon(self._follow_members)
+        self._nursery.start_soon(call_at_each, self._parts.members.changed, self._wake)
         self._nursery.start_soon(self._assign)
         self._nursery.start_soon(self._expire_offsets)
 
@@ -182,12 +183,6 @@ class Run:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
-
-    async def _follow_members(self) -> None:
-        view = self._parts.members.view
-        while True:
-            view = await self._parts.members.wait_change(view)
-            self._wake()
 
     async def _assign(self) -> None:
         while True:

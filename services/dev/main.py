@@ -1,4 +1,7 @@
-"""The one-process mode: the objects of the four services, put together with the direct transport."""
+"""The one-process mode: the objects of the four services, put together with the direct transport.
+
+Readers and writers of whole topics, such as Spark jobs, reach its storage by gRPC.
+"""
 
 import random
 from contextlib import nullcontext
@@ -14,12 +17,15 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.health import StoreHealth
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.direct import DirectCoordinator, DirectIndexer, DirectStorage
+from kafscale.rpc.typed import bind_storage
+from kafscale.service.cluster import Endpoint
 from kafscale.service.health import HealthSettings
 from kafscale.service.listeners import Listener
 from kafscale.service.logging import LogSettings
-from kafscale.service.network import HttpSettings, LeaseSettings
+from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded, run_process
+from kafscale.service.rpc import RpcSettings
 from kafscale.service.settings import documented
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
@@ -33,7 +39,7 @@ from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from services.storage.monitoring import show as show_storage
-from services.storage.run import Parts
+from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -45,6 +51,8 @@ SETTINGS = (
     S3Settings,
     NamespaceSettings,
     LeaseSettings,
+    NetworkSettings,
+    RpcSettings,
     HttpSettings,
     HealthSettings,
     LogSettings,
@@ -76,6 +84,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         trio.open_nursery() as nursery,
     ):
         operations.observe_objects(objects, s3, counters)
+        endpoint = await Endpoint.bind("storage", settings)
         metadata = operations.observed(sqlite)
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
@@ -90,6 +99,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             indexer=DirectIndexer(indexer),
             now_ms=wall_clock_ms,
             run_sync=run_in_thread,
+            listener=endpoint.address,
         )
         storage = StorageService(parts)
         show_storage(storage, parts.figures, storage_members, operations)
@@ -138,13 +148,14 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
+        await nursery.start(endpoint.serve, stopping, bind_storage(storage))
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
         await nursery.start(gateways.run)
         await nursery.start(ownership.run)
         # Clients leave first, then what they sent is stored, then the stores close.
         await nursery.start(serve_clients)
-        operations.health.start()
+        endpoint.ready(operations)
         await storage_stopped.wait()
         await coordinator_stopped.wait()
         log.info("object store", **counters.totals())

@@ -18,11 +18,12 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
+from kafscale.service.room import Room
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import Coordinators
 from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures
-from services.gateway.memory import ReplyMemory, RequestMemory
+from services.gateway.memory import ReplyMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.topics import TopicCache
@@ -49,7 +50,9 @@ class Environment:
     listeners: tuple[Listener, ...]
     topics: TopicCache
     producer_ids: ProducerIds
-    request_memory: RequestMemory
+    # For frames that are read bit by bit. One gets room for all of it before it is read on, so it can be finished;
+    # a client that stops in the middle must be closed.
+    request_memory: Room
     reply_memory: ReplyMemory
     fetch_sessions: FetchSessions
     conversions: trio.CapacityLimiter

@@ -13,13 +13,14 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
+from kafscale.service.room import Room
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import ConnectCoordinator, Coordinators
 from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures
 from services.gateway.listener import Acceptor
-from services.gateway.memory import ReplyMemory, RequestMemory
+from services.gateway.memory import ReplyMemory
 from services.gateway.registration import Registration
 from services.gateway.routing import Connect, Router
 from services.gateway.settings import GatewaySettings
@@ -124,7 +125,7 @@ class Gateway:
             listeners=bound,
             topics=TopicCache(parts.catalog),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
-            request_memory=RequestMemory(settings.request_memory_bytes),
+            request_memory=Room(settings.request_memory_bytes),
             reply_memory=ReplyMemory(settings.reply_memory_bytes),
             fetch_sessions=self.fetch_sessions,
             conversions=trio.CapacityLimiter(_CONVERSIONS),

@@ -3,7 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import KafscaleError
-from kafscale.records.batch import MAGIC, BatchHeader, check_produced, magic_at, verify_crc, walk
+from kafscale.records.batch import MAGIC, check_produced, magic_at, verify_crc, walk
 from kafscale.records.codecs import Codec
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.legacy import upconvert
@@ -11,7 +11,6 @@ from kafscale.topics.configs import TopicConfig
 
 _ONLY_MAGIC_2_FROM = 3
 _ZSTD_FROM = 7
-_ANY_AGE = (1 << 63) - 1
 
 
 class RefusedRecords(KafscaleError):
@@ -48,8 +47,7 @@ def check_records(records: memoryview | None, config: TopicConfig, *, version: i
                 raise RefusedRecords(
                     ErrorCode.unsupported_compression_type, f"Produce v{version} does not take zstd, v{_ZSTD_FROM} does"
                 )
-            if not config.log_append_time:
-                _check_timestamps(header, config, now_ms)
+            config.check_timestamps(header, now_ms)
     except InvalidTimestamp as error:
         raise RefusedRecords(ErrorCode.invalid_timestamp, str(error)) from error
     except InvalidRecord as error:
@@ -81,15 +79,3 @@ def _refuse_size(size: int, config: TopicConfig) -> None:
         ErrorCode.message_too_large,
         f"a batch of {size} bytes, the topic's max.message.bytes is {config.max_message_bytes}",
     )
-
-
-def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Kafka's bounds, on the batch's first and largest timestamp; -1 means that there is none."""
-    if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
-        raise RefusedRecords(ErrorCode.invalid_timestamp, f"timestamp {header.max_timestamp} is too far ahead")
-    if (
-        config.timestamp_before_max_ms < _ANY_AGE
-        and header.base_timestamp >= 0
-        and now_ms - header.base_timestamp > config.timestamp_before_max_ms
-    ):
-        raise RefusedRecords(ErrorCode.invalid_timestamp, f"timestamp {header.base_timestamp} is too far behind")

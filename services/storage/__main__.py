@@ -24,7 +24,7 @@ from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings
 from kafscale.threads import run_in_thread
 from services.storage.monitoring import show
-from services.storage.run import Parts
+from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 

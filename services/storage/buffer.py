@@ -8,6 +8,7 @@ from itertools import islice
 from kafscale.records.batch import placed_prefix, walk, with_log_append_time
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 from services.storage.producers import Sequenced
+from services.storage.sink_progress import SinkEpoch
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +20,9 @@ class Buffer:
     size: int = 0
     pieces: list[tuple[bytes, memoryview]] = field(default_factory=list)
     sequenced: list[Sequenced] = field(default_factory=list)
+    # How far it has the epochs of sinks, and how many of its bytes are theirs.
+    sinks: dict[SinkEpoch, int] = field(default_factory=dict)
+    staged: int = 0
     started: bool = False
     segment: BuiltSegment | None = None
 
@@ -36,6 +40,7 @@ class WriteBuffer:
         self._open = Buffer(next_offset, next_offset)
         self._sealed: deque[Buffer] = deque()
         self.uncommitted_bytes = 0
+        self.staged_bytes = 0  # of these, what sinks have staged
 
     @property
     def next_offset(self) -> int:
@@ -54,7 +59,7 @@ class WriteBuffer:
                 return buffer.next_offset
         return self._open.next_offset
 
-    def append(self, records: bytes, *, log_append_time_ms: int | None = None) -> int:
+    def append(self, records: bytes | memoryview, *, log_append_time_ms: int | None = None) -> int:
         """Place the whole batches of ``records`` at the log's end and give the first one's base offset.
 
         Raises CorruptData where ``records`` is no chain of whole batches; nothing is kept then.
@@ -78,8 +83,18 @@ class WriteBuffer:
 
     def note(self, batch: Sequenced) -> None:
         """The batch that was appended last is an idempotent producer's."""
-        buffer = self._open if self._open.pieces else self._sealed[-1]
-        buffer.sequenced.append(batch)
+        self._last.sequenced.append(batch)
+
+    def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
+        """What was appended last, ``size`` bytes, is a sink's: with it the log has so many batches of that epoch."""
+        self._last.sinks[epoch] = batches
+        self._last.staged += size
+        self.staged_bytes += size
+
+    @property
+    def _last(self) -> Buffer:
+        """Where the batch is that was appended last."""
+        return self._open if self._open.pieces else self._sealed[-1]
 
     def seal(self) -> bool:
         """Close the open buffer, if there is anything in it."""
@@ -112,7 +127,7 @@ class WriteBuffer:
         """Let go of everything: this epoch commits nothing more. Gives how many bytes that was."""
         self._sealed.clear()
         self._open = Buffer(self._open.next_offset, self._open.next_offset)
-        discarded, self.uncommitted_bytes = self.uncommitted_bytes, 0
+        discarded, self.uncommitted_bytes, self.staged_bytes = self.uncommitted_bytes, 0, 0
         return discarded
 
     def committed(self, buffers: list[Buffer]) -> int:
@@ -121,5 +136,6 @@ class WriteBuffer:
         for buffer in buffers:
             if self._sealed and self._sealed[0] is buffer:
                 freed += self._sealed.popleft().size
+                self.staged_bytes -= buffer.staged
         self.uncommitted_bytes -= freed
         return freed

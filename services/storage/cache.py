@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from kafscale.records.batch import peek
 from kafscale.segment.format import FOOTER_SIZE
 from services.storage.figures import CacheCounts
 
@@ -38,21 +39,31 @@ class CachedSegment:
         """Bytes of memory, about: the file and its batch table."""
         return len(self.data) + 12 * len(self.offsets) + 256
 
-    def cut(self, offset: int, max_bytes: int) -> tuple[memoryview, int]:
-        """Whole batches from the one that holds ``offset``, and the offset after them.
+    @property
+    def body_end(self) -> int:
+        """Where the footer begins."""
+        return len(self.data) - FOOTER_SIZE
 
-        At most ``max_bytes``, but always one batch. ``offset`` lies in the segment.
+    def first_for(self, offset: int) -> int:
+        """The number of the first batch that ends past ``offset``; the number of batches where none does."""
+        i = max(bisect_right(self.offsets, offset) - 1, 0)
+        return i + (peek(self.data, self.positions[i]).next_offset <= offset)
+
+    def cut(self, offset: int, max_bytes: int) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds ``offset`` or, where it is missing, the next one, and the offset after
+        them.
+
+        At most ``max_bytes``, but always one batch. ``offset`` is less than the segment's next one.
         """
-        first = max(bisect_right(self.offsets, offset) - 1, 0)
+        first = self.first_for(offset)
         start = self.positions[first]
         # A batch's end is the next one's start; the last one ends where the footer begins.
         last = bisect_right(self.positions, start + max_bytes) - 1
-        body_end = len(self.data) - FOOTER_SIZE
-        if start + max_bytes >= body_end:
-            return memoryview(self.data)[start:body_end], self.next_offset
+        if start + max_bytes >= self.body_end:
+            return memoryview(self.data)[start : self.body_end], self.next_offset
         last = max(last, first + 1)
         if last >= len(self.positions):
-            return memoryview(self.data)[start:body_end], self.next_offset
+            return memoryview(self.data)[start : self.body_end], self.next_offset
         return memoryview(self.data)[start : self.positions[last]], self.offsets[last]
 
 
@@ -94,6 +105,11 @@ class LruCache(Generic[V]):
                 return value
         self._counts.misses += 1
         return None
+
+    def glance(self, key: SegmentId) -> V | None:
+        """As `get`, for whom nothing is to be kept longer: it is not counted, and moves nothing."""
+        found = self._fresh.values.get(key)
+        return self._read_back.values.get(key) if found is None else found
 
     def __contains__(self, key: SegmentId) -> bool:
         return key in self._fresh.values or key in self._read_back.values

@@ -33,6 +33,8 @@ _INDEXER_SECONDS = 5.0
 _RETRY_SECONDS = 5.0
 _AT_THE_SAME_TIME = 2
 """Partitions whose pages are stored, and whose segments are read again for that."""
+_PAGES_AT_A_TIME = 4
+"""That are read for one plan."""
 _MOST_READ_AGAIN = 2 * SEGMENTS_PER_PAGE
 """Segments of former owners that are read for a page; where more of them have none, pages go on behind those."""
 
@@ -85,6 +87,37 @@ class Catalogs:
             following = await self._reader.finder.after(view, segment)
             offset = view.committed_end if following is None else max(following.base_offset, offset + 1)
 
+    async def learn(self, view: CommittedLog, start: int, end: int) -> None:
+        """Read the pages that may hold offsets from ``start`` up to ``end`` and were not read yet. Raises Unavailable.
+
+        Of a log that others write their new pages are looked for first.
+        """
+        last = view.pages.last()
+        if view.pages.listed_end < view.committed_end and (last is None or not last.read or last.end < end):
+            known = last is not None and view.pages.listed
+            after = self._page_key(view, last) if last is not None and known else ""
+            await self._learn_names(view, after)
+        left, failures = iter(view.pages.unread(start, end)), list[KafscaleError]()
+
+        async def read() -> None:
+            for page in left:
+                try:
+                    await self._believed(view, page)
+                except KafscaleError as error:
+                    failures.append(error)
+                if failures:
+                    return
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(_PAGES_AT_A_TIME):
+                nursery.start_soon(read)
+        if failures:
+            raise failures[0]
+
+    async def entries(self, view: CommittedLog, offset: int) -> list[CatalogSegment]:
+        """What a page says of the segments from the one that holds ``offset`` on; nothing: none does."""
+        return [entry for entry in await self._read(view, offset) if entry.next_offset > offset]
+
     async def age_from(self, view: CommittedLog, segment: KnownSegment) -> int:
         """From when the segment's age counts, as its page says; UNKNOWN_TIME: no page does. Raises Unavailable."""
         for entry in await self._read(view, segment.base_offset):
@@ -116,12 +149,16 @@ class Catalogs:
 
     async def _know_names(self, view: CommittedLog) -> None:
         if not view.pages.listed:
-            for name in await self._list(view, view.committed_end):
-                view.pages.add(KnownPage(name.base_offset, name.epoch))
-            view.pages.listed = True
+            await self._learn_names(view, "")
+
+    async def _learn_names(self, view: CommittedLog, after: str) -> None:
+        end = view.committed_end
+        for name in await self._list(view, end, after):
+            view.pages.add(KnownPage(name.base_offset, name.epoch))
+        view.pages.listed, view.pages.listed_end = True, end
 
     async def _believed(self, view: CommittedLog, page: KnownPage) -> list[CatalogSegment]:
-        key = paths.catalog_page_key(self._namespace, view.topic, view.partition, page.base_offset, page.epoch)
+        key = self._page_key(view, page)
         try:
             content = parse_page((await self._objects.get(key)).body)
             segments = list(content.segments)
@@ -143,15 +180,18 @@ class Catalogs:
             view.pages.discard(page)
             return []
         newest = max(segment.max_timestamp for segment in segments)
-        view.pages.add(page._replace(end=segments[-1].next_offset, newest=newest))
+        size = sum(segment.size for segment in segments)
+        view.pages.add(page._replace(end=segments[-1].next_offset, newest=newest, size=size))
         view.segments.catalogued([_known(segment) for segment in segments], segments[-1].next_offset)
         return segments
 
-    async def _list(self, view: CommittedLog, below: int) -> list[paths.CatalogPageKey]:
+    def _page_key(self, view: CommittedLog, page: KnownPage) -> str:
+        return paths.catalog_page_key(self._namespace, view.topic, view.partition, page.base_offset, page.epoch)
+
+    async def _list(self, view: CommittedLog, below: int, after: str = "") -> list[paths.CatalogPageKey]:
         """The names of stored pages with a base below that, in order; at most so many as are remembered."""
         prefix = paths.catalog_prefix(self._namespace, view.topic, view.partition)
         names: list[paths.CatalogPageKey] = []
-        after = ""
         while True:
             listed = [info.key for info in await self._objects.list_from(prefix, after, _PAGE)]
             names += [name for name in map(paths.parse_catalog_page_key, listed) if name is not None]
@@ -200,7 +240,8 @@ class Catalogs:
         finally:
             partition.request_ended()
         newest = max(segment.max_timestamp for segment in segments)
-        partition.log.pages.add(KnownPage(base, partition.epoch, segments[-1].next_offset, newest))
+        size = sum(segment.size for segment in segments)
+        partition.log.pages.add(KnownPage(base, partition.epoch, segments[-1].next_offset, newest, size))
 
     async def _read_again(self, partition: Partition, up_to: int) -> list[CatalogSegment]:
         """What former owners committed behind the last page, up to where this one began: headers of whole segments."""

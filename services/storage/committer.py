@@ -127,6 +127,7 @@ def _entry(partition: Partition) -> _Entry | None:
             state.last_segment.CopyFrom(
                 LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
             )
+    partition.sinks.note(state, (noted for buffer in buffers for noted in buffer.sinks.items()))
     state.log_start = max(state.log_start, min(partition.wanted_log_start, state.committed_end))
     if not len(partition.committed_producers):
         # Nobody is known up to the end as it was: what is to be read begins with this commit at the earliest.

@@ -12,6 +12,7 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.follow import call_at_each
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
@@ -67,8 +68,8 @@ class TopicDeleter:
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_members)
-            nursery.start_soon(self._follow_topics)
+            nursery.start_soon(call_at_each, self._members.changed, self._look_again)
+            nursery.start_soon(call_at_each, self._catalog.changed, self._look_again)
             while True:
                 self._wake = trio.Event()
                 for topic in self._catalog.view.by_name.values():
@@ -77,17 +78,8 @@ class TopicDeleter:
                         nursery.start_soon(self._delete, topic)
                 await self._wake.wait()
 
-    async def _follow_members(self) -> None:
-        view = self._members.view
-        while True:
-            view = await self._members.wait_change(view)
-            self._wake.set()
-
-    async def _follow_topics(self) -> None:
-        view = self._catalog.view
-        while True:
-            view = await self._catalog.wait_change(view)
-            self._wake.set()
+    def _look_again(self) -> None:
+        self._wake.set()
 
     def _responsible(self, topic: TopicInfo) -> bool:
         given = self._members.view.owner(topic.id, 0)

@@ -26,6 +26,8 @@ class StorageFigures:
         self.builds: Counter[str] = Counter()  # by who built the index
         self.take_overs = self.hand_overs = self.fenced = 0
         self.leases_lost = 0
+        self.staged_bytes = self.sink_commits = self.sink_batches = self.stages_expired = 0
+        self.scans = self.scanned_bytes = 0
         self.segment_cache, self.index_cache = CacheCounts(), CacheCounts()
         # Why the last index had to be built here; empty: an indexer built it.
         self.no_indexer = ""

@@ -19,8 +19,13 @@ class OfAnotherEpoch(Damaged):
     """The object is none of the log's: a dead owner's, whose name the log did not use."""
 
 
+class OffsetsMissing(Damaged):
+    """In an imported segment, or behind it, as far as a part of it tells: only its footer can prove that."""
+
+
 class SegmentFinder:
-    """S3 lists forwards only: step back from the offset, twice as far each time, until a key at or below it appears."""
+    """S3 lists forwards only: step back from the offset, eight times as far each time, until a key at or below it
+    appears; never behind what is known."""
 
     def __init__(self, objects: ObjectStore, namespace: str) -> None:
         self._objects = objects
@@ -31,21 +36,22 @@ class SegmentFinder:
         known = log.segments.holding(offset)
         if known is not None:
             return known
+        below, least = log.segments.before(offset)
         step = _FIRST_STEP
-        while True:
-            start = max(0, offset - step)
+        while (start := max(least, offset - step)) > least:
             first = await self._first(log, start, offset)
             if first is not None:
+                below = first
                 break
-            if start == 0:
-                raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
             step *= 8
-        below = first
         while (known := log.segments.holding(offset)) is None and start <= offset:
             found, start = await self._learn(log, start)
             below = next((segment for segment in reversed(found) if segment.base_offset <= offset), below)
         # Of a long log not all that was listed is remembered.
-        return known or below
+        holding = known or below
+        if holding is None:
+            raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
+        return holding
 
     async def after(self, log: CommittedLog, segment: KnownSegment) -> KnownSegment | None:
         """The segment that follows in the log; None: it was the last one. Raises Damaged."""

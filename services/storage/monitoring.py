@@ -23,6 +23,7 @@ def show(storage: StorageService, figures: StorageFigures, members: Members, ope
     operations.watch_lease(membership)
     operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
     operations.health.add("partitions", lambda: _partitions(storage.current))
+    operations.health.add("sinks", lambda: _sinks(storage.current))
     operations.metrics.add(_families(figures, current))
 
 
@@ -32,6 +33,17 @@ def _partitions(run: Run | None) -> Finding:
     if not offline:
         return HEALTHY
     return Finding(State.DEGRADED, f"{len(offline)} partitions are offline: {', '.join(offline[:5])}")
+
+
+def _sinks(run: Run | None) -> Finding:
+    """Whether all that sinks have committed to this instance's partitions can be appended."""
+    waiting = [trouble for trouble in run.sinks.appends.troubles.values() if trouble.lasting] if run else []
+    if not waiting:
+        return HEALTHY
+    first = waiting[0]
+    return Finding(
+        State.DEGRADED, f"{len(waiting)} partitions lack what sinks committed: {first.partition}: {first.reason}"
+    )
 
 
 def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> list[Family]:
@@ -96,6 +108,11 @@ def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> lis
         counter("kafscale_storage_hand_overs_total", "Partitions given back in order.", lambda: figures.hand_overs),
         counter("kafscale_storage_fenced_total", "Partitions lost to another owner.", lambda: figures.fenced),
         counter("kafscale_storage_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+        gauge("kafscale_storage_scans", "Scans under way.", lambda: figures.scans),
+        counter(
+            "kafscale_storage_scanned_bytes_total", "Bytes of batches given to scans.", lambda: figures.scanned_bytes
+        ),
+        *_sink_families(figures, now),
         Family(
             "kafscale_storage_cache_requests_total",
             "counter",
@@ -117,5 +134,33 @@ def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> lis
                 ("indexes",): now(lambda run: run.reader.indexes.used_bytes)(),
             },
             ("cache",),
+        ),
+    ]
+
+
+def _sink_families(
+    figures: StorageFigures, now: Callable[[Callable[[Run], float]], Callable[[], float]]
+) -> list[Family]:
+    return [
+        counter("kafscale_storage_staged_bytes_total", "Bytes that sinks staged.", lambda: figures.staged_bytes),
+        counter("kafscale_storage_sink_commits_total", "Epochs of sinks committed.", lambda: figures.sink_commits),
+        counter(
+            "kafscale_storage_sink_batches_total", "Batches of sinks' epochs appended.", lambda: figures.sink_batches
+        ),
+        counter(
+            "kafscale_storage_stages_expired_total",
+            "Staged objects that were deleted because they had become too old to be committed.",
+            lambda: figures.stages_expired,
+        ),
+        gauge("kafscale_storage_sinks", "Sinks that are remembered.", now(lambda run: len(run.sinks.view))),
+        gauge(
+            "kafscale_storage_sinks_pending",
+            "Sinks whose committed epoch some partition does not show yet.",
+            now(lambda run: len(run.sinks.view.pending())),
+        ),
+        gauge(
+            "kafscale_storage_sink_oldest_pending_seconds",
+            "How long ago the oldest of these was committed; 0: there is none.",
+            now(lambda run: run.sinks.oldest_pending_seconds()),
         ),
     ]

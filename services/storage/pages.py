@@ -17,12 +17,16 @@ _NOT_READ = -1
 
 
 class KnownPage(NamedTuple):
-    """``end``: the offset after its last segment's, ``newest``: its largest timestamp; -1 where it was not read yet."""
+    """``end``: the offset after its last segment's, ``newest``: its largest timestamp; -1 where it was not read yet.
+
+    ``size``: of its segments in bytes.
+    """
 
     base_offset: int
     epoch: int
     end: int = _NOT_READ
     newest: int = _NOT_READ
+    size: int = 0
 
     @property
     def read(self) -> bool:
@@ -30,16 +34,21 @@ class KnownPage(NamedTuple):
 
 
 class KnownPages:
-    """Pages by first base. ``listed``: those that were stored before this owner began are among them."""
+    """Pages by first base. ``listed``: those that were stored before this owner began are among them.
 
-    __slots__ = ("_bases", "_ends", "_epochs", "_newest", "listed")
+    ``listed_end``: the committed end up to which they were listed, where others write them.
+    """
+
+    __slots__ = ("_bases", "_ends", "_epochs", "_newest", "_sizes", "listed", "listed_end")
 
     def __init__(self) -> None:
         self.listed = False
+        self.listed_end = 0
         self._bases: array[int] = array("q")
         self._epochs: array[int] = array("i")
         self._ends: array[int] = array("q")
         self._newest: array[int] = array("q")
+        self._sizes: array[int] = array("q")
 
     def __len__(self) -> int:
         return len(self._bases)
@@ -50,8 +59,9 @@ class KnownPages:
         if i < len(self) and self._bases[i] == page.base_offset:
             if page.epoch >= self._epochs[i]:
                 self._epochs[i], self._ends[i], self._newest[i] = page.epoch, page.end, page.newest
+                self._sizes[i] = page.size
         elif len(self) < MOST_PAGES:
-            for column, value in zip((self._bases, self._epochs, self._ends, self._newest), page, strict=True):
+            for column, value in zip(self._columns, page, strict=True):
                 column.insert(i, value)
 
     def covering(self, offset: int) -> KnownPage | None:
@@ -60,6 +70,12 @@ class KnownPages:
         if i < 0 or _NOT_READ != self._ends[i] <= offset:
             return None
         return self._at(i)
+
+    def unread(self, start: int, end: int) -> list[KnownPage]:
+        """Those not read yet that may hold offsets from ``start`` up to ``end``."""
+        first = max(bisect_right(self._bases, start) - 1, 0)
+        found = (self._at(i) for i in range(first, bisect_left(self._bases, end)))
+        return [page for page in found if not page.read]
 
     def last(self) -> KnownPage | None:
         return self._at(len(self) - 1) if self._bases else None
@@ -77,11 +93,16 @@ class KnownPages:
             self._cut(0, i + 1 if _NOT_READ != self._ends[i] <= offset else i)
 
     def _at(self, i: int) -> KnownPage:
-        return KnownPage(self._bases[i], self._epochs[i], self._ends[i], self._newest[i])
+        return KnownPage._make(column[i] for column in self._columns)
 
     def _cut(self, start: int, end: int) -> None:
-        for column in (self._bases, self._epochs, self._ends, self._newest):
+        for column in self._columns:
             del column[start:end]
+
+    @property
+    def _columns(self) -> "tuple[array[int], ...]":
+        """In the order of a `KnownPage`."""
+        return self._bases, self._epochs, self._ends, self._newest, self._sizes
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from services.storage.buffer import WriteBuffer
 from services.storage.pages import KnownPages, UnfinishedPage
 from services.storage.producers import ProducerTable
 from services.storage.segments import SegmentMap
+from services.storage.sink_progress import SinkPositions
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +83,7 @@ class Partition:
     # Idempotent producers up to the log's end, and up to the committed end.
     producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
     committed_producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
+    sinks: SinkPositions = field(default_factory=SinkPositions)
     # Where the log is to start from its next state on.
     wanted_log_start: int = 0
     # The log start below which all objects are known to be deleted.

@@ -3,6 +3,7 @@ that goes on in order."""
 
 from collections import OrderedDict
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 import trio
@@ -11,7 +12,7 @@ from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.rpc.interface import IndexerClient
-from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentHeader
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, SegmentHeader
 from kafscale.segment.index import Index, IndexEntry, build_index, parse_index
 from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
 from kafscale.threads import RunSync
@@ -19,7 +20,7 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from services.storage.cache import CachedSegment, LruCache, SegmentId
 from services.storage.figures import StorageFigures
-from services.storage.finder import Damaged, OfAnotherEpoch, SegmentFinder
+from services.storage.finder import Damaged, OfAnotherEpoch, OffsetsMissing, SegmentFinder
 from services.storage.partition import CommittedLog
 from services.storage.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.single_flight import Flight, SingleFlight
@@ -29,7 +30,16 @@ log = structlog.get_logger()
 _INDEX_TIMEOUT = 10.0
 _MIN_RANGE = 64 * 1024
 _READERS_REMEMBERED = 4096
+_GAPPED_REMEMBERED = 4096
 _READS_WAITING = 32  # fetches for each of the reads in flight
+
+
+class StoredRange(NamedTuple):
+    """Whole batches of a segment, at ``position`` in its object; the segment goes on with ``next_offset``."""
+
+    records: bytes
+    position: int
+    next_offset: int
 
 
 class Reader:
@@ -63,6 +73,8 @@ class Reader:
         self._loads: SingleFlight[SegmentId, CachedSegment] = SingleFlight(nursery)
         self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
         self._ends: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
+        # Imported segments of which no part can be proven.
+        self._gapped: OrderedDict[SegmentId, None] = OrderedDict()
         self.finder = SegmentFinder(objects, namespace)
         self.segments: LruCache[CachedSegment] = LruCache(
             cache_size, lambda segment: segment.cost, figures.segment_cache
@@ -101,13 +113,15 @@ class Reader:
             if cached is None:
                 if pieces:
                     break
-                if not self._in_order(view, offset):
-                    piece, position = await self._range(view, segment, offset, max_bytes)
-                    pieces.append(piece)
+                found = None if self._in_order(view, offset) else await self._part(view, segment, offset, max_bytes)
+                if found is not None:
+                    position = found.next_offset
+                    pieces.append(found.records)
                     break
                 cached = await self._load(view, segment)
             if position >= cached.next_offset:
-                raise Damaged(f"{_name(view)}: segment {segment.base_offset} ends before offset {position}")
+                segment = await self.behind_hole(view, segment, position)
+                continue
             part, following_offset = cached.cut(position, max_bytes - size)
             if pieces and size + len(part) > max_bytes:
                 break
@@ -121,6 +135,22 @@ class Reader:
         self._remember(view, position)
         self._read_ahead(view, segment)
         return b"".join(pieces) if len(pieces) > 1 else bytes(pieces[0])
+
+    async def _part(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange | None:
+        try:
+            return await self.range(view, segment, offset, max_bytes)
+        except OffsetsMissing:
+            return None
+
+    async def behind_hole(self, view: CommittedLog, segment: KnownSegment, offset: int) -> KnownSegment:
+        """The segment after ``segment``, which ends before ``offset``: offsets may be missing between imported ones.
+
+        Raises Damaged where none may, Unavailable.
+        """
+        following = await self.finder.after(view, segment)
+        if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):
+            raise Damaged(f"{_name(view)}: no segment holds offset {offset}: {segment.base_offset} ends before it")
+        return following
 
     async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
         """One segment of the log in full."""
@@ -153,14 +183,26 @@ class Reader:
             key = self._id(view, segment)
             if key in self.segments or key in self.indexes:
                 return segment
-            try:
-                header = SegmentHeader.parse(await self._get_range(view, segment, 0, HEADER_SIZE))
-            except CorruptData as error:
-                raise Damaged(f"{_name(view)}: segment {segment.base_offset}: {error}") from error
+            header = await self.header(view, segment)
             if header.epoch == key.epoch:
                 return segment
             log.info("object of another epoch passed over", partition=_name(view), base=segment.base_offset)
             view.segments.forget(segment.base_offset)
+
+    async def header(self, view: CommittedLog, segment: KnownSegment) -> SegmentHeader:
+        """What the object's first bytes say, which nothing proves. Raises Damaged, Unavailable."""
+        try:
+            return SegmentHeader.parse(await self._get_range(view, segment, 0, HEADER_SIZE))
+        except CorruptData as error:
+            raise Damaged(f"{_name(view)}: segment {segment.base_offset}: {error}") from error
+
+    def glance(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment | None:
+        """What the cache has of a segment, for a scan: it keeps nothing longer there."""
+        return self.segments.glance(self._id(view, segment))
+
+    def key(self, view: CommittedLog, segment: KnownSegment) -> str:
+        """The name of the segment's object."""
+        return paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
 
     async def _load(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
         key = self._id(view, segment)
@@ -192,8 +234,13 @@ class Reader:
             raise OfAnotherEpoch(f"{name}: epoch {parsed.header.epoch} does not belong here")
         return parsed, body
 
-    async def _range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> tuple[bytes, int]:
-        """Batches by index and ranged GET; a wrong index is rebuilt once, then the segment itself is to blame."""
+    async def range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange:
+        """Batches by index and ranged GET; a wrong index is rebuilt once, then the segment itself is to blame.
+
+        Raises Damaged, OffsetsMissing, Unavailable.
+        """
+        if self._id(view, segment) in self._gapped:
+            raise OffsetsMissing(f"{self.key(view, segment)}: offsets are missing")
         for rebuild in (False, True):
             index = await self._index(view, segment, rebuild=rebuild)
             entry = index.entry_for(offset)
@@ -201,17 +248,19 @@ class Reader:
                 found = await self._scan(view, segment, entry, offset, max_bytes)
             except CorruptData as error:
                 if rebuild:
-                    raise Damaged(f"{_name(view)}: segment {segment.base_offset}: {error}") from error
+                    raise Damaged(f"{self.key(view, segment)}: {error}") from error
                 log.warning("index led astray, rebuilding it", partition=_name(view), base=segment.base_offset)
                 continue
             if found is not None:
                 return found
             break
-        raise Damaged(f"{_name(view)}: segment {segment.base_offset} does not hold offset {offset}")
+        lacking = Damaged if view.epoch_of(segment.base_offset) else OffsetsMissing
+        raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")
 
     async def _scan(
         self, view: CommittedLog, segment: KnownSegment, entry: IndexEntry, offset: int, max_bytes: int
-    ) -> tuple[bytes, int] | None:
+    ) -> StoredRange | None:
+        epoch, led = view.epoch_of(segment.base_offset), False
         length = max(max_bytes, _MIN_RANGE)
         rest = segment.size - entry.position
         if rest <= FOOTER_SIZE:
@@ -220,16 +269,26 @@ class Reader:
             piece = await self._get_range(view, segment, entry.position, min(length, rest))
             at_end = length >= rest
             start, end, following = -1, 0, offset
-            for position, header in scan_batches(piece, entry, at_end=at_end, epoch=view.epoch_of(segment.base_offset)):
-                if header.next_offset <= offset:
-                    continue
-                if start < 0:
-                    start = position
-                elif position + header.size - start > max_bytes:
-                    break
-                end, following = position + header.size, header.next_offset
+            try:
+                for position, header in scan_batches(piece, entry, at_end=at_end, epoch=epoch):
+                    led = True
+                    if header.next_offset <= offset:
+                        continue
+                    if start < 0:
+                        start = position
+                    elif position + header.size - start > max_bytes:
+                        break
+                    end, following = position + header.size, header.next_offset
+            except CorruptSegment as error:
+                if epoch or not led:
+                    raise
+                # The index is right. Where a batch is damaged the whole segment says so.
+                self._gapped[self._id(view, segment)] = None
+                if len(self._gapped) > _GAPPED_REMEMBERED:
+                    self._gapped.popitem(last=False)
+                raise OffsetsMissing(f"{self.key(view, segment)}: {error}") from error
             if start >= 0:
-                return piece[start:end], following
+                return StoredRange(piece[start:end], entry.position + start, following)
             if at_end:
                 return None
             length *= 4

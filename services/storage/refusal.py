@@ -5,7 +5,8 @@ from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.partition import Partition
-from services.storage.run import Parts, Run
+from services.storage.parts import Parts
+from services.storage.run import Run
 from services.storage.takeover import NotAvailable
 
 
@@ -45,3 +46,10 @@ async def refusal_of(
         # A commit has applied whose answer is on its way.
         return None
     return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")
+
+
+def unanswered(run: Run, partition: Partition, error: Exception) -> NotAvailable:
+    """For a read that the store did not answer, or that ended with the partition's time here."""
+    if partition.closed:
+        return NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key))
+    return NotAvailable(Status.UNAVAILABLE, str(error))

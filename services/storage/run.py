@@ -1,20 +1,12 @@
 """One run of the storage service: everything that lives and dies with one lease."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import structlog
 import trio
 
 from kafscale.errors import KafscaleError
-from kafscale.metadata.interface import LeaseNotFound, MetadataStore
-from kafscale.metadata.members import Members
-from kafscale.metadata.membership import Membership, suspension_clock
+from kafscale.metadata.interface import LeaseNotFound
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.metadata.topics import TopicCatalog
-from kafscale.objects.interface import ObjectStore
-from kafscale.rpc.interface import IndexerClient
-from kafscale.threads import RunSync
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.assignment import Assignment
 from services.storage.buffer import Buffer
@@ -24,18 +16,18 @@ from services.storage.commits import CommitStreams
 from services.storage.committer import Committer
 from services.storage.configs import TopicConfigs
 from services.storage.deletion import TopicDeleter
-from services.storage.figures import StorageFigures
 from services.storage.flusher import Flusher
 from services.storage.handover import HandOver
+from services.storage.logs import Logs
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import CommittedLog, Partition
+from services.storage.parts import Parts
 from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
 from services.storage.retention import Retention
-from services.storage.scans import Scans
 from services.storage.seal_timers import SealTimers
 from services.storage.segments import KnownSegment
-from services.storage.settings import StorageSettings
+from services.storage.sinks import Sinks
 from services.storage.snapshots import ProducerSnapshots, restore
 from services.storage.topic_objects import TopicObjects
 
@@ -46,26 +38,6 @@ _LEAVE_SECONDS = 1.0
 """Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
 _TELL_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a run is made of and does not make itself."""
-
-    settings: StorageSettings
-    namespace: str
-    objects: ObjectStore
-    metadata: MetadataStore
-    catalog: TopicCatalog
-    # The members of "storage", this one included; whoever composes runs it.
-    members: Members
-    indexer: IndexerClient
-    now_ms: Callable[[], int]
-    run_sync: RunSync
-    # Where other services reach this instance; empty: they are in its process.
-    address: str = ""
-    lease_clock: Callable[[], float] = suspension_clock
-    figures: StorageFigures = field(default_factory=StorageFigures)
 
 
 class Run:
@@ -200,7 +172,24 @@ class Run:
             namespace=parts.namespace,
             holds=self.assignment.holds,
         )
-        self.scans = Scans(parts.metadata, self.reader, capacity=settings.scanned_partitions)
+        self.logs = Logs(
+            parts.metadata,
+            self.reader,
+            owned=self.owned,
+            membership=self.membership,
+            capacity=settings.scanned_partitions,
+        )
+        self.scan_turns = trio.CapacityLimiter(settings.scan_streams)
+        self.plan_turns = trio.CapacityLimiter(settings.plans_in_flight)
+        self.sinks = Sinks(
+            parts,
+            self.membership,
+            self.owned,
+            nursery=nursery,
+            appended=self.appended,
+            moved=self.moved,
+            buffered=lambda: self.buffered_bytes,
+        )
 
     async def start(self) -> None:
         """Join, wait until that is seen here, then keep everything going in the nursery."""
@@ -216,6 +205,7 @@ class Run:
         self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._configs.run)
+        self._nursery.start_soon(self.sinks.run)
 
     def appended(self, partition: Partition, size: int) -> None:
         """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
@@ -243,8 +233,12 @@ class Run:
         end = partition.buffer.next_offset
         self.seal(partition)
         while partition.log.committed_end < end and not partition.closed and not partition.offline:
-            await self._moved.wait()
+            await self.moved()
         return partition.log.committed_end >= end
+
+    async def moved(self) -> None:
+        """Wait until a partition's log has moved, or an epoch has ended."""
+        await self._moved.wait()
 
     async def move_log_start(self, partition: Partition, offset: int) -> None:
         """Let the log begin at ``offset``, which is committed; returns when it does, or is for another owner to do."""
@@ -336,6 +330,7 @@ class Run:
                 partition.committed_producers.add(batch, now_ms)
         log_view.log_start = partition.state.log_start
         self.buffered_bytes -= partition.buffer.committed(buffers)
+        partition.sinks.written(partition.state)
         self.snapshots.committed(partition, len(buffers), now_ms)
         self.snapshots.referred(partition, former)
         if former.log_start != partition.state.log_start:
@@ -350,6 +345,7 @@ class Run:
             self._parts.figures.take_overs += 1
             # They may have changed while it was taken over.
             self._configs.apply(partition)
+            self.sinks.taken(partition)
         self.assignment.taken(partition)
 
     async def _restore(self, view: CommittedLog, state: PartitionState) -> tuple[ProducerTable, int]:

@@ -3,9 +3,12 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 UNKNOWN_TIME = -2
 """``max_timestamp`` of a segment whose records nobody has looked at yet (-1 is Kafka's "no timestamp")."""
+_MOST_STRETCHES = 256
+"""Remembered of one log: each plan of a log that others write may add one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,17 @@ class KnownSegment:
     base_offset: int
     size: int
     max_timestamp: int
+
+
+class Gap(NamedTuple):
+    """Offsets from ``start`` up to ``end`` of which nothing is known but what lies before and behind them.
+
+    ``size``: of their segments in bytes, if these are as the larger ones there.
+    """
+
+    start: int
+    end: int
+    size: int
 
 
 @dataclass(slots=True)
@@ -45,11 +59,17 @@ class _Run:
         """The number of the segment with the highest base at or below ``offset``; -1: none."""
         return bisect_right(self.bases, offset) - 1
 
+    def density(self, i: int) -> float:
+        """Bytes per offset of a segment. Where a listing ended the last one's end is not known: then far too many."""
+        end = self.bases[i + 1] if i + 1 < len(self.bases) else self.covered_to
+        return self.sizes[i] / (end - self.bases[i])
+
 
 class SegmentMap:
     """Known stretches of the log, ascending and disjoint. The last one, the tail, grows with every commit.
 
-    Bounded: above ``limit`` segments everything but the tail's newer half is forgotten; it can be listed again.
+    Bounded: above ``limit`` segments everything but the tail's newer half is forgotten, and the lowest of too many
+    stretches; they can be listed again.
     """
 
     def __init__(self, committed_end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
@@ -85,8 +105,7 @@ class SegmentMap:
         )
         for _, segment in sorted(found.items()):
             merged.add(segment)
-        others = [run for run in self._runs if run not in touching]
-        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)
+        self._put_for(touching, merged)
 
     def catalogued(self, segments: list[KnownSegment], covered_to: int) -> None:
         """Take in what a catalog page says, as far as there is room: the log's consecutive segments, which end before
@@ -106,8 +125,7 @@ class SegmentMap:
             merged.add(segment)
         for run in touching:
             merged.take(run, bisect_left(run.bases, covered_to), len(run.bases))
-        others = [run for run in self._runs if run not in touching]
-        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)
+        self._put_for(touching, merged)
 
     def holding(self, offset: int) -> KnownSegment | None:
         """The segment with the highest base at or below ``offset``, where that stretch of the log is known."""
@@ -116,6 +134,36 @@ class SegmentMap:
                 i = run.find(offset)
                 return run.at(i) if i >= 0 else None
         return None
+
+    def stretch(self, offset: int, end: int) -> tuple[list[KnownSegment], int]:
+        """The segments from the one that holds ``offset`` on, with bases below ``end``, and where what is known ends.
+
+        None, and ``offset``, where that one is not known.
+        """
+        for run in reversed(self._runs):
+            first = run.find(offset)
+            if run.covered_from <= offset < run.covered_to and first >= 0:
+                last = bisect_left(run.bases, end, first)
+                columns = (run.bases[first:last], run.sizes[first:last], run.times[first:last])
+                covered = run.bases[last] if last < len(run.bases) else run.covered_to
+                return list(map(KnownSegment, *columns)), covered
+        return [], offset
+
+    def before(self, offset: int) -> tuple[KnownSegment | None, int]:
+        """The last segment of the stretch that ends at ``offset`` or next below it, and where it ends; none, and 0."""
+        run = next((run for run in reversed(self._runs) if run.covered_to <= offset), None)
+        return (run.at(len(run.bases) - 1), run.covered_to) if run and run.bases else (None, 0)
+
+    def gap(self, offset: int) -> Gap | None:
+        """What is not known around ``offset``; None: it is known, or nothing is before or behind it."""
+        i = bisect_right(self._runs, offset, key=lambda run: run.covered_from)
+        if not 0 < i < len(self._runs):
+            return None
+        before, behind = self._runs[i - 1], self._runs[i]
+        if offset < before.covered_to or not before.bases or not behind.bases:
+            return None
+        start, end = before.covered_to, behind.covered_from
+        return Gap(start, end, round((end - start) * max(before.density(len(before.bases) - 1), behind.density(0))))
 
     def after(self, base_offset: int) -> KnownSegment | None:
         """The segment that follows the one at ``base_offset``, where that is known."""
@@ -151,6 +199,10 @@ class SegmentMap:
             i = run.find(base_offset)
             if i >= 0 and run.bases[i] == base_offset:
                 run.times[i] = max_timestamp
+
+    def _put_for(self, touching: list[_Run], merged: _Run) -> None:
+        others = [run for run in self._runs if run not in touching]
+        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)[-_MOST_STRETCHES:]
 
     def _forget_old(self) -> None:
         tail = self._runs[-1]

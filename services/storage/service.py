@@ -1,7 +1,7 @@
 """The SegmentStorage service: what protos/kafscale/v1/storage.proto says, on the partitions that this run owns."""
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import structlog
 import trio
@@ -15,9 +15,13 @@ from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
     CommitsEvent,
+    CommitSinkReply,
+    CommitSinkRequest,
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     EpochEnd,
     EpochEndsReply,
     EpochEndsRequest,
@@ -32,24 +36,34 @@ from kafscale.v1.storage_pb2 import (
     LogSizesRequest,
     PartitionAppend,
     PartitionAppended,
-    PartitionFetch,
-    PartitionFetched,
     PartitionFlushed,
     PartitionOffset,
     PartitionQuery,
     PartitionTruncated,
+    PlanScanReply,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
+    StageReply,
+    StageRequest,
+    TopicsReply,
+    TopicsRequest,
 )
 from services.storage.cluster_mark import mark_prefix
 from services.storage.commits import CommitStream
+from services.storage.fetches import answer_fetch, readable
 from services.storage.finder import Damaged
 from services.storage.offsets import list_offset
 from services.storage.partition import Partition
+from services.storage.parts import Parts
 from services.storage.placing import place
-from services.storage.refusal import refusal_of
-from services.storage.run import Parts, Run
-from services.storage.single_flight import Flight
+from services.storage.plans import plan_scans
+from services.storage.refusal import refusal_of, unanswered
+from services.storage.run import Run
+from services.storage.scan_stream import scan
 from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
+from services.storage.topic_list import described_topics
 
 log = structlog.get_logger()
 
@@ -123,85 +137,9 @@ class StorageService:
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
         run = self._current()
-        stream = run.streams.get(request.stream_id) if request.stream_id and not request.scan else None
         refs = [fetch.partition for fetch in request.fetches]
-        partitions = _readable(run, refs) if request.scan else await self._acquired(run, refs)
-        limits, reply = [request.max_bytes, *request.more_max_bytes], FetchReply()
-        left_of = list(limits)
-        deadline = trio.current_time() + self._parts.settings.fetch_read_timeout_ms / 1000
-        begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}
-        for index, (fetch, found) in enumerate(zip(request.fetches, partitions, strict=True)):
-            # Filled in place: protobuf's append would encode, decode and so copy the records.
-            result = reply.results.add()
-            if isinstance(found, NotAvailable):
-                result.status, result.detail, result.owner = found.status, str(found), found.owner
-                continue
-            if stream is not None and found is not None:
-                stream.subscribe(found.key, found.standing)
-            # The first batch found of a group is given whole, later partitions only get what is left.
-            left = left_of[fetch.group]
-            whole = left == limits[fetch.group]
-            # What waits for nothing is given after the deadline, too.
-            with trio.move_on_at(deadline) as waiting:
-                if found is None:
-                    records = await run.scans.fetch(fetch, min(fetch.max_bytes, max(left, 0)), result)
-                else:
-                    records = await self._fetch_one(
-                        run,
-                        found,
-                        fetch,
-                        max(left, 0),
-                        result,
-                        leader_epoch=-1 if request.scan else fetch.leader_epoch,
-                        reading=begun.get(index),
-                    )
-            if waiting.cancelled_caught:
-                result.status, result.detail = Status.UNAVAILABLE, "the store has not answered in time"
-            elif whole or len(records) <= left:
-                result.records = records
-                left_of[fetch.group] -= len(records)
-        return reply
-
-    async def _fetch_one(
-        self,
-        run: Run,
-        partition: Partition,
-        fetch: PartitionFetch,
-        left: int,
-        result: PartitionFetched,
-        *,
-        leader_epoch: int,
-        reading: Flight[bytes] | None,
-    ) -> bytes:
-        """Everything of ``result`` but its records, and the records."""
-        view = partition.log
-        refusal = await refusal_of(run, self._parts, partition, leader_epoch, fetch.offset, only_records=True)
-        if refusal is not None:
-            result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
-        result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
-        limit = min(fetch.max_bytes, left)
-        if refusal or limit <= 0 or fetch.offset >= view.committed_end:
-            return b""
-        try:
-            return await (reading.wait() if reading else run.reader.read(view, fetch.offset, limit))
-        except Damaged as error:
-            if not run.membership.proven:
-                # What is missing may have been deleted by a later owner.
-                result.status, result.detail = Status.NOT_OWNER, str(error)
-                result.owner = run.owned.elsewhere(partition.key)
-                return b""
-            if fetch.offset < view.log_start:
-                # It was deleted while it was read.
-                result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}"
-                result.log_start = view.log_start
-                return b""
-            log.error("committed data cannot be read", partition=partition.name, reason=str(error))
-            run.retention.look_at(partition)
-            result.status, result.detail = Status.DAMAGED, str(error)
-        except STORE_FAILURES as error:
-            failure = _unanswered(run, partition, error)
-            result.status, result.detail, result.owner = failure.status, str(failure), failure.owner
-        return b""
+        partitions = readable(run, refs) if request.scan else await self._acquired(run, refs)
+        return await answer_fetch(run, self._parts, request, partitions)
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
         run = self._current()
@@ -232,7 +170,7 @@ class StorageService:
             log.error("committed data cannot be read", partition=partition.name, reason=str(error))
             return _no_offset(NotAvailable(Status.DAMAGED, str(error)))
         except STORE_FAILURES as error:
-            return _no_offset(_unanswered(run, partition, error))
+            return _no_offset(unanswered(run, partition, error))
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
         run = self._current()
@@ -253,6 +191,15 @@ class StorageService:
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         at_a_time = self._parts.settings.reads_in_flight
         return LogSizesReply(results=await log_sizes(self._current(), request, at_a_time=at_a_time))
+
+    async def topics(self, request: TopicsRequest) -> TopicsReply:
+        return await described_topics(self._parts, request)
+
+    async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply:
+        return await plan_scans(self._current(), self._parts, request)
+
+    async def scan(self, request: ScanRequest, send: Callable[[ScanPiece], Awaitable[None]]) -> None:
+        await scan(self._current(), self._parts, request, send)
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         run = self._current()
@@ -310,6 +257,15 @@ class StorageService:
         run.retention.clean(partition)
         result.log_start = view.log_start
 
+    async def stage(self, request: StageRequest) -> StageReply:
+        return await self._current().sinks.stage(request)
+
+    async def commit_sink(self, request: CommitSinkRequest) -> CommitSinkReply:
+        return await self._current().sinks.commit(request)
+
+    async def discard_stages(self, request: DiscardStagesRequest) -> DiscardStagesReply:
+        return await self._current().sinks.discard(request)
+
     def _current(self) -> Run:
         if self.current is None:
             raise Unavailable("storage is starting")
@@ -335,43 +291,6 @@ async def _acquire_into(
         found[index] = await run.owned.acquire(ref, patience=patience)
     except NotAvailable as error:
         found[index] = error
-
-
-def _begin_reads(
-    run: Run,
-    fetches: Sequence[PartitionFetch],
-    partitions: Sequence[Partition | NotAvailable | None],
-    limits: Sequence[int],
-) -> dict[int, Flight[bytes]]:
-    """Read what is not cached at the same time: those, by their place, that have room even if all give all they may."""
-    begun: dict[int, Flight[bytes]] = {}
-    left_of = list(limits)
-    for index, (fetch, found) in enumerate(zip(fetches, partitions, strict=True)):
-        limit = min(fetch.max_bytes, left_of[fetch.group])
-        if not isinstance(found, Partition) or limit <= 0:
-            continue
-        view = found.log
-        if not view.epochs or not view.log_start <= fetch.offset < view.committed_end:
-            continue
-        left_of[fetch.group] -= limit
-        if not run.reader.is_cached(view, fetch.offset):
-            try:
-                begun[index] = run.reader.begin(view, fetch.offset, limit)
-            except STORE_FAILURES:
-                break
-    return begun
-
-
-def _readable(run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailable | None]:
-    """What this run may answer for as an owner; None: it is read as any instance can."""
-    return [run.owned.get((ref.topic_id, ref.partition)) if run.membership.proven else None for ref in refs]
-
-
-def _unanswered(run: Run, partition: Partition, error: Exception) -> NotAvailable:
-    """For a read that the store did not answer, or that ended with the partition's time here."""
-    if partition.closed:
-        return NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key))
-    return NotAvailable(Status.UNAVAILABLE, str(error))
 
 
 def _no_offset(error: NotAvailable) -> PartitionOffset:

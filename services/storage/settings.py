@@ -144,6 +144,40 @@ class StorageSettings(LeaseSettings):
         parse=integer(1, 100_000),
         doc="Partitions of other instances whose state is kept for scans, least recently used out first.",
     )
+    scan_streams: int = setting(
+        "KAFSCALE_SCAN_STREAMS",
+        default=64,
+        parse=integer(1, 10_000),
+        doc="Scans that an instance serves at the same time. Each holds a segment of KAFSCALE_SCAN_READ_BYTES at most, "
+        "or a piece of a larger one, and up to six pieces of at most KAFSCALE_SCAN_PIECE_BYTES that are on their way. "
+        "Of an imported segment in which offsets are missing it holds all, however large that is.",
+    )
+    scan_wait_ms: int = setting(
+        "KAFSCALE_SCAN_WAIT_MS",
+        default=10_000,
+        parse=integer(0, 600_000),
+        doc="How long one scan more waits for its turn before it is refused retriably.",
+    )
+    scan_piece_bytes: int = setting(
+        "KAFSCALE_SCAN_PIECE_BYTES",
+        default=4 * MIB,
+        parse=within(size, 64 * KIB, 16 * MIB),
+        doc="The largest pieces that a scan gives, whatever its reader asks for; a single batch may be larger.",
+    )
+    scan_read_bytes: int = setting(
+        "KAFSCALE_SCAN_READ_BYTES",
+        default=8 * MIB,
+        parse=within(size, 64 * KIB, 256 * MIB),
+        doc="Segments up to this size are read whole by scans, larger ones piece by piece, unless they were imported "
+        "and offsets are missing in them. Neither is kept in the cache of KAFSCALE_CACHE_SIZE, whose segments scans "
+        "use; indexes of the larger ones are kept in that of KAFSCALE_INDEX_CACHE_SIZE.",
+    )
+    plans_in_flight: int = setting(
+        "KAFSCALE_PLANS_IN_FLIGHT",
+        default=16,
+        parse=integer(1, 1_000),
+        doc="Partitions whose scans are planned at the same time, of all calls together.",
+    )
     index_timeout_ms: int = setting(
         "KAFSCALE_INDEX_TIMEOUT_MS",
         default=1_000,
@@ -187,6 +221,52 @@ class StorageSettings(LeaseSettings):
         default=10_000,
         parse=integer(1, 1_000_000),
         doc="Idempotent producers that a partition remembers; beyond it the batches of new ones are refused retriably.",
+    )
+    stage_bytes: int = setting(
+        "KAFSCALE_STAGE_BYTES",
+        default=16 * MIB,
+        parse=within(size, 64 * KIB, 64 * MIB),
+        doc="The largest object that a sink may stage.",
+    )
+    staging_bytes: int = setting(
+        "KAFSCALE_STAGING_BYTES",
+        default=256 * MIB,
+        parse=within(size, 64 * KIB),
+        doc="What sinks stage, while it is checked and stored. As much again waits for room, up to 10 seconds; what "
+        "is more, or has waited so long, is refused retriably.",
+    )
+    max_stages_per_commit: int = setting(
+        "KAFSCALE_MAX_STAGES_PER_COMMIT",
+        default=10_000,
+        parse=integer(1, 100_000),
+        doc="Staged objects that one epoch of a sink may consist of.",
+    )
+    stage_expiry_ms: int = setting(
+        "KAFSCALE_STAGE_EXPIRY_MS",
+        default=86_400_000,
+        parse=integer(600_000, 2**53),
+        doc="Staged objects that are this old and of no committed epoch are deleted. Those that are half as old are "
+        "not committed any more.",
+    )
+    stage_check_ms: int = setting(
+        "KAFSCALE_STAGE_CHECK_MS",
+        default=3_600_000,
+        parse=integer(1_000, 86_400_000),
+        doc="How often one instance looks for such objects, and each for sinks that nobody uses.",
+    )
+    max_sinks: int = setting(
+        "KAFSCALE_MAX_SINKS",
+        default=10_000,
+        parse=integer(1, 100_000),
+        doc="Sinks that are remembered; beyond it new ones are refused. A batch write from Spark without `sinkId` is a "
+        "sink of its own, which is remembered for KAFSCALE_STAGE_EXPIRY_MS.",
+    )
+    sink_expiry_ms: int = setting(
+        "KAFSCALE_SINK_EXPIRY_MS",
+        default=2_592_000_000,
+        parse=integer(86_400_000, 2**53),
+        doc="A sink that commits nothing for this long is forgotten. An epoch that it repeats after that is taken for "
+        "a new one. One that never committed, or is of one write only, is forgotten after KAFSCALE_STAGE_EXPIRY_MS.",
     )
     index_interval: int = setting(
         "KAFSCALE_INDEX_INTERVAL",

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+_PROC = Path("/proc")
 
 
 @dataclass(slots=True)
@@ -18,7 +20,7 @@ class Usage:
 @contextmanager
 def measured(pid: int) -> Iterator[Usage]:
     """CPU time of the block, and the highest resident memory in it."""
-    process = Path("/proc") / str(pid)
+    process = _PROC / str(pid)
     # proc(5): writing 5 resets the peak resident set size.
     (process / "clear_refs").write_text("5")
     usage = Usage()
@@ -33,6 +35,20 @@ def measured_each(pids: Mapping[str, int]) -> Iterator[dict[str, Usage]]:
     """The same of several processes, by the names that ``pids`` gives them."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(measured(pid)) for name, pid in pids.items()}
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    return _cpu_seconds(_PROC / str(pid))
+
+
+def descendants(pid: int) -> Iterator[tuple[int, str]]:
+    """The processes that a process has started, and theirs: ids and commands. Those that end meanwhile may lack."""
+    for task in (_PROC / str(pid) / "task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, (task / "children").read_text().split()):
+                yield child, (_PROC / str(child) / "cmdline").read_text().replace("\0", " ")
+                yield from descendants(child)
 
 
 def _cpu_seconds(process: Path) -> float:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.clients.process import ServerProcess
 
@@ -18,6 +19,7 @@ class KafscaleBroker:
         self._log = directory / "broker.log"
         self._env = {"KAFSCALE_DATA_DIR": str(directory / "data"), **env}
         self._port = 0
+        self._rpc = "127.0.0.1:0"
         self._process = self._start()
 
     @property
@@ -25,14 +27,24 @@ class KafscaleBroker:
         return f"127.0.0.1:{self._port}"
 
     @property
+    def rpc(self) -> str:
+        """Where its storage is reached by gRPC."""
+        return self._rpc
+
+    @property
     def process(self) -> ServerProcess:
         return self._process
 
     def _start(self) -> ServerProcess:
-        address = {"KAFSCALE_BROKER_ADDR": f"127.0.0.1:{self._port}", "KAFSCALE_HTTP_ADDR": "127.0.0.1:0"}
+        address = {
+            "KAFSCALE_BROKER_ADDR": f"127.0.0.1:{self._port}",
+            "KAFSCALE_RPC_ADDR": self._rpc,
+            "KAFSCALE_HTTP_ADDR": "127.0.0.1:0",
+        }
         process = ServerProcess(_COMMAND, log=self._log, env={**self._env, **address})
         try:
             self._port = process.wait_for(_listening_port, timeout=60)
+            self._rpc = process.wait_for(_rpc_address, timeout=60)
         except RuntimeError:
             process.kill()
             raise
@@ -51,10 +63,18 @@ class KafscaleBroker:
 
 
 def _listening_port(line: str) -> int | None:
+    port = _logged(line, "listening").get("port")
+    return None if port is None else int(port)
+
+
+def _rpc_address(line: str) -> str | None:
+    return _logged(line, "serving").get("rpc")
+
+
+def _logged(line: str, event: str) -> dict[str, Any]:
+    """The line where it is the log entry of ``event``, else nothing."""
     try:
         entry = json.loads(line)
     except ValueError:
-        return None
-    if not isinstance(entry, dict) or entry.get("event") != "listening":
-        return None
-    return int(entry["port"])
+        return {}
+    return entry if isinstance(entry, dict) and entry.get("event") == event else {}

@@ -1,5 +1,6 @@
 """What every client writes, every other reads: byte for byte, from any place in the log."""
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -8,7 +9,8 @@ from tests.clients.adapters import CLIENTS
 from tests.clients.adapters.interface import CODECS, Client, Message, ProduceOptions, TopicClient
 
 DAY_MS = 86_400_000
-START_MS = 1_700_000_000_000
+START_MS = time.time_ns() // 1_000_000 - 2 * DAY_MS
+"""Recent, or retention takes the records."""
 
 
 def _fits(client: Client, message: Message) -> bool:

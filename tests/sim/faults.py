@@ -78,13 +78,15 @@ class Faults:
         self.counts: Counter[str] = Counter()
         self.calm = False
         self._connections = 0
-        boost = boost or {}
-        self._odds = {kind: chance * self._weight() * boost.get(kind, 1.0) for kind, chance in OPERATIONS.items()}
-        self._weights = {kind: weight * self._weight() * boost.get(kind, 1.0) for kind, weight in EVENTS.items()}
+        self._boost = boost or {}
+        self._odds = {kind: chance * self._weight(kind) for kind, chance in OPERATIONS.items()}
+        self._weights = {kind: weight * self._weight(kind) for kind, weight in EVENTS.items()}
         self.seconds_between_events = self.dice.choice([0.2, 0.4, 0.8])
 
-    def _weight(self) -> float:
-        return self.dice.choice([0.0, 0.3, 1.0, 1.0, 2.5])
+    def _weight(self, kind: str) -> float:
+        drawn = self.dice.choice([0.0, 0.3, 1.0, 1.0, 2.5])
+        # No seed does without what a variant needs to be found.
+        return max(drawn, 1.0) * self._boost[kind] if kind in self._boost else drawn
 
     def connection_number(self) -> int:
         """For the trace."""

@@ -39,25 +39,24 @@ def run_seed(seed: int, variant: str = "", keep_trace: bool = False) -> Result:
 
 
 def run_many(seeds: Iterable[int], *, workers: int, variant: str = "") -> Iterator[Result]:
-    """Results as they come, in order of their seeds."""
-    if workers == 1:
-        for seed in seeds:
-            yield run_seed(seed, variant)
-        return
+    """Results as they come, in order of their seeds; those that nobody takes are not begun."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(seeds)
         futures = [pool.submit(run_seed, seed, variant) for seed in islice(waiting, 2 * workers)]
-        while futures:
-            yield futures.pop(0).result()
-            for seed in waiting:
-                futures.append(pool.submit(run_seed, seed, variant))
-                break
+        try:
+            while futures:
+                yield futures.pop(0).result()
+                for seed in waiting:
+                    futures.append(pool.submit(run_seed, seed, variant))
+                    break
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def until_found(variant: str, most: int, *, workers: int) -> tuple[int, Result | None]:
     """How many seeds it took to notice a variant, and what was noticed; None: nothing in so many seeds."""
-    tried = 0
-    for result in run_many(range(most), workers=workers, variant=variant):
+    tried, first = 0, VARIANTS[variant].first_seed
+    for result in run_many(range(first, first + most), workers=workers, variant=variant):
         tried += 1
         if result.violations:
             return tried, result

@@ -25,7 +25,7 @@ from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from services.storage.run import Parts
+from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 from tests.sim.faults import Faults

@@ -183,9 +183,19 @@ class RemoteObjects:
         doomed = list(keys)
         if len(doomed) > 1 and self._network.faults.dice.random() < 0.5:
             # Each is a request of its own, and some may land later than others.
+            errors: list[KafscaleError] = []
+
+            async def delete_one(key: str) -> None:
+                try:
+                    await self._delete([key])
+                except KafscaleError as error:
+                    errors.append(error)
+
             async with trio.open_nursery() as nursery:
                 for key in doomed:
-                    nursery.start_soon(self._delete, [key])
+                    nursery.start_soon(delete_one, key)
+            if errors:
+                raise errors[0]
         else:
             await self._delete(doomed)
 

@@ -25,9 +25,13 @@ from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
     CommitsEvent,
+    CommitSinkReply,
+    CommitSinkRequest,
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     EpochEndsReply,
     EpochEndsRequest,
     FetchReply,
@@ -38,6 +42,8 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
+    StageReply,
+    StageRequest,
 )
 from services.indexer.service import IndexerService
 from services.storage.service import StorageService
@@ -85,6 +91,15 @@ class RemoteStorage:
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await self._call("log_sizes", lambda peer: peer.log_sizes(request, timeout=_FOREVER), timeout)
+
+    async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
+        return await self._call("stage", lambda peer: peer.stage(request, timeout=_FOREVER), timeout)
+
+    async def commit_sink(self, request: CommitSinkRequest, *, timeout: float) -> CommitSinkReply:
+        return await self._call("commit_sink", lambda peer: peer.commit_sink(request, timeout=_FOREVER), timeout)
+
+    async def discard_stages(self, request: DiscardStagesRequest, *, timeout: float) -> DiscardStagesReply:
+        return await self._call("discard_stages", lambda peer: peer.discard_stages(request, timeout=_FOREVER), timeout)
 
     async def _call(self, name: str, do: Callable[[DirectStorage], Awaitable[T]], timeout: float) -> T:
         faults = self._faults

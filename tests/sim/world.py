@@ -2,7 +2,7 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,6 +21,7 @@ from tests.sim.nemesis import Nemesis
 from tests.sim.process import Process
 from tests.sim.producers import KINDS, IdempotentProducer, PlainProducer, producer
 from tests.sim.services import NAMESPACE, Cluster, GatewayProcess, in_memory_connections, serve_gateway, serve_storage
+from tests.sim.sinks import SinkWriter
 from tests.sim.stores import LATEST_SECONDS, Network
 from tests.sim.trace import Trace
 from tests.sim.transport import StorageProcess
@@ -74,7 +75,7 @@ class _World:
         self.trace = trace
         self._troubled_seconds = troubled_seconds
         self.faults = Faults(seed, boost)
-        self._producers: list[IdempotentProducer | PlainProducer] = []
+        self._producers: list[IdempotentProducer | PlainProducer | SinkWriter] = []
         self._stops: dict[Process, trio.Event] = {}
         self._number = 0
 
@@ -146,8 +147,11 @@ class _World:
     async def _make_topics(self) -> None:
         retention = self.faults.one_of([-1, -1, 4000])
         for name, partitions, retention_ms in (("stable", 2, -1), ("other", 1, retention)):
-            for partition in await self._admin.create_topic(name, partitions, retention_ms=retention_ms):
+            made = await self._admin.create_topic(name, partitions, retention_ms=retention_ms)
+            for partition in made:
                 self._use(partition)
+            if name == "stable":
+                self._sink_into(made)
 
     def _remake(self, name: str) -> None:
         async def make() -> None:
@@ -166,6 +170,14 @@ class _World:
         for _ in range(self.faults.one_of([1, 1, 2])):
             self._number += 1
             self._nursery.start_soon(Consumer(self.view, partition, f"c{self._number}").run)
+
+    def _sink_into(self, partitions: Sequence[Partition]) -> None:
+        """Put drivers of sinks on partitions of a topic that stays."""
+        driver = Process("driver", "", self._defect)
+        for number in range(self.faults.one_of([1, 2])):
+            sink = SinkWriter(self.view, self.cluster, driver, partitions, f"s{number}")
+            self._producers.append(sink)
+            self._nursery.start_soon(sink.run)
 
     async def _keep_storage(self, name: str) -> None:
         """A storage process, started again whenever it has ended."""

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale import paths
+from kafscale.objects.keys import check_key
 from kafscale.paths import SegmentKey, parse_segment_key
 
 namespaces = st.lists(st.from_regex(r"[A-Za-z0-9._-]{1,12}", fullmatch=True), min_size=1, max_size=3).map("/".join)
@@ -191,3 +192,33 @@ def test_groups_lie_apart_and_their_shards_are_stable() -> None:
         assert paths.parse_group_shard_key("ns", other) is None
     for other in ("kafscale/ns/groups/54/g", "kafscale/ns/groups/53/g/header", "kafscale/ns/topics/g", "g/h/i"):
         assert paths.parse_group_key("ns", other) is None
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 10**13 - 1),
+    st.booleans(),
+)
+def test_keys_of_what_any_sink_stages_are_parsed(sink: str, epoch: int, created_ms: int, manifest: bool) -> None:
+    made = paths.StageKey("a/b", sink, epoch, created_ms, "0f-1", manifest)
+    assert paths.is_sink_name(sink)
+    assert paths.parse_stage_key(str(made)) == made
+    check_key(str(made))
+    assert str(made).isascii()
+    assert parse_segment_key(str(made)) is None
+
+
+def test_sinks_have_keys_of_their_own() -> None:
+    assert str(paths.StageKey("n", "..", 7, 1, "t")) == "n/~stages/%2E%2E/00000000000000000007/0000000000001-t"
+    assert paths.sink_key("n", "a/b") == "kafscale/n/sinks/a%2Fb"
+    assert not any(map(paths.is_sink_name, ("", "x" * 201, "/" * 86, "é" * 43)))
+    for other in (
+        "n/~stages/s/00000000000000000007/0000000000001-t.other",
+        "n/~stages/s/00000000000000000007/1-t",
+        "n/~stages/s/7/0000000000001-t",
+        "n/~stages/%73/00000000000000000007/0000000000001-t",
+        "n/~stages/s/09223372036854775808/0000000000001-t",
+        "n/stages/s/00000000000000000007/0000000000001-t",
+    ):
+        assert paths.parse_stage_key(other) is None

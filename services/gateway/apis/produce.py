@@ -9,6 +9,8 @@
 
 acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable. Old message sets
 become one magic-2 batch. Several batches in one record set are all kept. A batch with a producer id is stored as it is.
+So is the largest timestamp in a batch's header, which Kafka's broker computes from the records: look-ups and filters by
+time trust it.
 
 A partition forgets an idempotent producer that sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (a day), not one whose
 records retention or DeleteRecords took away, and does not know one whose first batches were lost with their owner. From

@@ -8,10 +8,14 @@ from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
     CommitsEvent,
+    CommitSinkReply,
+    CommitSinkRequest,
     CommitsRequest,
     Committed,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     EpochEndsReply,
     EpochEndsRequest,
     FetchReply,
@@ -24,19 +28,30 @@ from kafscale.v1.storage_pb2 import (
     LogSizesRequest,
     PartitionAppended,
     PartitionFetched,
+    PlanScanReply,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
+    Stage,
+    StageReply,
+    StageRequest,
+    TopicsReply,
+    TopicsRequest,
 )
 
 Send = Callable[[CommitsEvent], Awaitable[None]]
+SendPiece = Callable[[ScanPiece], Awaitable[None]]
 TIMEOUT = 30.0
 """For what should take an instant: only a hang reaches it."""
 
 
 class Carrier:
-    """`fetching` and `streaming` are the bodies of Fetch and Commits; the others answer at once."""
+    """`fetching`, `streaming` and `scanning` are the bodies of Fetch, Commits and Scan; the others answer at once."""
 
     def __init__(self) -> None:
         self.fetching: Callable[[FetchRequest], Awaitable[FetchReply]] = self.answer
         self.streaming: Callable[[CommitsRequest, Send], Awaitable[None]] = self.stay_silent
+        self.scanning: Callable[[ScanRequest, SendPiece], Awaitable[None]] = self.no_pieces
         self.entered = trio.Event()
         self.cancelled = trio.Event()
 
@@ -61,6 +76,29 @@ class Carrier:
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         return LogSizesReply()
+
+    async def topics(self, request: TopicsRequest) -> TopicsReply:
+        return TopicsReply(instances=request.names)
+
+    async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply:
+        return PlanScanReply()
+
+    async def scan(self, request: ScanRequest, send: SendPiece) -> None:
+        await self.scanning(request, send)
+
+    async def no_pieces(self, request: ScanRequest, send: SendPiece) -> None:
+        """A stream that ends at once."""
+
+    async def stage(self, request: StageRequest) -> StageReply:
+        """Says how many bytes came."""
+        return StageReply(stage=Stage(partition=request.partition, size=len(request.records)))
+
+    async def commit_sink(self, request: CommitSinkRequest) -> CommitSinkReply:
+        """Says how many stages came."""
+        return CommitSinkReply(detail=str(len(request.stages)))
+
+    async def discard_stages(self, request: DiscardStagesRequest) -> DiscardStagesReply:
+        return DiscardStagesReply()
 
     async def commits(self, request: CommitsRequest, send: Send) -> None:
         await self.streaming(request, send)

@@ -6,9 +6,16 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.records.errors import CorruptBatch
+from kafscale.rpc.direct import DirectStorage
 from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.typed import GrpcStorage
+from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import (
     AppendRequest,
+    CommitSinkReply,
+    CommitSinkRequest,
+    DiscardStagesReply,
+    DiscardStagesRequest,
     FetchReply,
     FetchRequest,
     FlushReply,
@@ -16,6 +23,9 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsReply,
     ListOffsetsRequest,
     PartitionAppend,
+    Stage,
+    StageReply,
+    StageRequest,
 )
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 
@@ -29,6 +39,15 @@ async def test_each_method_reaches_its_own_and_answers(storage: SegmentStorageCl
     assert [(result.detail, result.records) for result in fetched.results] == [("é", bytes(3))]
     assert await storage.list_offsets(ListOffsetsRequest(), timeout=TIMEOUT) == ListOffsetsReply()
     assert await storage.flush(FlushRequest(), timeout=TIMEOUT) == FlushReply()
+
+
+async def test_each_method_of_sinks_reaches_its_own_and_answers(storage: GrpcStorage | DirectStorage) -> None:
+    ref = PartitionRef(topic="é", partition=3)
+    staged = await storage.stage(StageRequest(partition=ref, records=bytes(2 * MIB)), timeout=TIMEOUT)
+    assert staged == StageReply(stage=Stage(partition=ref, size=2 * MIB))
+    committed = await storage.commit_sink(CommitSinkRequest(stages=[staged.stage] * 3), timeout=TIMEOUT)
+    assert committed == CommitSinkReply(detail="3")
+    assert await storage.discard_stages(DiscardStagesRequest(keys=["k"]), timeout=TIMEOUT) == DiscardStagesReply()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
+    Bound,
     CommitsEvent,
     CommitsRequest,
     Committed,
@@ -51,13 +52,18 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetch,
     PartitionFetched,
     PartitionOffset,
+    PartitionPlan,
     PartitionQuery,
+    PartitionScan,
     PartitionTruncated,
     PartitionTruncation,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
 )
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from services.storage.run import Parts
+from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -196,6 +202,31 @@ class Caller:
                 return found
             found += values(fetched.records)
             offset = list(walk(fetched.records))[-1][1].next_offset
+
+    async def plan(
+        self,
+        *refs: PartitionRef,
+        start: Bound | None = None,
+        end: Bound | None = None,
+        **options: Any,
+    ) -> list[PartitionPlan]:
+        """From the earliest to the latest offset where no bounds are given."""
+        start, end = start or Bound(earliest=True), end or Bound(latest=True)
+        scans = [PartitionScan(partition=ref, start=start, end=end) for ref in refs]
+        return list((await self.storage.plan_scan(PlanScanRequest(scans=scans, **options), timeout=TIMEOUT)).plans)
+
+    async def scan(self, ref: PartitionRef, start: int, end: int, **options: Any) -> list[ScanPiece]:
+        """All pieces of the stream."""
+        pieces = []
+        async with self.storage.scan(ScanRequest(partition=ref, start=start, end=end, **options)) as stream:
+            with trio.fail_after(TIMEOUT):
+                while True:
+                    try:
+                        pieces.append(await stream.receive())
+                    except Unavailable as error:
+                        if str(error) != "the stream ended":
+                            raise
+                        return pieces
 
     async def offset_at(self, ref: PartitionRef, timestamp: int) -> PartitionOffset:
         query = PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1)

@@ -251,6 +251,31 @@ def test_segment_map_knows_only_what_it_was_told() -> None:
     assert known.holding(85) == _known(60)
 
 
+def test_segment_map_tells_of_gaps_by_what_is_around_them() -> None:
+    known = SegmentMap(100, _known(90))
+    assert [known.gap(offset) for offset in (50, 90, 100)] == [None, None, None]
+    assert known.before(90) == (None, 0)
+    known.listed(120, [KnownSegment(120, 40, UNKNOWN_TIME)], 130)
+    assert known.gap(99) is known.gap(120) is None
+    assert known.gap(100) == known.gap(119) == (100, 120, 80)
+    assert known.before(119) == known.before(100) == (_known(90), 100)
+    known.listed(100, [_known(100), _known(110)], 120)
+    assert known.gap(110) is None
+    # A listing that ended with a segment: where that one ends is not known.
+    known.listed(200, [_known(200)], 201)
+    assert known.gap(150) == (130, 200, 700)
+
+
+def test_segment_map_forgets_the_lowest_of_too_many_stretches() -> None:
+    known = SegmentMap(10, _known(0))
+    for end in range(30, 20_010, 20):
+        known.listed(end - 10, [_known(end - 10)], end)
+    assert len(known) < 500
+    assert known.holding(0) is None
+    assert known.holding(19_985) == _known(19_980)
+    assert known.gap(19_975) == (19_970, 19_980, 10)
+
+
 def test_segment_map_forgets_the_old_when_it_is_full() -> None:
     known = SegmentMap(0, limit=10)
     for base in range(0, 200, 10):

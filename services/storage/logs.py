@@ -1,4 +1,4 @@
-"""Reads committed ranges of partitions that others own: scans, which need not load the owner.
+"""The logs of any partitions, for scans: own ones, and copies of what others own, whom a scan need not load.
 
 What is committed never changes, so an older copy of a partition's state is good for all below its end. What the copy
 cannot answer is answered from the state as it is now.
@@ -12,12 +12,13 @@ import trio
 
 from kafscale import paths
 from kafscale.metadata.interface import Get, MetadataStore
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.storage.finder import Damaged
-from services.storage.owned import Key
+from services.storage.owned import Key, OwnedPartitions
 from services.storage.partition import CommittedLog, history_of
 from services.storage.reader import Reader
 from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
@@ -43,14 +44,40 @@ class _Copy:
     view: CommittedLog | None = None
 
 
-class Scans:
+class Logs:
     """Keeps what is known of ``capacity`` partitions, least recently used out first."""
 
-    def __init__(self, metadata: MetadataStore, reader: Reader, *, capacity: int) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        reader: Reader,
+        *,
+        owned: OwnedPartitions,
+        membership: Membership,
+        capacity: int,
+    ) -> None:
         self._metadata = metadata
         self._reader = reader
+        self._owned = owned
+        self._membership = membership
         self._capacity = capacity
         self._copies: OrderedDict[Key, _Copy] = OrderedDict()
+
+    async def log_now(self, ref: PartitionRef) -> CommittedLog:
+        """Where the log begins and ends at present. Raises NotAvailable, Damaged, Unavailable."""
+        return self._own(ref) or await self.stored_log(ref)
+
+    async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
+        """The same; an older copy will do that has all offsets from ``start`` up to ``end``."""
+        view = self._own(ref) or self._copy((ref.topic_id, ref.partition)).view
+        if view is not None and view.log_start <= start and end <= view.committed_end:
+            return view
+        return await self.stored_log(ref)
+
+    async def stored_log(self, ref: PartitionRef) -> CommittedLog:
+        """As the metadata store has it now, whoever owns it."""
+        copy = self._copy((ref.topic_id, ref.partition))
+        return await self._refreshed(copy, ref, copy.reads)
 
     async def fetch(self, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
         """Everything of ``result`` but its records, and the records: ``limit`` bytes of them, or one batch."""
@@ -88,6 +115,13 @@ class Scans:
         if limit <= 0 or offset == view.committed_end:
             return b""
         return await self._reader.read(view, offset, limit)
+
+    def _own(self, ref: PartitionRef) -> CommittedLog | None:
+        """The log of a partition of which this run can prove that it is the owner."""
+        partition = self._owned.get((ref.topic_id, ref.partition))
+        if partition is None or partition.closed or not partition.log.epochs or not self._membership.proven:
+            return None
+        return partition.log
 
     def _copy(self, key: Key) -> _Copy:
         copy = self._copies.setdefault(key, _Copy())

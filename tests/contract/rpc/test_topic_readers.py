@@ -1,0 +1,67 @@
+"""What readers of whole topics ask, on every transport."""
+
+from typing import cast
+
+import pytest
+import trio
+import trio.testing
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.interface import SegmentStorageClient, TopicReaderClient
+from kafscale.v1.storage_pb2 import FetchRequest, PlanScanReply, PlanScanRequest, ScanPiece, ScanRequest, TopicsRequest
+from tests.contract.rpc.carrier import TIMEOUT, Carrier, SendPiece
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def reader(storage: SegmentStorageClient) -> TopicReaderClient:
+    return cast(TopicReaderClient, storage)
+
+
+async def test_each_method_reaches_its_own_and_answers(reader: TopicReaderClient) -> None:
+    assert (await reader.topics(TopicsRequest(names=["a", "b"]), timeout=TIMEOUT)).instances == ["a", "b"]
+    assert await reader.plan_scan(PlanScanRequest(), timeout=TIMEOUT) == PlanScanReply()
+    async with reader.scan(ScanRequest()) as stream:
+        with pytest.raises(Unavailable, match="the stream ended"):
+            await stream.receive()
+
+
+async def test_a_slow_reader_of_a_scan_is_not_read_ahead_for(
+    reader: TopicReaderClient, storage: SegmentStorageClient, carrier: Carrier
+) -> None:
+    pieces, sent = 100, 0
+
+    async def pour(_: ScanRequest, send: SendPiece) -> None:
+        nonlocal sent
+        for number in range(pieces):
+            await send(ScanPiece(first_offset=number, records=bytes(MIB)))
+            sent += 1
+
+    carrier.scanning = pour
+    most_unread = 0
+    async with reader.scan(ScanRequest()) as stream:
+        for number in range(pieces):
+            # The sender has time to run ahead: until it waits, or while this call goes to the service and back.
+            await trio.testing.wait_all_tasks_blocked()
+            await storage.fetch(FetchRequest(), timeout=TIMEOUT)
+            piece = await stream.receive()
+            assert (piece.first_offset, len(piece.records)) == (number, MIB)
+            most_unread = max(most_unread, sent - number - 1)
+    # Four in the channel, and what gRPC has on the way: as much as it measures to be worth it, here some 20 MB.
+    assert 0 < most_unread <= pieces // 2
+
+
+async def test_leaving_a_scan_cancels_it_at_the_service(reader: TopicReaderClient, carrier: Carrier) -> None:
+    async def pour(_: ScanRequest, send: SendPiece) -> None:
+        try:
+            while True:
+                await send(ScanPiece(records=bytes(MIB)))
+        finally:
+            carrier.cancelled.set()
+
+    carrier.scanning = pour
+    with trio.fail_after(TIMEOUT):
+        async with reader.scan(ScanRequest()) as stream:
+            await stream.receive()
+        await carrier.cancelled.wait()
