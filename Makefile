@@ -10,17 +10,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 PYTEST_ARGS ?=
-# Test files run in so many processes at a time; the tests of a file one after the other.
-WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+# Test files run in so many processes at a time, in the order of tests/conftest.py; the tests of a file one by one.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+BENCH ?= compare spark_compare
 BENCH_ARGS ?=
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run test test-long check bench chaos sim format generate lock setup servers clean
+.PHONY: help run test test-long check bench chaos sim format generate lock setup servers spark-demo spark-package clean
 
 help: ## List these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
 
 run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, installing it first
 	@exec $(BIN)/kafscale run
@@ -37,14 +38,16 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.java.build
 	@$(BIN)/python -m tests.matrix.build
+	@$(BIN)/python -m tests.spark.build
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=spark $(BIN)/lint-imports
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python -m services.cli.docs --check
+	$(BIN)/python -m kafscale_spark.docs --check docs/spark-options.md
 
 test: check servers ## Set everything up, check, and run all tests but the long ones
 	$(PYTEST) $(PYTEST_ARGS)
@@ -52,8 +55,8 @@ test: check servers ## Set everything up, check, and run all tests but the long 
 test-long: check servers ## The same with the full counts of the long tests
 	$(PYTEST) --run-long $(PYTEST_ARGS)
 
-bench: servers ## Compare with Apache Kafka on this machine; BENCH_ARGS="--quick", or "--only-server four --only-load acks=1", for a short run
-	@$(BIN)/python -m tests.bench.compare $(BENCH_ARGS)
+bench: servers ## Compare with Apache Kafka and with Spark's Kafka source on this machine; BENCH_ARGS=--quick, BENCH=compare BENCH_ARGS="--only-server four --only-load acks=1", or BENCH=spark_compare for a part
+	@for bench in $(BENCH); do $(BIN)/python -m tests.bench.$$bench $(BENCH_ARGS); done
 
 sim: $(VENV)/.dev ## Simulate clusters in trouble; SEEDS=3000 or SEEDS=100..199, SEED=17 replays one, status 1 on complaints
 	@$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
@@ -68,10 +71,20 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can mend
 generate: $(VENV)/.dev ## Write generated code and documents anew
 	$(BIN)/python protos/generate.py
 	$(BIN)/python -m services.cli.docs
+	$(BIN)/python -m kafscale_spark.docs docs/spark-options.md
 
 lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes
 	$(LOCK) --upgrade --output-file requirements.lock pyproject.toml requirements.in
 	$(LOCK) --upgrade --output-file requirements-dev.lock requirements-dev.in
+	$(LOCK) --upgrade --output-file tests/spark/spark40/requirements.lock tests/spark/spark40/requirements.in
+
+spark-demo: $(VENV)/.dev ## Take a year of flights through topics and Spark's jobs on one process, and draw what comes out: spark-demo.png
+	@PYTHONPATH=spark:. $(BIN)/python spark/demo.py
+
+spark-package: $(VENV)/.runtime ## Write build/kafscale.zip, for spark-submit --py-files
+	@mkdir -p build
+	@PYTHONPATH=spark:. $(BIN)/python -m kafscale_spark.package build/kafscale.zip
+	@echo "wrote build/kafscale.zip"
 
 clean: ## Remove what make made in this directory (not the cache of test servers)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-PROJECTS = ("client", "apache", "messages", "messages_old")
+PROJECTS = ("client", "apache", "messages", "messages_old", "spark_source")
 
 
 def cache_root() -> Path:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tests.java.build import build, classpath
 
@@ -54,6 +54,16 @@ class Judge:
         """
         return self._judged(f"{how} {api_key} {version}")
 
+    def records(self, batches: bytes) -> list[list[Any]]:
+        """Key, value (base64), offset, timestamp, timestamp type and headers of what a consumer gets of batches."""
+        answer = self._ask(f"records {batches.hex()}")
+        assert "error" not in answer, f"{self.name} refuses the batches: {answer['error']}"
+        return cast("list[list[Any]]", answer["records"])
+
+    def partition(self, key: bytes, count: int) -> int:
+        """Where the producer sends records with the key."""
+        return cast("int", self._ask(f"partition {count} {key.hex()}")["partition"])
+
     def _judged(self, question: str) -> Judged:
         answer = self._ask(question)
         assert "error" not in answer, f"{self.name} refuses {question}: {answer['error']}"
@@ -73,8 +83,15 @@ def judges() -> Iterator[tuple[Judge, Judge]]:
     program = next(build("messages").glob("java-messages-*.jar"))
     paths = {"the newest": classpath("messages"), "3.9": f"{program}:{classpath('messages_old')}"}
     with ExitStack() as stack:
-        newest, old = (stack.enter_context(_running(name, path)) for name, path in paths.items())
-        yield newest, old
+        new, old = (stack.enter_context(_running(name, path)) for name, path in paths.items())
+        yield new, old
+
+
+@contextmanager
+def newest() -> Iterator[Judge]:
+    """The newest release alone."""
+    with _running("the newest", classpath("messages")) as judge:
+        yield judge
 
 
 @contextmanager

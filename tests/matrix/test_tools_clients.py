@@ -25,7 +25,7 @@ GROUPS = "kafka-consumer-groups"
 def topic(bootstrap: str) -> str:
     """A fresh topic with two partitions."""
     name = f"tools-client-{next(_NUMBERS)}"
-    ConfluentClient(bootstrap).create_topic(name, partitions=PARTITIONS)
+    ConfluentClient(bootstrap).create_topic(name, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     return name
 
 

@@ -6,7 +6,7 @@ _ASSIGNMENT = "services/storage/assignment.py"
 _DELETION = "services/storage/deletion.py"
 _HANDOVER = "services/storage/handover.py"
 _OWNED = "services/storage/owned.py"
-_SCANS = "services/storage/scans.py"
+_LOGS = "services/storage/logs.py"
 _DELETE_TESTS = "tests/unit/storage/test_deletion.py::"
 _SLOW = "tests/unit/storage/test_slow_stores.py::"
 _MOVE_TESTS = "tests/unit/storage/test_moves.py::"
@@ -71,7 +71,7 @@ MUTATIONS = (
     # A scan believes the copy that it has.
     Mutation(
         (60,),
-        _SCANS,
+        _LOGS,
         "if copy.view is None or copy.read <= asked_at:",
         "if copy.view is None:",
         _SCAN_TESTS + "test_pitfall_60_a_scan_says_out_of_range_only_by_the_state_as_it_is_now",
@@ -192,21 +192,21 @@ MUTATIONS = (
     ),
     _breaking(
         "a scan does not believe a read that began before it asked",
-        _SCANS,
+        _LOGS,
         "copy.view, fetch.offset, copy.reads",
         "copy.view, fetch.offset, copy.read",
         _SCAN_TESTS + "test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it",
     ),
     _breaking(
         "a scan that misses an object looks at the state again",
-        _SCANS,
+        _LOGS,
         "            except Damaged:\n",
         "            except ZeroDivisionError:\n",
         _SCAN_TESTS + "test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts",
     ),
     _breaking(
         "scans remember a bounded number of partitions",
-        _SCANS,
+        _LOGS,
         "if len(self._copies) > self._capacity:",
         "if False:",
         _SCAN_TESTS + "test_scans_remember_a_bounded_number_of_partitions",
@@ -237,15 +237,15 @@ MUTATIONS = (
     ),
     Mutation(
         (),
-        "services/storage/service.py",
+        "services/storage/fetches.py",
         "with trio.move_on_at(deadline) as waiting:",
-        "with trio.move_on_at(math.inf) as waiting:",
+        "with trio.move_on_at(float('inf')) as waiting:",
         _SLOW + "test_cached_records_are_given_beside_a_partition_that_cannot_be_read",
         "what cannot be read does not keep back what is cached",
     ),
     Mutation(
         (),
-        "services/storage/service.py",
+        "services/storage/fetches.py",
         "begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}",
         "begun: dict[int, Flight[bytes]] = {}",
         _SLOW + "test_cold_partitions_are_read_together_and_on_when_the_time_is_over",

@@ -54,7 +54,7 @@ MUTATIONS = (
         "a segment without its index is read without an indexer",
         "services/storage/reader.py",
         "            parsed = await self.parsed(view, segment)\n",
-        "            raise\n",
+        "            parsed = self\n            raise\n",
         _READ + "test_without_any_indexer_a_segment_is_read_whole_where_its_index_is_missing_or_wrong",
     ),
     _breaking(

@@ -28,7 +28,7 @@ MUTATIONS = (
         (53,),
         "services/storage/committer.py",
         "        partition.refer(state)\n",
-        "        state.producers_from = last.base_offset\n",
+        "        state.producers_from = state.last_segment.base_offset\n",
         _IDEMPOTENCE + "test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log",
     ),
     # A new owner knows nobody.

@@ -85,7 +85,7 @@ MUTATIONS = (
         "out of range is said only after asking the metadata",
         "services/storage/refusal.py",
         "now = await parts.metadata.get(key)",
-        'return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")',
+        'now = None\n        return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")',
         _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
     ),
     _breaking(
@@ -217,8 +217,9 @@ MUTATIONS = (
     _breaking(
         "the first segment with a match ends a look-up by time",
         "services/storage/offsets.py",
-        "                    if found:\n                        return found\n",
-        "                    first = first or found\n",
+        "                        return found\n                    candidates = []\n        return await",
+        "                        self.kept = getattr(self, 'kept', found)\n                    candidates = []\n"
+        "        last = await self._locate(candidates)\n        return getattr(self, 'kept', None) or last or await",
         _LIST + "test_a_time_that_is_found_early_ends_the_look_up",
     ),
     _breaking(

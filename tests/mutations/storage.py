@@ -178,8 +178,8 @@ MUTATIONS = (
     Mutation(
         (22,),
         "services/storage/reader.py",
-        "return piece[start:end], following",
-        "return piece[start:end][:max_bytes], following",
+        "return StoredRange(piece[start:end], entry.position + start, following)",
+        "return StoredRange(piece[start:end][:max_bytes], entry.position + start, following)",
         _READ + "test_pitfall_22_a_batch_above_the_limit_comes_whole",
     ),
     Mutation(
@@ -208,8 +208,8 @@ MUTATIONS = (
     Mutation(
         (25,),
         "services/storage/reader.py",
-        'raise Damaged(f"{_name(view)}: segment {segment.base_offset} does not hold offset {offset}")',
-        'return b"", offset',
+        'raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")',
+        'return StoredRange(b"", 0, offset)',
         _READ + "test_pitfall_25_and_57_a_hole_in_the_middle_is_reported_and_moves_nothing",
     ),
     # A timestamp gives the end: always, and where no record is as young; or the beginning of its batch.
@@ -237,7 +237,7 @@ MUTATIONS = (
     # A partition's own limit is ignored.
     Mutation(
         (27,),
-        "services/storage/service.py",
+        "services/storage/fetches.py",
         "limit = min(fetch.max_bytes, left)",
         "limit = left",
         _READ + "test_pitfall_27_limits_hold_for_each_partition_and_over_all",
@@ -377,7 +377,7 @@ MUTATIONS = (
     Mutation(
         (64,),
         "kafscale/segment/reader.py",
-        "fault = link_fault(found, expected, epoch, exact=exact)",
+        "fault = link_fault(found, expected, epoch or 0, exact=exact)",
         "fault = None",
         _DAMAGE + "test_pitfall_64_the_index_of_another_owners_segment_is_found_out_in_use",
     ),

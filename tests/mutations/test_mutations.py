@@ -17,7 +17,7 @@ from tests.mutations.catalogue import MUTATIONS, REQUIRED
 from tests.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("kafscale", "services", "tests", "protos", "pyproject.toml")
+COPIED = ("kafscale", "services", "spark", "tests", "protos", "pyproject.toml")
 TIMEOUT = 240.0
 """Seconds; less than pytest's own, since a test that hangs on naive code has not failed."""
 
@@ -47,17 +47,27 @@ def test_every_required_pitfall_has_a_mutation() -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=_id)
 def test_a_mutation_is_of_code_and_a_test_that_exist(mutation: Mutation) -> None:
     assert (ROOT / mutation.path).read_text().count(mutation.old) == 1
-    assert mutation.path.startswith(("kafscale/", "services/"))
+    assert mutation.path.startswith(("kafscale/", "services/", "spark/kafscale_spark/"))
     file, function = mutation.test.split("::")
     assert function in _functions(file)
     assert set(mutation.pitfalls) <= _numbers(mutation.test)
+
+
+def test_a_mutation_is_code_whose_names_all_exist(tmp_path: Path) -> None:
+    """A test that fails on a NameError shows nothing of its rule."""
+    for number, mutation in enumerate(MUTATIONS):
+        code = (ROOT / mutation.path).read_text().replace(mutation.old, mutation.new)
+        (tmp_path / f"{number:03}-{Path(mutation.path).name}").write_text(code)
+    rules = "F821,F822,F823,E9"
+    found = _run(tmp_path, "-m", "ruff", "check", "--isolated", "--output-format=concise", "--select", rules, ".")
+    assert found.returncode == 0, found.stdout
 
 
 def _run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(tree)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "spark")])},
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -79,8 +89,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name and (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
-    where = _run(tree, "-c", "import kafscale, services, tests; print(kafscale.__path__, services.__path__)")
-    assert where.stdout.strip() == f"{[str(tree / 'kafscale')]} {[str(tree / 'services')]}"
+    packages = {"kafscale": "kafscale", "services": "services", "kafscale_spark": "spark/kafscale_spark"}
+    code = f"import {', '.join(packages)}; print({', '.join(f'*{name}.__path__' for name in packages)}, sep='\\n')"
+    where = _run(tree, "-c", code)
+    assert where.stdout.splitlines() == [str(tree / path) for path in packages.values()]
     unchanged = _pytest(tree, *sorted({mutation.test for mutation in MUTATIONS}))
     assert unchanged.returncode == pytest.ExitCode.OK, unchanged.stdout
     return tree

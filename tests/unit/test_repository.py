@@ -37,13 +37,15 @@ def test_no_file_names_a_package_registry() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-dev.lock", "tests/spark/spark40/requirements.lock"]
+)
 def test_every_locked_requirement_is_pinned_and_hashed_and_names_no_address(name: str) -> None:
     text = (ROOT / name).read_text()
     assert "://" not in text
     assert not [line for line in text.splitlines() if line.startswith("-")]
     entries = re.split(r"\n(?=\S)", "\n".join(line for line in text.splitlines() if line and not line.startswith("#")))
-    assert len(entries) > 20
+    assert len(entries) > 10
     for entry in entries:
         assert re.match(r"[A-Za-z0-9._-]+==\S+ \\\n", entry), entry
         assert "--hash=sha256:" in entry, entry
@@ -63,7 +65,9 @@ def test_modules_stay_readable_in_one_sitting() -> None:
 def test_no_open_ends_in_the_product() -> None:
     marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [
-        str(path.relative_to(ROOT)) for path in _tracked("kafscale/*.py", "services/*.py") if marks.search(_text(path))
+        str(path.relative_to(ROOT))
+        for path in _tracked("kafscale/*.py", "services/*.py", "spark/*.py")
+        if marks.search(_text(path))
     ]
     assert found == []
 

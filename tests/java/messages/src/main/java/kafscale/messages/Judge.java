@@ -10,6 +10,7 @@ import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.message.RequestHeaderData;
 import org.apache.kafka.common.message.ResponseHeaderData;
@@ -22,10 +23,10 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * Reads and writes whole frames (without their sizes) with Kafka's own generated classes.
  *
  * <p>A line of standard input is "ranges", "request KEY VERSION HEX", "response KEY VERSION HEX", "filled KEY VERSION",
- * "nulls KEY VERSION" or "tagged KEY VERSION"; each is answered with a line of JSON. A frame that was read is told as values, with the bytes
+ * "nulls KEY VERSION", "tagged KEY VERSION", "records HEX" or "partition COUNT HEX" (where a key goes); each is answered with a line of JSON. A frame that was read is told as values, with the bytes
  * that Kafka writes for them and the number of those that were left over; "filled" is a request with a value of its own
  * in every field of the version, "nulls" one with null wherever that is allowed, "tagged" the filled one with a tag that nobody
- * knows wherever there may be tags.
+ * knows wherever there may be tags. Records are those of whole batches, as consumers are given them.
  */
 public final class Judge {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -49,6 +50,16 @@ public final class Judge {
     private static ObjectNode answer(String[] words) throws Exception {
         if (words[0].equals("ranges")) {
             return ranges();
+        }
+        if (words[0].equals("records")) {
+            ObjectNode reply = JSON.createObjectNode();
+            Batches.read(HexFormat.of().parseHex(words[1]), reply.putArray("records"));
+            return reply;
+        }
+        if (words[0].equals("partition")) {
+            byte[] key = HexFormat.of().parseHex(words.length > 2 ? words[2] : "");
+            return JSON.createObjectNode()
+                    .put("partition", BuiltInPartitioner.partitionForKey(key, Integer.parseInt(words[1])));
         }
         ApiMessageType type = ApiMessageType.fromApiKey(Short.parseShort(words[1]));
         short version = Short.parseShort(words[2]);

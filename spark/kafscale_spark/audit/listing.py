@@ -1,0 +1,118 @@
+"""What a listing of the whole bucket holds, told apart by key."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafscale import paths
+from kafscale.paths import SegmentKey, parse_catalog_page_key, parse_segment_key
+from kafscale_spark.audit.bucket import Listed
+from kafscale_spark.audit.findings import Finding, Kind
+from kafscale_spark.audit.metadata import Logs
+
+_LONG_AGO_HOURS = 48
+"""Staged before that: twice as long as stages are kept that no epoch needs, by the default of their expiry."""
+_HOUR_MS = 3_600_000
+_STRANGE = "no object of KafScale has such a name"
+_NO_PARTITION = "no live topic has this partition"
+
+
+@dataclass(slots=True)
+class Listing:
+    """``segments`` and ``pages``: keys. ``indexes``: of which segments' keys there are any.
+
+    ``stages``: when each was staged, ms. ``others``: keys of all but these.
+    """
+
+    namespace: str
+    segments: dict[str, SegmentKey] = field(default_factory=dict)
+    indexes: dict[str, SegmentKey] = field(default_factory=dict)
+    pages: list[str] = field(default_factory=list)
+    stages: dict[str, int] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+    objects: Counter[str] = field(default_factory=Counter)
+    sizes: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, namespace: str, listed: Iterable[Listed]) -> "Listing":
+        listing = cls(namespace)
+        for found in listed:
+            kind = listing._add(found.key)
+            listing.objects[kind] += 1
+            listing.sizes[kind] += found.size
+        return listing
+
+    def leftovers(self, logs: Logs, now_ms: int) -> list[Finding]:
+        """Objects of topics or partitions that there are not, what was staged long ago, and what is none of KafScale's.
+
+        What has to be opened for that is judged elsewhere.
+        """
+        findings = []
+        for key, name in self.segments.items():
+            if (name.topic, name.partition) not in logs:
+                findings.append(_of(key, name, _NO_PARTITION))
+        for key, name in self.indexes.items():
+            segment = str(SegmentKey(name.namespace, name.topic, name.partition, name.base_offset))
+            if segment not in self.segments:
+                findings.append(_of(key, name, "an index without its segment"))
+        for key in self.pages:
+            page = parse_catalog_page_key(key)
+            if page is not None and (page.topic, page.partition) not in logs:
+                findings.append(Finding(Kind.ORPHAN, page.topic, page.partition, page.base_offset, key, _NO_PARTITION))
+        for key, staged_ms in self.stages.items():
+            hours = (now_ms - staged_ms) // _HOUR_MS
+            if hours >= _LONG_AGO_HOURS:
+                findings.append(_orphan(key, f"staged {hours} hours ago"))
+        topics = {topic for topic, _ in logs}
+        for key in self.others:
+            detail = self._why_not(key, logs, topics)
+            if detail:
+                findings.append(_orphan(key, detail))
+        return findings
+
+    def _add(self, key: str) -> str:
+        """What it is."""
+        name = parse_segment_key(key)
+        if name is not None and name.namespace == self.namespace:
+            of_kind, kind = (self.segments, "segments") if name.kind == "kfs" else (self.indexes, "indexes")
+            of_kind[key] = name
+            return kind
+        page = parse_catalog_page_key(key)
+        if page is not None and page.namespace == self.namespace:
+            self.pages.append(key)
+            return "catalog pages"
+        stage = paths.parse_stage_key(key)
+        if stage is not None and stage.namespace == self.namespace:
+            self.stages[key] = stage.created_ms
+            return "stages"
+        # Only a namespace is followed by a name with ~ or a whole key.
+        if name or "/~" in key.removeprefix(f"{self.namespace}/"):
+            return "of other namespaces"
+        self.others.append(key)
+        if key == paths.cluster_mark_key(self.namespace):
+            return "cluster mark"
+        if key.startswith(paths.topic_objects_prefix(self.namespace)):
+            return "topic objects"
+        return "producers" if key.startswith(f"{self.namespace}/~producers/") else "others"
+
+    def _why_not(self, key: str, logs: Logs, topics: set[str]) -> str:
+        """Why nobody needs one of ``others``; empty: somebody does."""
+        if key == paths.cluster_mark_key(self.namespace):
+            return ""
+        if key.startswith(paths.probe_key(self.namespace, "")):
+            return "a start that did not end tried out the store"
+        topic = key.removeprefix(paths.topic_objects_prefix(self.namespace)).removesuffix(".json")
+        if key == paths.topic_object_key(self.namespace, topic) and paths.is_topic_name(topic):
+            return "" if topic in topics else "there is no such topic"
+        if paths.producer_snapshot_epoch(key) >= 0:
+            log = paths.parse_partition(f"{self.namespace}/~producers/", key.rpartition("/")[0])
+            return "" if log in logs else _NO_PARTITION
+        return _STRANGE
+
+
+def _of(key: str, name: SegmentKey, detail: str) -> Finding:
+    return Finding(Kind.ORPHAN, name.topic, name.partition, name.base_offset, key, detail)
+
+
+def _orphan(key: str, detail: str) -> Finding:
+    return Finding(Kind.ORPHAN, "", -1, -1, key, detail)

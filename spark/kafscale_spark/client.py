@@ -1,0 +1,263 @@
+"""Calls to the storage service with grpc's plain client: on any instance, repeated for a bounded time."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Timer
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
+from kafscale.v1 import storage_pb2 as pb
+from kafscale_spark.connection import Connection, Tls
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+_SHORTEST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+# Of the services' codes and of gRPC's own, those that do not change when the call is repeated.
+_FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
+    grpc.StatusCode.DATA_LOSS: CorruptData,
+    grpc.StatusCode.INVALID_ARGUMENT: ConfigError,
+    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+    grpc.StatusCode.ABORTED: KafscaleError,
+    grpc.StatusCode.UNIMPLEMENTED: Refused,
+    grpc.StatusCode.UNAUTHENTICATED: Refused,
+    grpc.StatusCode.PERMISSION_DENIED: Refused,
+}
+
+
+# What gRPC says of a peer that is there and cannot be trusted, or talks no TLS; and of one that ends new connections.
+_UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "verification check failed")
+_NO_CONNECTION = "failed to connect"
+_ENDED = ("Socket closed", "Connection reset")
+
+
+class Untrusted(Unavailable):
+    """The options of TLS do not fit the instance: another attempt at it comes to the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[Q, A]):
+    """A method of the storage service."""
+
+    name: str
+    request: type[Q]
+    reply: type[A]
+
+    @property
+    def path(self) -> str:
+        return f"/{pb.DESCRIPTOR.services_by_name['SegmentStorage'].full_name}/{self.name}"
+
+
+TOPICS = Rpc("Topics", pb.TopicsRequest, pb.TopicsReply)
+PLAN_SCAN = Rpc("PlanScan", pb.PlanScanRequest, pb.PlanScanReply)
+SCAN = Rpc("Scan", pb.ScanRequest, pb.ScanPiece)
+
+
+class Attempts:
+    """Pauses between attempts that double, until so many seconds have passed since the last progress."""
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
+        self.progress()
+
+    def progress(self) -> None:
+        """Something was got: the time and the pauses begin anew."""
+        self._until = self._clock() + self._seconds
+        self._pause = _SHORTEST_PAUSE
+
+    def pause(self) -> bool:
+        """Waits before another attempt; False, at once, when there is no time for one."""
+        left = self._until - self._clock()
+        if left <= 0:
+            return False
+        self._sleep(min(self._pause, left))
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return True
+
+
+class Client:
+    """Connections to storage instances, as they are needed. Not for several threads, nor across a fork."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.calls = 0
+        """How many were made, those without an answer too."""
+        self._endpoints = list(connection.endpoints)
+        self._channels: dict[str, grpc.Channel] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels = {}
+
+    def attempts(self) -> Attempts:
+        return Attempts(self.connection.retry_seconds)
+
+    def call(
+        self,
+        rpc: Rpc[Q, A],
+        request: Q,
+        *,
+        again: Callable[[A], str] = lambda _: "",
+        seconds: float | None = None,
+    ) -> A:
+        """The reply of one instance after the other, until one answers.
+
+        ``again`` says why a reply is not one yet, such as a status UNAVAILABLE; empty: it is. ``seconds``: for one
+        call, beyond the connection's. Raises Unavailable when there is none within the connection's time; other
+        errors at once, and Untrusted when all instances are.
+        """
+        attempts = self.attempts()
+        while True:
+            troubles: list[str] = []
+            untrusted = 0
+            # The one that answered last is asked first.
+            for endpoint in tuple(self._endpoints):
+                try:
+                    reply = self.call_at(endpoint, rpc, request, seconds=seconds)
+                except Unavailable as error:
+                    troubles.append(str(error))
+                    untrusted += isinstance(error, Untrusted)
+                    continue
+                trouble = again(reply)
+                if not trouble:
+                    self._ask_first(endpoint)
+                    return reply
+                troubles.append(f"{endpoint}: {trouble}")
+            final = Untrusted if untrusted == len(troubles) else Unavailable
+            if final is Untrusted or not attempts.pause():
+                raise final(f"{rpc.name}: no storage instance gave an answer: {'; '.join(troubles)}")
+
+    def call_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q, *, seconds: float | None = None) -> A:
+        """One attempt at one instance. Raises Unavailable when the outcome is not known, other errors for good."""
+        self.calls += 1
+        stub = self._channel(endpoint).unary_unary(
+            rpc.path, request_serializer=_serialized, response_deserializer=_bytes
+        )
+        try:
+            return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds))
+        except grpc.RpcError as error:
+            raise _error_of(error, endpoint, self.connection.tls) from error
+
+    @contextmanager
+    def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[A]]:
+        """The replies of a method that streams, as the reader takes them; leaving the block ends the call.
+
+        What is not taken stays with the server, but for `WINDOW_BYTES` and one message. Raises as `call_at` does,
+        also when the next reply takes longer than a call may.
+        """
+        stub = self._channel(endpoint).unary_stream(
+            rpc.path, request_serializer=_serialized, response_deserializer=_bytes
+        )
+        call: Any = stub(request)
+        try:
+            yield _replies(call, rpc, endpoint, self.connection)
+        finally:
+            call.cancel()
+
+    def knows(self, instances: Iterable[str]) -> None:
+        """Also ask these, after those that were given."""
+        self._endpoints = list(dict.fromkeys([*self._endpoints, *instances]))
+
+    def answers(self, rpc: Rpc[Q, A], request: Q) -> Iterator[A]:
+        """What one instance after the other answers, those included that `knows` is told of meanwhile."""
+        asked: set[str] = set()
+        while left := [endpoint for endpoint in self._endpoints if endpoint not in asked]:
+            self._ask_first(left[0])
+            reply = self.call(rpc, request)
+            # The one that was to answer, and where it did not, the one that did.
+            asked |= {left[0], self._endpoints[0]}
+            yield reply
+
+    def _ask_first(self, endpoint: str) -> None:
+        self._endpoints.remove(endpoint)
+        self._endpoints.insert(0, endpoint)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """All that are known, in the order in which they are asked."""
+        return tuple(self._endpoints)
+
+    def _channel(self, endpoint: str) -> grpc.Channel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = self._channels[endpoint] = self.connection.channel(endpoint)
+        return channel
+
+
+def _replies(call: Any, rpc: Rpc[Q, A], endpoint: str, connection: Connection) -> Iterator[A]:
+    """Only the waits for replies are timed: how long the reader takes between them is its own affair."""
+    while True:
+        watch = Timer(connection.call_seconds, call.cancel)
+        watch.daemon = True
+        watch.start()
+        try:
+            reply = _parsed(rpc, next(call))
+        except StopIteration:
+            return
+        except grpc.RpcError as error:
+            raise _error_of(error, endpoint, connection.tls) from error
+        finally:
+            watch.cancel()
+        yield reply
+
+
+def _error_of(error: grpc.RpcError, endpoint: str, tls: Tls | None) -> KafscaleError:
+    if not isinstance(error, grpc.Call):
+        return Unavailable(f"{endpoint}: {error}")
+    code = error.code()
+    said = error.details() or code.name
+    if _NO_CONNECTION in said and any(words in said for words in _UNTRUSTED):
+        return Untrusted(f"{endpoint}: TLS with kafscale.tls.* is not possible: {said}")
+    if _NO_CONNECTION in said and any(words in said for words in _ENDED):
+        said += f" ({_perhaps(tls)})"
+    return _FINAL.get(code, Unavailable)(f"{endpoint}: {said}")
+
+
+def _perhaps(tls: Tls | None) -> str:
+    """Why an instance may end connections; it does not say itself."""
+    if tls is None:
+        return "perhaps it wants TLS: kafscale.tls.ca is not given"
+    if tls.cert is None:
+        return "perhaps it wants a certificate: kafscale.tls.cert is not given"
+    return "perhaps it does not trust the certificate of kafscale.tls.cert"
+
+
+def _serialized(request: Message) -> bytes:
+    return request.SerializeToString()
+
+
+def _bytes(data: bytes) -> bytes:
+    return data
+
+
+def _parsed(rpc: Rpc[Q, A], data: bytes) -> A:
+    reply = rpc.reply()
+    try:
+        reply.ParseFromString(data)
+    except DecodeError as error:
+        raise CorruptData(f"{rpc.name}: the reply is no {rpc.reply.DESCRIPTOR.name}: {error}") from error
+    return reply

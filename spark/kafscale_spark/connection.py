@@ -1,0 +1,186 @@
+"""How the storage service is reached: the options that source and sink have in common."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from kafscale.errors import ConfigError
+from kafscale_spark.options import ENDPOINTS, PATH, TEXT, Option, Options, duration, optional, size
+
+_BOTH = "batch, streaming"
+_MIB = 1 << 20
+
+ENDPOINTS_OPTION: Option[tuple[str, ...]] = Option(
+    "kafscale.endpoints",
+    ENDPOINTS,
+    (),
+    "Addresses of storage instances, any of them: the others are learnt from the first that answers. Required.",
+    _BOTH,
+)
+TLS_CA: Option[Path | None] = Option(
+    "kafscale.tls.ca",
+    optional(PATH),
+    None,
+    "The certificates (PEM) of who may have signed those of the storage instances. Given, every call is encrypted. "
+    "Files are read where they are needed: on the driver and on every executor.",
+    _BOTH,
+)
+TLS_CERT: Option[Path | None] = Option(
+    "kafscale.tls.cert",
+    optional(PATH),
+    None,
+    "The certificate chain (PEM) that is shown to storage instances that want one.",
+    _BOTH,
+)
+TLS_KEY: Option[Path | None] = Option(
+    "kafscale.tls.key", optional(PATH), None, "The key (PEM, not encrypted) of `kafscale.tls.cert`.", _BOTH
+)
+TLS_SERVER_NAME: Option[str | None] = Option(
+    "kafscale.tls.serverName",
+    optional(TEXT),
+    None,
+    "The name that the certificates of storage instances must carry, instead of the host that is connected to.",
+    _BOTH,
+)
+CALL_TIMEOUT = Option(
+    "kafscale.callTimeout",
+    duration(0.1, 3600),
+    30.0,
+    "How long one call to a storage instance may take, and how long a scan may give nothing; then another instance "
+    "is asked.",
+    _BOTH,
+    "30s",
+)
+RETRY_TIMEOUT = Option(
+    "kafscale.retryTimeout",
+    duration(0, 86_400),
+    60.0,
+    "How long calls are repeated, on one instance after the other with pauses from 0.1 s to 2 s, while none gets on; "
+    "then the task or the query fails.",
+    _BOTH,
+    "60s",
+)
+KEEPALIVE = Option(
+    "kafscale.keepalive",
+    duration(1, 3600),
+    10.0,
+    "A connection on which nothing came for so long is asked for a sign of life, and given up 5 s later.",
+    _BOTH,
+    "10s",
+)
+MAX_MESSAGE_BYTES = Option(
+    "kafscale.maxMessageBytes",
+    size(68 * _MIB, 1024 * _MIB),
+    72 * _MIB,
+    "The largest message, as `KAFSCALE_RPC_MAX_MESSAGE_BYTES` of the services.",
+    _BOTH,
+    "72MB",
+)
+
+CONNECTION_OPTIONS: tuple[Option[Any], ...] = (
+    ENDPOINTS_OPTION,
+    TLS_CA,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_SERVER_NAME,
+    CALL_TIMEOUT,
+    RETRY_TIMEOUT,
+    KEEPALIVE,
+    MAX_MESSAGE_BYTES,
+)
+
+WINDOW_BYTES = 4 * _MIB
+"""That a scan has on the way to its reader, at most, beside one message: enough for 400 MB/s over 10 ms."""
+_KEEPALIVE_TIMEOUT_MS = 5_000
+_CONNECT_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files, and the name that servers must have (empty: the host that is connected to)."""
+
+    ca: Path
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Raises ConfigError that names the file that cannot be used."""
+        authorities = _read(self.ca)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.ca)
+        except ssl.SSLError as error:
+            raise ConfigError(f"kafscale.tls.ca: {self.ca} holds no certificates: {error}") from error
+        if self.cert is None or self.key is None:
+            return grpc.ssl_channel_credentials(authorities)
+        return grpc.ssl_channel_credentials(authorities, _read(self.key), _read(self.cert))
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where storage is and how long to wait for it: goes to every task."""
+
+    endpoints: tuple[str, ...]
+    tls: Tls | None = None
+    call_seconds: float = 30.0
+    retry_seconds: float = 60.0
+    keepalive_seconds: float = 10.0
+    max_message_bytes: int = 72 * _MIB
+
+    def channel(self, endpoint: str) -> grpc.Channel:
+        """It connects by itself when it is first used, and anew after a loss."""
+        options: list[tuple[str, int | str]] = [
+            ("grpc.max_send_message_length", self.max_message_bytes),
+            ("grpc.max_receive_message_length", self.max_message_bytes),
+            ("grpc.keepalive_time_ms", round(self.keepalive_seconds * 1000)),
+            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
+            # By default gRPC lets the window grow to what it measures, 20 MiB and more within one machine.
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+            # What is repeated, and where, is decided here.
+            ("grpc.enable_retries", 0),
+            ("grpc.service_config_disable_resolution", 1),
+            # Not through the proxy that the environment names for the web.
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if self.tls is None:
+            return grpc.insecure_channel(endpoint, options)
+        if self.tls.server_name:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        return grpc.secure_channel(endpoint, self.tls.credentials(), options)
+
+
+def connection_of(options: Options) -> Connection:
+    """Raises ConfigError where the options do not go together."""
+    if not options[ENDPOINTS_OPTION]:
+        raise ConfigError(
+            "option kafscale.endpoints is required: addresses of storage instances, such as storage-0:9200"
+        )
+    ca, cert, key = options[TLS_CA], options[TLS_CERT], options[TLS_KEY]
+    if (cert is None) != (key is None):
+        raise ConfigError("options kafscale.tls.cert and kafscale.tls.key go together; one is not given")
+    if ca is None and (cert is not None or options[TLS_SERVER_NAME]):
+        raise ConfigError("options kafscale.tls.* need kafscale.tls.ca, without which nothing is encrypted")
+    return Connection(
+        options[ENDPOINTS_OPTION],
+        None if ca is None else Tls(ca, cert, key, options[TLS_SERVER_NAME] or ""),
+        options[CALL_TIMEOUT],
+        options[RETRY_TIMEOUT],
+        options[KEEPALIVE],
+        options[MAX_MESSAGE_BYTES],
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"kafscale.tls: {path} cannot be read: {error.strerror}") from error

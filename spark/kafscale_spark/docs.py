@@ -1,0 +1,52 @@
+"""``python -m kafscale_spark.docs FILE`` writes docs/spark-options.md from the tables of options.
+
+With ``--check`` it compares instead, and exits with status 1 when the file says anything else.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafscale_spark.connection import CONNECTION_OPTIONS
+from kafscale_spark.options import markdown_table, option_rows
+from kafscale_spark.sink.options import SINK_OPTIONS
+from kafscale_spark.source_options import SOURCE_OPTIONS
+
+_HEADS = ("Option", "Default", "Accepts", "For", "Meaning")
+_TEXT = """\
+# Options of the Spark data source
+
+<!-- Generated from the tables of options by `python -m kafscale_spark.docs`; do not edit. -->
+
+Names may be in any case. An option that is not here is an error that names the nearest one; so is one of Spark's Kafka
+source that has no meaning here, such as `kafka.bootstrap.servers`. How they are used: [spark.md](spark.md).
+"""
+
+
+def document() -> str:
+    """docs/spark-options.md."""
+    tables = {
+        "Connection": CONNECTION_OPTIONS,
+        "Source": [option for option in SOURCE_OPTIONS if option not in CONNECTION_OPTIONS],
+        "Sink": [option for option in SINK_OPTIONS if option not in CONNECTION_OPTIONS],
+    }
+    parts = [f"\n## {name}\n\n{markdown_table(_HEADS, option_rows(table))}" for name, table in tables.items()]
+    return _TEXT + "".join(parts)
+
+
+def main(arguments: Sequence[str]) -> int:
+    checks, files = "--check" in arguments, [Path(name) for name in arguments if name != "--check"]
+    if len(files) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    if not checks:
+        files[0].write_text(document())
+        return 0
+    if files[0].read_text() == document():
+        return 0
+    print(f"{files[0]} is not what the code says: make generate", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

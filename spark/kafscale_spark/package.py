@@ -1,0 +1,47 @@
+"""``python -m kafscale_spark.package FILE.zip`` writes what executors need into a file for ``spark-submit --py-files``.
+
+That is this package and the part of ``kafscale`` that it imports. What both take from others (numba, numpy, pyarrow,
+grpcio, protobuf, crc32c, cramjam; minio for audits) has compiled code or brings such, which no zip can hold: it is
+installed where the executors run.
+"""
+
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import kafscale
+import kafscale_spark
+
+SHIPPED = ("__init__", "catalog", "errors", "paths", "kafka", "records", "segment", "topics", "v1")
+"""Modules and packages of ``kafscale`` that do no IO of their own."""
+
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def write_package(target: Path) -> None:
+    """The same tree gives the same bytes."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source in _modules():
+            archive.writestr(zipfile.ZipInfo(name, _DATE), source.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for package in (kafscale, kafscale_spark):
+        root = Path(package.__path__[0])
+        for source in sorted(root.rglob("*.py")):
+            within = source.relative_to(root)
+            if package is kafscale_spark or within.parts[0].removesuffix(".py") in SHIPPED:
+                yield f"{root.name}/{within.as_posix()}", source
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1 or not arguments[0].endswith(".zip"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    write_package(Path(arguments[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""What is read of a partition: pieces of its segments, and the records that are wanted of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kafscale.errors import CorruptData
+from kafscale.records.batch import HEADER_SIZE
+from kafscale.records.checksum import Buffer, crc32c
+from kafscale.segment.chain import batch_at, link_fault
+from kafscale.segment.format import MAX_OFFSET, CorruptSegment
+from kafscale.segment.reader import verify_batch
+from kafscale_spark import kernel
+from kafscale_spark.machine import Ints, frozen
+
+_BATCHES = 256
+_BYTES = 1 << 19
+"""So much is verified and decoded at a time, that it stays in the processor's cache in between."""
+_CHECKED_FROM = 40  # bytes of the header under the checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole batches that lie one after the other in one object.
+
+    ``source`` names the object in errors. ``first_offset`` is the first batch's base offset. ``epoch``: of the segment,
+    None for what the first batch has. ``gaps``: offsets may be missing between batches, as after compaction; base
+    offsets are under no batch's checksum, so only who has checked the segment's own may allow that.
+    """
+
+    data: Buffer
+    source: str
+    first_offset: int
+    epoch: int | None = None
+    gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Offsets from ``start`` up to ``end``, timestamps (ms since 1970) from ``since_ms`` up to ``until_ms``.
+
+    Ends are left out; None is no bound. A batch is passed over unread when its header says that all its records are
+    older, as look-ups by time do.
+    """
+
+    start: int = 0
+    end: int = MAX_OFFSET
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """The first and the last timestamp, of all that there are where there is no bound."""
+        return (
+            -MAX_OFFSET - 1 if self.since_ms is None else self.since_ms,
+            MAX_OFFSET if self.until_ms is None else self.until_ms - 1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Whose bytes are read, for the columns and for errors."""
+
+    topic: str
+    number: int
+
+    def damaged(self, offset: int, source: str, error: CorruptData) -> CorruptData:
+        """The error with the place where it was found."""
+        return CorruptData(f"topic {self.topic}, partition {self.number}, offset {offset} in {source}: {error}")
+
+
+class Chain:
+    """The batches of pieces of one partition, verified: checksums, and that each follows the one before."""
+
+    def __init__(self, partition: Partition, asked: Ints) -> None:
+        self._partition = partition
+        self._asked = asked
+        self._table = np.empty((_BATCHES, kernel.ENTRY), np.int64)
+
+    def tables(self, piece: Piece) -> Iterator[Ints]:
+        """The entries of some batches at a time, up to the wanted end; each is gone when the next is asked for.
+
+        Raises CorruptData, after what is good before it.
+        """
+        if not len(piece.data):
+            return
+        data, view = frozen(piece.data), memoryview(piece.data)
+        place = np.array([0, piece.first_offset, 1, -1 if piece.epoch is None else piece.epoch, piece.gaps, 0])
+        found = 1
+        while found and not place[kernel.BEYOND]:
+            expected = int(place[kernel.NEXT_OFFSET])
+            found = kernel.link(data, place, self._asked, self._table, _BYTES)
+            table = self._table[:found]
+            whole = _whole(view, table)
+            if whole:
+                yield table[:whole]
+                expected = int(table[whole - 1, kernel.BASE_OFFSET] + table[whole - 1, kernel.LAST_DELTA] + 1)
+            if whole < found:
+                raise self._fault(piece, int(table[whole, kernel.START]) - HEADER_SIZE, expected, place)
+        if not place[kernel.BEYOND] and place[kernel.POSITION] < len(view):
+            raise self._fault(piece, int(place[kernel.POSITION]), int(place[kernel.NEXT_OFFSET]), place)
+
+    def _fault(self, piece: Piece, position: int, expected: int, place: Ints) -> CorruptData:
+        """What is wrong with the batch at ``position``, where offset ``expected`` comes next: asked of `chain`."""
+        exact = position == 0 or not piece.gaps
+        try:
+            found = batch_at(piece.data, position, len(piece.data))
+            fault = link_fault(found, expected, max(int(place[kernel.EPOCH]), 0), exact=exact)
+            if fault:
+                raise CorruptSegment(f"batch at {position} {fault}")
+            verify_batch(piece.data, position, found)
+        except CorruptData as error:
+            return self._partition.damaged(expected, piece.source, error)
+        return self._partition.damaged(expected, piece.source, CorruptSegment(f"no batch follows at {position}"))
+
+
+def _whole(view: memoryview, table: Ints) -> int:
+    """How many of the table's batches come before the first whose bytes do not have the checksum of its header."""
+    for number, (start, end, crc) in enumerate(table[:, (kernel.START, kernel.END, kernel.CRC)].tolist()):
+        if crc32c(view[start - _CHECKED_FROM : end]) != crc:
+            return number
+    return len(table)

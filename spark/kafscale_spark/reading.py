@@ -1,0 +1,185 @@
+"""A task: one range, from any instance, decoded or counted; never a record twice, and none left out.
+
+A scan that ends before the range does, whatever the reason, is gone on with where it stood, on the next instance.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
+from kafscale.v1 import common_pb2
+from kafscale.v1 import storage_pb2 as pb
+from kafscale_spark.client import SCAN, Client
+from kafscale_spark.connection import Connection
+from kafscale_spark.decode import Decoder
+from kafscale_spark.loss import data_lost
+from kafscale_spark.pieces import Partition, Piece, Wanted
+from kafscale_spark.planning import GONE, Split
+from kafscale_spark.schema import COLUMNS, only_counted
+
+_COUNTED_ROWS = 1 << 16
+_LATER = (common_pb2.UNAVAILABLE, common_pb2.NOT_OWNER, common_pb2.BUFFER_FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What every task of a query reads by. ``since_ms`` and ``until_ms`` as in a ScanRequest."""
+
+    connection: Connection
+    columns: tuple[str, ...]
+    fail_on_data_loss: bool
+    piece_bytes: int
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether no record need be looked at."""
+        return only_counted(self.columns)
+
+
+def read_split(reading: Reading, split: Split) -> Iterator[pa.RecordBatch]:
+    """The records of a range in order. Raises CorruptData, DataLoss, Unavailable; all name where."""
+    with Client(reading.connection) as client:
+        yield from _Range(reading, split, client).read()
+
+
+class _Range:
+    """Where the reading of one range stands: ``_next`` is the first offset that was not given yet."""
+
+    def __init__(self, reading: Reading, split: Split, client: Client) -> None:
+        self._reading = reading
+        self._split = split
+        self._client = client
+        self._topic, self._number = split.range.partition
+        self._next = split.range.start
+        self._end = split.range.end
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        attempts = self._client.attempts()
+        endpoints = self._split.endpoints
+        asked = 0
+        while self._next < self._end:
+            before = self._next
+            endpoint = endpoints[asked % len(endpoints)]
+            asked += 1
+            try:
+                yield from self._scan(endpoint)
+                trouble = f"{endpoint}: the scan ended early"
+            except Unavailable as error:
+                trouble = str(error)
+            if self._next > before:
+                attempts.progress()
+            # The next instance is asked at once, all of them once more after a pause.
+            if self._next < self._end and asked % len(endpoints) == 0 and not attempts.pause():
+                raise Unavailable(f"{self._place()}: no storage instance gets on: {trouble}")
+
+    def _scan(self, endpoint: str) -> Iterator[pa.RecordBatch]:
+        """One stream, from where the last one came to. What it gave is given on, however it ends."""
+        reading = self._reading
+        request = pb.ScanRequest(
+            partition=common_pb2.PartitionRef(topic=self._topic, topic_id=self._split.topic_id, partition=self._number),
+            start=self._next,
+            end=self._end,
+            piece_bytes=reading.piece_bytes,
+            mode=pb.ScanRequest.COUNT if reading.counts else pb.ScanRequest.BATCHES,
+            since_ms=reading.since_ms,
+            until_ms=reading.until_ms,
+        )
+        rows = _Counted(reading, self._partition) if reading.counts else _Decoded(reading, self._partition, request)
+        failure: KafscaleError | None = None
+        with self._client.stream_at(endpoint, SCAN, request) as pieces:
+            while self._next < self._end:
+                try:
+                    piece = next(pieces, None)
+                except KafscaleError as error:
+                    failure = error
+                    break
+                if piece is None:
+                    break
+                if piece.status != common_pb2.OK:
+                    failure = self._refusal(piece, endpoint)
+                    break
+                if not piece.first_offset <= self._next < piece.next_offset:
+                    raise CorruptData(
+                        f"{self._place()}: {endpoint} gives offsets {piece.first_offset} to {piece.next_offset} for it"
+                    )
+                yield from rows.feed(piece)
+                self._next = piece.next_offset
+        yield from rows.finish()
+        if failure is not None:
+            raise failure
+
+    def _refusal(self, piece: pb.ScanPiece, endpoint: str) -> KafscaleError | None:
+        """What a piece without records says. None: that is lost, and what is behind it can be read. Raises DataLoss."""
+        place, fail = self._place(), self._reading.fail_on_data_loss
+        status = common_pb2.Status.Name(piece.status)
+        if piece.status in GONE:
+            data_lost(f"{place} and what follows is not there any more ({status}): {piece.detail}", fail=fail)
+            self._next = self._end
+            return None
+        if piece.status == common_pb2.OFFSET_OUT_OF_RANGE and piece.log_start > self._next:
+            data_lost(f"{place} is not there any more, the log begins at {piece.log_start}", fail=fail)
+            self._next = min(piece.log_start, self._end)
+            return None
+        said = f"{place}{f' in {piece.object}' if piece.object else ''}, told by {endpoint} ({status}): {piece.detail}"
+        if piece.status in _LATER:
+            return Unavailable(said)
+        return CorruptData(said) if piece.status == common_pb2.DAMAGED else Refused(said)
+
+    @property
+    def _partition(self) -> Partition:
+        return Partition(self._topic, self._number)
+
+    def _place(self) -> str:
+        return f"topic {self._topic}, partition {self._number}, offset {self._next}"
+
+
+class _Decoded:
+    """Records of one stream."""
+
+    def __init__(self, reading: Reading, partition: Partition, request: pb.ScanRequest) -> None:
+        wanted = Wanted(request.start, request.end, reading.since_ms, reading.until_ms)
+        self._decoder = Decoder(partition, reading.columns, wanted=wanted)
+
+    def feed(self, piece: pb.ScanPiece) -> Iterator[pa.RecordBatch]:
+        if piece.records:
+            # Offsets that are missing are proven by the segment's footer, which storage has checked.
+            whole = Piece(piece.records, piece.object, piece.first_offset, piece.epoch, gaps=True)
+            yield from self._decoder.feed(whole)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from self._decoder.finish()
+
+
+class _Counted:
+    """So many rows that are all the same."""
+
+    def __init__(self, reading: Reading, partition: Partition) -> None:
+        self._schema = pa.schema([COLUMNS.field(name) for name in reading.columns])
+        self._values = [partition.topic if name == "topic" else partition.number for name in reading.columns]
+        self._columns: list[pa.Array] = []
+        self._rows = 0
+
+    def feed(self, piece: pb.ScanPiece) -> Iterator[pa.RecordBatch]:
+        self._rows += piece.count
+        while self._rows >= _COUNTED_ROWS:
+            yield self._batch(_COUNTED_ROWS)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if self._rows:
+            yield self._batch(self._rows)
+
+    def _batch(self, rows: int) -> pa.RecordBatch:
+        self._rows -= rows
+        if not self._values:
+            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+        if not self._columns or len(self._columns[0]) < rows:
+            self._columns = [
+                pa.repeat(pa.scalar(value, field.type), rows)
+                for value, field in zip(self._values, self._schema, strict=True)
+            ]
+        columns = [column.slice(0, rows) for column in self._columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)

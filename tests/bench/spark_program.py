@@ -1,0 +1,81 @@
+"""What `spark_compare` has Spark do: JSON lines in, for each a line with the seconds it took.
+
+Arguments: Spark's settings as JSON, the brokers of Apache Kafka, KafScale's storage. It runs in the environment of
+``tests/spark/spark40``.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+import kafscale_spark
+
+JSON_SCHEMA = "id long, level string"
+
+
+class Sources:
+    """Spark's own Kafka source and sink on Apache Kafka ("kafka"), and ours ("kafscale")."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, endpoints: str) -> None:
+        self._spark = spark
+        self._where = {"kafka": ("kafka.bootstrap.servers", bootstrap), "kafscale": ("kafscale.endpoints", endpoints)}
+
+    def count(self, source: str, topic: str) -> int:
+        # Spark 4.0 loses rows that have no columns at all.
+        return self._read(source, topic, "partition").count()
+
+    def sum(self, source: str, topic: str) -> int:
+        rows = self._read(source, topic, "value").selectExpr("count(value)", "sum(length(value))").collect()
+        return int(rows[0][0])
+
+    def scan(self, source: str, topic: str) -> int:
+        """All columns, to a sink that takes none of them."""
+        self._read(source, topic, None).write.format("noop").mode("overwrite").save()
+        return -1
+
+    def json(self, source: str, topic: str) -> int:
+        parsed = f"from_json(cast(value as string), '{JSON_SCHEMA}') as parsed"
+        rows = self._read(source, topic, "value").selectExpr(parsed).where("parsed.level = 'error'")
+        rows.selectExpr("count(parsed.id)").collect()
+        return -1
+
+    def write(self, source: str, topic: str, records: int, record_bytes: int) -> int:
+        """Records of a key and a value that the JVM makes."""
+        value = f"rpad(cast(id as string), {record_bytes - 8}, '.') as value"
+        rows = self._spark.range(0, records, 1, 2).selectExpr("lpad(cast(id as string), 8, '0') as key", value)
+        rows.write.format(source).options(**dict([self._where[source]]), topic=topic).mode("append").save()
+        return records
+
+    def _read(self, source: str, topic: str, columns: str | None) -> DataFrame:
+        reader = self._spark.read.format(source).options(**dict([self._where[source]]), subscribe=topic)
+        if source == "kafscale" and columns is not None:
+            reader = reader.option("columns", columns)
+        return reader.load()
+
+
+def main(settings: str, bootstrap: str, endpoints: str) -> None:
+    """Answers until its input ends."""
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for name, value in json.loads(settings).items():
+        builder = builder.config(name, value)
+    # Standard output is for answers: what Spark's launcher prints there goes to standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    spark = builder.getOrCreate()
+    kafscale_spark.register(spark)
+    sources = Sources(spark, bootstrap, endpoints)
+    for line in sys.stdin:
+        question = json.loads(line)
+        measure: Callable[..., int] = getattr(sources, question.pop("measure"))
+        started = time.perf_counter()
+        rows = measure(**question)
+        print(json.dumps({"seconds": time.perf_counter() - started, "rows": rows}), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

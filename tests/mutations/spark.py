@@ -1,0 +1,139 @@
+"""Naive code of the Spark package: how it reads, where streams stand, what audits find."""
+
+from tests.mutations.mutation import Mutation
+
+_CLIENT = "spark/kafscale_spark/client.py"
+_READING = "spark/kafscale_spark/reading.py"
+_STREAM = "spark/kafscale_spark/stream.py"
+_CHAIN = "spark/kafscale_spark/audit/chain.py"
+_CLIENT_TESTS = "tests/unit/spark/test_client.py::"
+_READING_TESTS = "tests/unit/spark/test_reading.py::"
+_STREAM_TESTS = "tests/unit/spark/test_stream.py::"
+_CHAIN_TEST = "tests/unit/spark/test_chain.py::test_segments_and_what_is_known_of_their_log"
+
+
+def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
+    return Mutation((), path, old, new, test, rule)
+
+
+MUTATIONS = (
+    _breaking(
+        "a scan that broke is gone on with where it stands",
+        _READING,
+        "            start=self._next,\n            end=self._end,",
+        "            start=self._split.range.start,\n            end=self._end,",
+        _READING_TESTS + "test_pitfall_25_streams_that_break_are_gone_on_with",
+    ),
+    _breaking(
+        "a scan's early end is not the end of the range",
+        _READING,
+        'trouble = f"{endpoint}: the scan ended early"',
+        "return",
+        _READING_TESTS + "test_a_stream_that_ends_early_without_a_word_is_gone_on_with",
+    ),
+    _breaking(
+        "a range ends where it was said to end",
+        _READING,
+        "wanted = Wanted(request.start, request.end, ",
+        "wanted = Wanted(request.start, request.end + 1, ",
+        _READING_TESTS + "test_pitfall_24_a_range_begins_and_ends_inside_batches",
+    ),
+    _breaking(
+        "records whose columns differ are not counted alone",
+        _READING,
+        '_CONSTANT = {"topic", "partition"}',
+        '_CONSTANT = {"topic", "partition", "offset"}',
+        _READING_TESTS + "test_pitfall_25_streams_that_break_are_gone_on_with",
+    ),
+    _breaking(
+        "what is lost fails the query unless failOnDataLoss is false",
+        "spark/kafscale_spark/loss.py",
+        "    if fail:\n",
+        "    if not what:\n",
+        _READING_TESTS + "test_retention_fails_the_task_or_is_passed_over_with_a_warning",
+    ),
+    _breaking(
+        "what retention took before a trigger read it is lost",
+        _STREAM,
+        "elif start is not None and start < found.log_start:",
+        "elif start is not None and found.committed_end < start:",
+        _STREAM_TESTS + "test_retention_overtakes_a_stream",
+    ),
+    _breaking(
+        "a stream goes on from its checkpoint",
+        _STREAM,
+        "start=pb.Bound(offset=start.offsets[key]) if key in start.offsets else _EARLIEST",
+        "start=_EARLIEST",
+        _STREAM_TESTS + "test_limited_triggers_share_as_partitions_are_behind",
+    ),
+    _breaking(
+        "a trigger ends where it was said to end",
+        _STREAM,
+        "end=_LATEST if ends is None else pb.Bound(offset=ends[key])",
+        "end=_LATEST",
+        _STREAM_TESTS + "test_limited_triggers_share_as_partitions_are_behind",
+    ),
+    _breaking(
+        "offsets of a topic that was made anew mean other records",
+        "spark/kafscale_spark/stream_offsets.py",
+        "if self.ids[topic] != ids.get(topic, self.ids[topic])",
+        "if topic not in ids",
+        _STREAM_TESTS + "test_a_topic_made_anew_is_not_taken_for_the_old_one",
+    ),
+    _breaking(
+        "what a stream reads stays in its checkpoint when AvailableNow is told of less",
+        _STREAM,
+        "self._target = _with(self._target, start, self.newest)",
+        "_with(self._target, start, self.newest)",
+        _STREAM_TESTS + "test_where_available_now_ends_is_known_of_all_that_is_read",
+    ),
+    _breaking(
+        "instances that are learnt of are asked for what the first lacks",
+        "spark/kafscale_spark/client.py",
+        "while left := [endpoint for endpoint in self._endpoints if endpoint not in asked]:",
+        "while left := [endpoint for endpoint in self.connection.endpoints if endpoint not in asked]:",
+        _STREAM_TESTS + "test_an_instance_that_does_not_know_a_topic_yet_is_not_believed",
+    ),
+    _breaking(
+        "a topic that goes while a trigger is planned is lost",
+        _STREAM,
+        "for key in start.offsets:",
+        "for key in ():",
+        _STREAM_TESTS + "test_a_topic_that_goes_before_it_is_planned",
+    ),
+    _breaking(
+        "what a run's checkpoint has is compared with what is there",
+        _STREAM,
+        "begun = self._still_there(start, end.offsets, end.ids)",
+        "begun = start.only(key for key in end.offsets if key[0] not in start.made_anew(end.ids))",
+        _STREAM_TESTS + "test_loss_is_seen_by_a_spark_that_does_not_say_where_a_run_begins",
+    ),
+    _breaking(
+        "calls are not repeated to instances that TLS does not trust",
+        _CLIENT,
+        "if final is Untrusted or not attempts.pause():",
+        "if not attempts.pause():",
+        _CLIENT_TESTS + "test_instances_that_tls_does_not_reach_say_why",
+    ),
+    _breaking(
+        "segments that are missing are damage",
+        _CHAIN,
+        "if segment.base_offset > expected:",
+        "if segment.base_offset > expected and not expected:",
+        _CHAIN_TEST,
+    ),
+    _breaking(
+        "a log that ends before its metadata says is damaged",
+        _CHAIN,
+        "if before is not None and expected < before:",
+        "if before is not None and expected < before and not ordered:",
+        _CHAIN_TEST,
+    ),
+    _breaking(
+        "epochs of a log do not fall",
+        _CHAIN,
+        "epoch = max(epoch, segment.epoch)",
+        "epoch = min(epoch, segment.epoch)",
+        _CHAIN_TEST,
+    ),
+)

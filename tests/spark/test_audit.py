@@ -1,0 +1,259 @@
+"""The audit of real buckets: a sound one is called sound, and of one that is damaged in many ways all are named."""
+
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from confluent_kafka import Producer
+from minio import Minio as Client
+from pyspark.sql import SparkSession
+
+from jobs import audit
+from kafscale.catalog.page import SEGMENTS_PER_PAGE, build_page, parse_page
+from kafscale.errors import Unavailable
+from kafscale.records.checksum import crc32c
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter
+from kafscale.segment.index import INDEX_HEADER_SIZE, parse_index
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale_spark.audit.bucket import LocalBucket
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.broker import KafscaleBroker
+from tests.servers.minio import Minio
+from tests.servers.ports import free_ports
+
+WAYS = ("flipped", "cut", "bad-batch", "renamed", "gap", "short", "no-index", "torn-index", "wrong-index", "lone-index")
+PAGED = "wrong-page"
+SEGMENTS = 4
+RECORDS = 5
+WAIT_SECONDS = 30
+
+
+class Bucket:
+    """A process's data directory, of which tests damage copies."""
+
+    def __init__(self, data: Path, endpoint: str) -> None:
+        self.data = data
+        self.endpoint = endpoint
+
+    def segments(self, topic: str) -> list[Path]:
+        return sorted((self.data / "objects" / "default" / topic / "0").glob("*.kfs"))
+
+    def pages(self) -> list[Path]:
+        return list((self.data / "objects" / "default" / "~catalog" / PAGED / "0").glob("*"))
+
+    def copy(self, to: Path) -> "Bucket":
+        shutil.copytree(self.data / "objects", to / "objects")
+        return Bucket(to, self.endpoint)
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    """A topic for each way to damage it, one of them with a page of its catalog, and a live service beside it."""
+    directory = tmp_path_factory.mktemp("audited")
+    broker = KafscaleBroker(directory, {})
+    try:
+        made = Bucket(directory / "data", broker.rpc)
+        client = ConfluentClient(broker.bootstrap)
+        for topic in WAYS:
+            client.create_topic(topic, configs={"compression.type": "producer"})
+        client.create_topic(PAGED, configs={"flush.ms": "1"})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+        for segment in range(SEGMENTS):
+            for topic in WAYS:
+                for number in range(RECORDS):
+                    producer.produce(topic, f"{segment} {number}", partition=0)
+            # What is acked is stored, so the next ones go to another segment.
+            assert producer.flush(WAIT_SECONDS) == 0
+        for segment in range(SEGMENTS_PER_PAGE):
+            producer.produce(PAGED, f"{segment}", partition=0)
+            assert producer.flush(WAIT_SECONDS) == 0
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not made.pages():
+            assert time.monotonic() < deadline, "no page is written"
+            time.sleep(0.05)
+        yield made
+    finally:
+        broker.stop()
+
+
+def _audit(
+    spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *argv: str
+) -> tuple[int, str]:
+    monkeypatch.setenv("KAFSCALE_DATA_DIR", str(bucket.data))
+    status = audit.main(list(argv), spark)
+    return status, capsys.readouterr().out
+
+
+def test_a_sound_bucket(
+    spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = _audit(spark, bucket, monkeypatch, capsys, "--endpoints", bucket.endpoint)
+    assert said.endswith("sound\n")
+    assert status == 0
+    assert f"{len(WAYS) * SEGMENTS * RECORDS + SEGMENTS_PER_PAGE} records in" in said
+    assert "left over" not in said
+
+
+def _flipped(segments: list[Path]) -> None:
+    data = bytearray(segments[1].read_bytes())
+    data[-FOOTER_SIZE - 1] ^= 1
+    segments[1].write_bytes(data)
+
+
+def _cut(segments: list[Path]) -> None:
+    segments[1].write_bytes(segments[1].read_bytes()[:-10])
+
+
+def _bad_batch(segments: list[Path]) -> None:
+    """Damage from before the segment was made: its own checksum is right."""
+    data = bytearray(segments[1].read_bytes())
+    footer = SegmentFooter.parse(data)
+    data[-FOOTER_SIZE - 1] ^= 1
+    crc = crc32c(memoryview(data)[HEADER_SIZE:-FOOTER_SIZE])
+    data[-FOOTER_SIZE:] = SegmentFooter(crc, footer.last_offset).encode()
+    segments[1].write_bytes(data)
+
+
+def _renamed(segments: list[Path]) -> None:
+    shutil.copyfile(segments[2], segments[1])
+
+
+def _gap(segments: list[Path]) -> None:
+    segments[1].unlink()
+    segments[1].with_suffix(".index").unlink()
+
+
+def _short(segments: list[Path]) -> None:
+    segments[-1].unlink()
+    segments[-1].with_suffix(".index").unlink()
+
+
+def _no_index(segments: list[Path]) -> None:
+    segments[1].with_suffix(".index").unlink()
+
+
+def _torn_index(segments: list[Path]) -> None:
+    index = segments[1].with_suffix(".index")
+    index.write_bytes(index.read_bytes()[:-5])
+
+
+def _wrong_index(segments: list[Path]) -> None:
+    index = segments[1].with_suffix(".index")
+    data = bytearray(index.read_bytes())
+    struct.pack_into(">q", data, INDEX_HEADER_SIZE, parse_index(data).offsets[0] + 1)
+    index.write_bytes(data)
+
+
+def _lone_index(segments: list[Path]) -> None:
+    shutil.copyfile(segments[1].with_suffix(".index"), segments[1].with_name("segment-00000000000000000999.index"))
+
+
+def _wrong_page(segments: list[Path]) -> None:
+    [page] = (segments[0].parents[2] / "~catalog" / PAGED / "0").iterdir()
+    content = parse_page(page.read_bytes())
+    content.segments[3].size += 1
+    ref = PartitionRef(topic=content.topic, topic_id=content.topic_id, partition=content.partition)
+    page.write_bytes(build_page(ref, content.epoch, content.segments))
+
+
+DAMAGE: dict[str, tuple[Callable[[list[Path]], None], str]] = {
+    "flipped": (_flipped, "segment damaged"),
+    "cut": (_cut, "segment damaged"),
+    "bad-batch": (_bad_batch, "segment damaged"),
+    "renamed": (_renamed, "segment misplaced"),
+    "gap": (_gap, "segments missing"),
+    "short": (_short, "end disagrees with metadata"),
+    "no-index": (_no_index, "index missing"),
+    "torn-index": (_torn_index, "index damaged"),
+    "wrong-index": (_wrong_index, "index wrong"),
+    "lone-index": (_lone_index, "orphan"),
+    PAGED: (_wrong_page, "catalog page wrong"),
+}
+
+
+@pytest.mark.parametrize("with_endpoints", [True, False])
+def test_damage_of_every_kind_is_named_where_it_is(
+    spark: SparkSession,
+    bucket: Bucket,
+    with_endpoints: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damaged = bucket.copy(tmp_path / "copy")
+    for topic, (damage, _) in DAMAGE.items():
+        damage(damaged.segments(topic))
+    (damaged.data / "objects" / "default" / "junk.bin").write_bytes(b"x")
+    endpoints = ["--endpoints", bucket.endpoint] if with_endpoints else []
+    status, said = _audit(spark, damaged, monkeypatch, capsys, "--output", str(tmp_path / "findings"), *endpoints)
+    found: dict[str, set[str]] = {}
+    for row in spark.read.parquet(str(tmp_path / "findings")).collect():
+        found.setdefault(row.topic, set()).add(row.kind)
+        assert row.damage == (row.kind != "orphan")
+    expected = {topic: {kind} for topic, (_, kind) in DAMAGE.items()} | {"": {"orphan"}}
+    if not with_endpoints:
+        # The bucket alone does not know where logs end.
+        del expected["short"]
+    assert found == expected
+    assert status == 1
+    assert said.endswith("damaged\n")
+
+
+def _with_s3(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_damaged_bucket_on_s3(
+    spark: SparkSession,
+    bucket: Bucket,
+    minio: Minio,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damaged = bucket.copy(tmp_path)
+    _flipped(damaged.segments("flipped"))
+    settings = minio.broker_settings()
+    client = Client(urlsplit(minio.endpoint).netloc, minio.access_key, minio.secret_key, secure=False)
+    root = damaged.data / "objects"
+    for path in [*root.glob("default/~topics/*"), *root.glob("default/flipped/0/*")]:
+        client.fput_object(settings["KAFSCALE_S3_BUCKET"], path.relative_to(root).as_posix(), str(path))
+    _with_s3(monkeypatch, settings)
+    assert audit.main([], spark) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"segment damaged: flipped-0 offset {RECORDS}: checksum of the body is")
+    assert f"{SEGMENTS * RECORDS} records in {SEGMENTS} segments of 1 partitions" in said
+
+
+def test_a_bucket_that_does_not_answer_is_not_called_damaged(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [port] = free_ports(1)
+    settings = {"BUCKET": "logs", "ENDPOINT": f"http://127.0.0.1:{port}", "REGION": "us-east-1"}
+    settings |= {"ACCESS_KEY": "key", "SECRET_KEY": "secret"}
+    _with_s3(monkeypatch, {f"KAFSCALE_S3_{name}": value for name, value in settings.items()})
+    assert audit.main([], spark) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("audit: bucket logs cannot be listed: ")
+
+
+class _Unreadable(LocalBucket):
+    def get(self, key: str) -> bytes | None:
+        if key.endswith(".kfs"):
+            raise Unavailable(f"{key} cannot be read: the disk is gone")
+        return LocalBucket.get(self, key)
+
+
+def test_what_no_task_can_read_is_not_called_damaged(
+    spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(audit, "_bucket", lambda _: _Unreadable(bucket.data))
+    assert audit.main([], spark) == 2
+    [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("audit: ")]
+    assert line.endswith("cannot be read: the disk is gone")

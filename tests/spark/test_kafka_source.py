@@ -1,0 +1,291 @@
+"""On Spark 4.0.0: Spark's own Kafka source and sink through the gateways of a cluster, in batches and in streams.
+
+And KafScale's own do there what Spark's do.
+"""
+
+import base64
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import Message, ProduceOptions
+from tests.matrix.drivers.piped import DriverError, PipedDriver
+from tests.servers.cluster import Cluster, running_cluster
+from tests.servers.etcd import Etcd
+from tests.servers.minio import Minio
+from tests.spark.build import kafka_source_jars, spark40_python
+from tests.spark.session import environment, settings
+
+PROGRAM = Path(__file__).parent / "programs" / "kafka_source.py"
+BASE_MS = 1_700_000_000_000
+# Records of that time are older than the topics of other tests may keep.
+KEPT = {"retention.ms": "-1"}
+_NUMBERS = itertools.count()
+
+
+BOTH = pytest.mark.parametrize("kind", ["kafka", "kafscale"])
+
+
+@pytest.fixture(scope="module")
+def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two gateways; each partition is led by one of them."""
+    directory = tmp_path_factory.mktemp("kafka-source")
+    with running_cluster(directory, etcd=etcd, minio=minio, gateways=2, storages=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def bootstrap(cluster: Cluster) -> str:
+    return cluster.bootstrap
+
+
+@pytest.fixture(scope="module")
+def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedDriver]:
+    """One JVM for all cases."""
+    directory = tmp_path_factory.mktemp("spark40")
+    told = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
+    python = str(spark40_python())
+    variables = [f"{name}={value}" for name, value in environment(python).items()]
+    endpoints = ",".join(storage.address for storage in cluster.storages)
+    driver = PipedDriver(["env", *variables, python, str(PROGRAM), json.dumps(told), endpoints], cluster.bootstrap)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="module")
+def client(bootstrap: str) -> Iterator[ConfluentClient]:
+    client = ConfluentClient(bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def topic(client: ConfluentClient) -> str:
+    """A fresh topic with three partitions."""
+    name = f"source-{next(_NUMBERS)}"
+    client.create_topic(name, partitions=3, configs=KEPT)
+    return name
+
+
+@BOTH
+def test_a_batch_holds_every_column(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
+    expected = _filled(client, topic, range(60))
+    assert source.call("version") == "4.0.0"
+    read = source.call("read", options={"subscribe": topic, "includeHeaders": "true"}, kind=kind)
+    assert _in_order(read["rows"]) == expected
+    assert read["tasks"] == 3
+
+
+def test_rows_without_columns(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+    """Which 4.0 loses: KafScale's source does not give any, and says how to count."""
+    _filled(client, topic, range(60))
+    assert source.call("count", options={"subscribe": topic, "columns": "partition"}, kind="kafscale") == 60
+    with pytest.raises(DriverError, match="this pyspark loses rows that have no columns: count with the option"):
+        source.call("count", options={"subscribe": topic, "columns": ""}, kind="kafscale")
+
+
+def test_more_tasks_than_partitions(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+    expected = _filled(client, topic, range(60))
+    options = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "12"}
+    read = source.call("read", options=options)
+    assert _in_order(read["rows"]) == expected
+    assert read["tasks"] >= 12
+
+
+def test_ranges_by_offset_and_by_time(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+    rows = _filled(client, topic, range(60))
+
+    def read(**options: str) -> list[tuple[int, int]]:
+        found = _in_order(source.call("read", options={"includeHeaders": "true", **options})["rows"])
+        assert found == [row for row in rows if row in found]
+        return [(row["partition"], row["offset"]) for row in found]
+
+    first, last = json.dumps({topic: {"0": 5, "1": -2, "2": 17}}), json.dumps({topic: {"0": 9, "1": 3, "2": -1}})
+    expected = [
+        *((0, offset) for offset in range(5, 9)),
+        *((1, offset) for offset in range(3)),
+        (2, 17),
+        (2, 18),
+        (2, 19),
+    ]
+    assert read(subscribe=topic, startingOffsets=first, endingOffsets=last) == expected
+    # Record n has the time of BASE_MS + 1000 n: of each partition those from 30 to 44.
+    since, until = str(BASE_MS + 30_000), str(BASE_MS + 45_000)
+    expected = [(partition, offset) for partition in range(3) for offset in range(10, 15)]
+    assert read(subscribe=topic, startingTimestamp=since, endingTimestamp=until) == expected
+    by_partition = json.dumps({topic: {"1": BASE_MS + 30_001}})
+    assigned = json.dumps({topic: [1]})
+    assert read(assign=assigned, startingOffsetsByTimestamp=by_partition, endingTimestamp=until) == [
+        (1, offset) for offset in range(10, 15)
+    ]
+
+
+def test_topics_by_a_pattern(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+    other = f"{topic}.other"
+    client.create_topic(other, partitions=2, configs=KEPT)
+    client.produce(other, [Message(b"there", timestamp=BASE_MS)], ProduceOptions(partition=1))
+    client.produce(topic, [Message(b"here", timestamp=BASE_MS)])
+    # Spark takes a topic in whose name the pattern is found anywhere.
+    read = source.call("read", options={"subscribePattern": f"^{topic}"})
+    found = [(row["topic"], row["partition"], row["value"]) for row in _in_order(read["rows"])]
+    assert found == [(topic, 0, _text(b"here")), (other, 1, _text(b"there"))]
+
+
+@BOTH
+def test_a_batch_written(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
+    """To the topic and partition that a column names, with keys, headers and nulls as they were."""
+    contents: list[tuple[bytes | None, bytes | None, Any]] = [
+        (b"key", b"value", (("one", b"1"), ("two", None))),
+        (None, b"\x00\xff", ()),
+        (b"gone", None, ()),
+        (b"", b"", (("one", b""),)),
+    ]
+    rows = [
+        {"topic": topic, "partition": 2, "key": _text(key), "value": _text(value), "headers": _headers(headers)}
+        for key, value, headers in contents
+    ]
+    columns = ["topic", "partition", "key", "value", "headers"]
+    options = {"includeHeaders": "true"} if kind == "kafka" else {}
+    source.call("write", rows=rows, columns=columns, options=options, kind=kind)
+    assert client.offsets(topic, partition=0) == client.offsets(topic, partition=1) == (0, 0)
+    found = client.consume(topic, count=4, partition=2)
+    assert sorted(map(repr, (message.content for message in found))) == sorted(map(repr, contents))
+
+
+def test_a_batch_written_to_one_topic(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+    """Which an option names; keys say to which partition."""
+    keys = {b"key-%d" % n for n in range(300)}
+    rows = [{"key": _text(key), "value": _text(b"value of " + key)} for key in keys]
+    source.call("write", rows=rows, columns=["key", "value"], options={"topic": topic})
+    ends = [client.offsets(topic, partition=partition)[1] for partition in range(3)]
+    found = [client.consume(topic, count=end, partition=partition) for partition, end in enumerate(ends)]
+    assert all(ends)
+    assert sum(ends) == len(keys)
+    assert {message.key for messages in found for message in messages} == keys
+    assert {message.value == b"value of " + (message.key or b"") for messages in found for message in messages} == {
+        True
+    }
+
+
+@BOTH
+def test_a_stream_from_topic_to_topic(
+    source: PipedDriver, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """Stopped and restarted from its checkpoint, while partitions are added: nothing is lost or doubled."""
+    target = f"{topic}-copy"
+    client.create_topic(target, configs=KEPT)
+    _filled(client, topic, range(90))
+    stream = {
+        "source": {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"},
+        "sink": {"topic": target},
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "trigger": {"processingTime": "100 milliseconds"},
+        "name": "copy",
+        "kind": kind,
+    }
+    source.call("start", **stream)
+    _await(source, 90)
+    _filled(client, topic, range(90, 150))
+    batches = _await(source, 150)
+    # Where a query begins, this Spark tells a Python source only after the first micro-batch.
+    assert max(batches if kind == "kafka" else batches[1:]) <= 40
+    source.call("stop", name="copy")
+    _filled(client, topic, range(150, 180))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
+    source.call("start", **stream)
+    client.produce(topic, [Message(b"added")], ProduceOptions(partition=3))
+    source.call("caught_up", name="copy")
+    source.call("stop", name="copy")
+    assert _origins(client, target) == sorted([*((p, offset) for p in range(3) for offset in range(60)), (3, 0)])
+
+
+def test_what_is_there_and_no_more(source: PipedDriver, client: ConfluentClient, topic: str, tmp_path: Path) -> None:
+    """``availableNow`` ends by itself after as many micro-batches as it needs; the next run begins where it ended."""
+    target, pattern = f"copy-of-{topic}", f"^{topic}(-more)?$"
+    client.create_topic(target, configs=KEPT)
+    stream = {
+        "source": {
+            "subscribePattern": pattern,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "50",
+        },
+        "sink": {"topic": target},
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "trigger": {"availableNow": True},
+        "name": "now",
+    }
+    _filled(client, topic, range(120))
+    source.call("start", **stream)
+    batches = source.call("ended", name="now")
+    assert sum(batches) == 120
+    assert len([rows for rows in batches if rows]) >= 3
+    client.create_topic(f"{topic}-more", configs=KEPT)
+    client.produce(f"{topic}-more", [Message(b"%d" % n) for n in range(7)])
+    source.call("start", **stream)
+    assert sum(source.call("ended", name="now")) == 7
+    assert len(_origins(client, target)) == 127
+
+
+def _await(source: PipedDriver, rows: int) -> list[int]:
+    """Of the query ``copy``: the rows of each micro-batch that had any."""
+    batches: list[int] = [rows for rows in source.call("caught_up", name="copy") if rows]
+    assert sum(batches) == rows
+    return batches
+
+
+def _filled(client: ConfluentClient, topic: str, numbers: range) -> list[dict[str, Any]]:
+    """Produces record n, whose time is BASE_MS + 1000 n, to partition n % 3; gives the rows of the new records."""
+    rows = []
+    for partition in range(3):
+        mine = [n for n in numbers if n % 3 == partition]
+        messages = [
+            Message(
+                value=b"value-%d" % n if n % 7 else None,
+                key=b"key-%d" % n if n % 5 else None,
+                headers=(("n", b"%d" % n), ("null", None)) if n % 2 else (),
+                timestamp=BASE_MS + 1000 * n,
+            )
+            for n in mine
+        ]
+        offsets = client.produce(topic, messages, ProduceOptions(partition=partition))
+        rows += [
+            {
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "key": _text(message.key),
+                "value": _text(message.value),
+                "timestamp": message.timestamp,
+                "timestampType": 0,
+                "headers": _headers(message.headers) or None,
+            }
+            for offset, message in zip(offsets, messages, strict=True)
+        ]
+    return rows
+
+
+def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def _origins(client: ConfluentClient, topic: str) -> list[tuple[int, int]]:
+    """Of which partitions and offsets the records of ``topic`` are, by the headers that the stream gave them."""
+    found = client.consume(topic, count=client.offsets(topic)[1])
+    places = [dict(message.headers)["from"] or b"" for message in found]
+    return sorted((int(partition), int(offset)) for _, partition, offset in (place.split(b"/") for place in places))
+
+
+def _headers(headers: Sequence[tuple[str, bytes | None]]) -> list[list[str | None]]:
+    return [[name, _text(value)] for name, value in headers]
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

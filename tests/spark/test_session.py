@@ -1,0 +1,53 @@
+"""The Spark that the other tests share."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import Kafscale
+from tests.spark.session import environment, settings
+from tests.spark.topics import Topics
+
+
+def test_it_is_the_version_that_the_package_is_made_for(spark: SparkSession) -> None:
+    assert spark.version == pyspark.__version__ == "4.3.0"
+
+
+def test_its_python_workers_import_the_package_from_the_tree(spark: SparkSession) -> None:
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import kafscale
+        import kafscale_spark
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": [kafscale.__file__, kafscale_spark.__file__]})
+
+    root = Path(__file__).parents[2]
+    found = spark.range(0, 1, 1, 1).mapInArrow(where, "name string").collect()
+    expected = [root / "kafscale" / "__init__.py", root / "spark" / "kafscale_spark" / "__init__.py"]
+    assert [Path(row.name) for row in found] == expected
+
+
+def test_where_it_is_installed_spark_finds_the_source_by_itself(
+    kafscale: Kafscale, topics: Topics, tmp_path: Path
+) -> None:
+    """Also for a program that imports the package before it has a session, and where filters are not pushed down."""
+    topic = topics.make(1)
+    topics.fill(topic, 0, 500)
+    program = Path(__file__).parent / "programs" / "imports_first.py"
+    done = subprocess.run(
+        [sys.executable, str(program), kafscale.endpoints, topic, json.dumps(settings(tmp_path))],
+        env={**os.environ, **environment()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert done.stdout == "2\n"

@@ -1,0 +1,244 @@
+"""The client against real gRPC servers: which instance is asked, when again, and when no more."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+
+from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
+from kafscale.v1 import storage_pb2 as pb
+from kafscale_spark.client import PLAN_SCAN, SCAN, TOPICS, Attempts, Client, Untrusted
+from kafscale_spark.connection import WINDOW_BYTES, Connection, Tls
+from tests.servers.ports import free_ports
+from tests.unit.spark.storage import serving
+
+_MIB = 1 << 20
+
+
+def _answers(*instances: str) -> pb.TopicsReply:
+    return pb.TopicsReply(instances=instances)
+
+
+def test_the_next_instance_is_asked_when_one_is_not_there() -> None:
+    with (
+        serving(Topics=lambda *_: _answers("x:1")) as there,
+        Client(Connection((f"127.0.0.1:{free_ports(1)[0]}", there))) as client,
+    ):
+        assert client.call(TOPICS, pb.TopicsRequest()).instances == ["x:1"]
+
+
+def test_calls_are_repeated_until_one_is_answered() -> None:
+    asked = []
+
+    def topics(_: pb.TopicsRequest, context: grpc.ServicerContext) -> pb.TopicsReply:
+        asked.append(1)
+        if len(asked) < 3:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+        return _answers("x:1")
+
+    with serving(Topics=topics) as address, Client(Connection((address,))) as client:
+        assert client.call(TOPICS, pb.TopicsRequest()).instances == ["x:1"]
+    assert len(asked) == 3
+
+
+def test_a_reply_that_is_none_yet_is_asked_for_again() -> None:
+    asked = []
+
+    def topics(*_: object) -> pb.TopicsReply:
+        asked.append(1)
+        return _answers(*["x:1"] * len(asked))
+
+    with serving(Topics=topics) as address, Client(Connection((address,))) as client:
+        reply = client.call(TOPICS, pb.TopicsRequest(), again=lambda r: "" if len(r.instances) > 2 else "too few")
+    assert len(reply.instances) == 3
+
+
+def test_when_nobody_answers_in_time_all_are_named() -> None:
+    nobody = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    with Client(Connection(tuple(nobody), retry_seconds=0.3)) as client:
+        with pytest.raises(Unavailable, match="no storage instance gave an answer") as raised:
+            client.call(TOPICS, pb.TopicsRequest())
+        assert all(address in str(raised.value) for address in nobody)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA and a certificate of it for 127.0.0.1, which is shown by servers that want one of the same CA."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    @classmethod
+    def made(cls, directory: Path) -> "Authority":
+        directory.mkdir()
+        files = cls(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
+        ca = trustme.CA()
+        issued = ca.issue_cert("127.0.0.1")
+        ca.cert_pem.write_to_path(files.ca)
+        issued.cert_chain_pems[0].write_to_path(files.cert)
+        issued.private_key_pem.write_to_path(files.key)
+        return files
+
+    @property
+    def server(self) -> grpc.ServerCredentials:
+        pair = self.key.read_bytes(), self.cert.read_bytes()
+        return grpc.ssl_server_credentials([pair], self.ca.read_bytes(), require_client_auth=True)
+
+
+@pytest.mark.timeout(30)
+def test_instances_that_tls_does_not_reach_say_why(tmp_path: Path) -> None:
+    ours, theirs = Authority.made(tmp_path / "ours"), Authority.made(tmp_path / "theirs")
+    known = Tls(ours.ca, ours.cert, ours.key)
+    final = [
+        (replace(known, ca=theirs.ca), "CERTIFICATE_VERIFY_FAILED"),
+        (replace(known, server_name="another"), "Hostname Verification Check failed"),
+    ]
+    repeated = [
+        (None, "perhaps it wants TLS: kafscale.tls.ca is not given"),
+        (Tls(ours.ca), "perhaps it wants a certificate: kafscale.tls.cert is not given"),
+        (Tls(ours.ca, theirs.cert, theirs.key), "perhaps it does not trust the certificate of kafscale.tls.cert"),
+    ]
+
+    def asked(address: str, tls: Tls | None, seconds: float) -> list[str]:
+        with Client(Connection((address,), tls, retry_seconds=seconds)) as client:
+            return list(client.call(TOPICS, pb.TopicsRequest()).instances)
+
+    with serving(ours.server, Topics=lambda *_: _answers("x:1")) as there:
+        assert asked(there, known, 60) == ["x:1"]
+        for tls, said in final:
+            # At once, whatever time there is.
+            with pytest.raises(Untrusted, match=rf"kafscale\.tls.*{said}"):
+                asked(there, tls, 86_400)
+        for other, said in repeated:
+            with pytest.raises(Unavailable, match=said):
+                asked(there, other, 0.3)
+    with serving(Topics=lambda *_: _answers()) as plain, pytest.raises(Untrusted, match="WRONG_VERSION_NUMBER"):
+        asked(plain, known, 86_400)
+
+
+def test_an_instance_that_is_trusted_is_waited_for(tmp_path: Path) -> None:
+    """Another one of another authority does not end it."""
+    ours, theirs = Authority.made(tmp_path / "ours"), Authority.made(tmp_path / "theirs")
+    with (
+        serving(theirs.server, Topics=lambda *_: _answers()) as wrong,
+        serving(ours.server, Topics=lambda *_: _answers("x:1")) as right,
+        Client(Connection((wrong, right), Tls(ours.ca, ours.cert, ours.key))) as client,
+    ):
+        assert client.call(TOPICS, pb.TopicsRequest()).instances == ["x:1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.DATA_LOSS, CorruptData),
+        (grpc.StatusCode.INVALID_ARGUMENT, ConfigError),
+        (grpc.StatusCode.FAILED_PRECONDITION, Refused),
+        (grpc.StatusCode.PERMISSION_DENIED, Refused),
+        (grpc.StatusCode.ABORTED, KafscaleError),
+    ],
+)
+def test_final_errors_are_not_repeated(code: grpc.StatusCode, kind: type[KafscaleError]) -> None:
+    asked = []
+
+    def topics(_: pb.TopicsRequest, context: grpc.ServicerContext) -> pb.TopicsReply:
+        asked.append(1)
+        context.abort(code, "no more")
+        raise AssertionError
+
+    with serving(Topics=topics) as address, Client(Connection((address,))) as client:
+        with pytest.raises(kind, match="no more"):
+            client.call(TOPICS, pb.TopicsRequest())
+        with pytest.raises(Refused):
+            client.call(PLAN_SCAN, pb.PlanScanRequest())
+    assert len(asked) == 1
+
+
+def test_a_stream_that_gives_nothing_is_given_up() -> None:
+    over = threading.Event()
+
+    def scan(*_: object) -> Iterator[pb.ScanPiece]:
+        yield pb.ScanPiece(first_offset=1)
+        over.wait(20)
+
+    with serving(Scan=scan) as address, Client(Connection((address,), call_seconds=0.3)) as client:
+        try:
+            with client.stream_at(address, SCAN, pb.ScanRequest()) as pieces:
+                assert next(pieces).first_offset == 1
+                with pytest.raises(Unavailable):
+                    next(pieces)
+        finally:
+            over.set()
+
+
+def test_a_slow_reader_is_waited_for() -> None:
+    def scan(*_: object) -> Iterator[pb.ScanPiece]:
+        for offset in range(3):
+            yield pb.ScanPiece(first_offset=offset)
+
+    with (
+        serving(Scan=scan) as address,
+        Client(Connection((address,), call_seconds=0.3)) as client,
+        client.stream_at(address, SCAN, pb.ScanRequest()) as pieces,
+    ):
+        found = []
+        for piece in pieces:
+            threading.Event().wait(0.4)
+            found.append(piece.first_offset)
+    assert found == [0, 1, 2]
+
+
+def test_a_slow_reader_is_sent_no_more_than_a_window_ahead() -> None:
+    pieces, sent = 150, 0
+
+    def scan(*_: object) -> Iterator[pb.ScanPiece]:
+        nonlocal sent
+        for offset in range(pieces):
+            yield pb.ScanPiece(first_offset=offset, records=bytes(_MIB))
+            sent += 1
+
+    most_unread = 0
+    with (
+        serving(Scan=scan, Topics=lambda *_: _answers()) as address,
+        Client(Connection((address,))) as client,
+        client.stream_at(address, SCAN, pb.ScanRequest()) as found,
+    ):
+        for piece in found:
+            if piece.first_offset % 5 == 0:
+                # The server runs ahead meanwhile.
+                threading.Event().wait(0.02)
+                client.call(TOPICS, pb.TopicsRequest())
+                most_unread = max(most_unread, sent - piece.first_offset - 1)
+    assert piece.first_offset == pieces - 1
+    # Beside the window: what it is larger by for one message, and one each that gRPC and the server have in hand.
+    assert 0 < most_unread * _MIB <= WINDOW_BYTES + 4 * _MIB
+
+
+def test_the_one_that_answered_last_is_asked_first() -> None:
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    with serving(Topics=lambda *_: _answers()) as there, Client(Connection((nobody, there))) as client:
+        client.knows(["c:3", nobody])
+        assert client.endpoints == (nobody, there, "c:3")
+        client.call(TOPICS, pb.TopicsRequest())
+        assert client.endpoints == (there, nobody, "c:3")
+
+
+def test_pauses_double_and_end_when_nothing_gets_on() -> None:
+    now = [0.0]
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    attempts = Attempts(3.0, clock=lambda: now[0], sleep=sleep)
+    while attempts.pause():
+        pass
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.5])
+    attempts.progress()
+    assert attempts.pause()
+    assert pauses[-1] == pytest.approx(0.1)

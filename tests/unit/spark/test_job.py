@@ -1,0 +1,79 @@
+"""What jobs have in common: arguments, and what they refuse to read."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import pytest
+
+from jobs import archive, audit, replay, rollup
+from kafscale.errors import ConfigError
+from kafscale_spark import job
+
+
+def _asked(*argv: str) -> argparse.Namespace:
+    parser = job.parser("test", None)
+    job.add_topics(parser)
+    return parser.parse_args(["--endpoints", "storage-0:9200", *argv])
+
+
+def test_the_connection_is_that_of_the_arguments() -> None:
+    asked = _asked("--topics", "t", "--option", "kafscale.callTimeout=5s")
+    assert job.connection(asked) == {"kafscale.endpoints": "storage-0:9200", "kafscale.callTimeout": "5s"}
+    connection = job.storage(asked)
+    assert (connection.endpoints, connection.call_seconds) == (("storage-0:9200",), 5.0)
+
+
+@pytest.mark.parametrize("option", ["foo", "=x"])
+def test_an_option_that_is_no_pair(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _asked("--topics", "t", "--option", option)
+    assert ended.value.code == 2
+    assert f"{option!r} is not NAME=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("--topics", "orders, dead"), "--topics names it"),
+        (("--pattern", "d"), "--pattern finds it"),
+        (("--pattern", "^(?<x>.).*"), "--pattern finds it"),
+        (("--pattern", "("), "--pattern: no pattern of Python's re"),
+    ],
+)
+def test_a_job_does_not_read_what_it_writes(argv: tuple[str, ...], words: str) -> None:
+    asked = _asked(*argv)
+    with pytest.raises(ConfigError, match=words):
+        job.reading(asked, writes="dead")
+
+
+@pytest.mark.parametrize("argv", [("--topics", "orders"), ("--pattern", "^orders"), ("--pattern", "^(?!dead$)")])
+def test_other_topics_are_read(argv: tuple[str, ...]) -> None:
+    asked = _asked(*argv)
+    assert job.reading(asked, writes="dead") == job.reading(asked)
+
+
+def test_a_fault_of_the_job_is_not_taken_for_an_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(_: Sequence[str]) -> int:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(sys, "argv", ["job"])
+    with pytest.raises(SystemExit) as ended:
+        job.main_of(main)
+    assert ended.value.code == 2
+    assert "ZeroDivisionError: a fault" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("work", [archive, audit, replay, rollup])
+def test_every_job_says_what_it_takes(work: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, status in ((["--help"], 0), (["--endpoints", "a:1", "--option", "foo"], 2), (["--endpoint", "a:1"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            work.main(argv)
+        assert ended.value.code == status
+    said = capsys.readouterr()
+    assert (work.__doc__ or "").splitlines()[0] in said.out
+    assert "--option NAME=VALUE" in said.out
+    assert "'foo' is not NAME=VALUE" in said.err

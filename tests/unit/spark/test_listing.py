@@ -1,0 +1,74 @@
+"""What a listing of the bucket is: told apart by key, and what of it nobody needs."""
+
+import pytest
+
+from kafscale import paths
+from kafscale_spark.audit.bucket import Listed
+from kafscale_spark.audit.chain import Bounds
+from kafscale_spark.audit.findings import Kind
+from kafscale_spark.audit.listing import Listing
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+LOGS = {("orders", 0): Bounds(0)}
+
+
+def _stage(age_ms: int, *, manifest: bool = False) -> str:
+    return str(paths.StageKey("default", "a sink", 7, NOW - age_ms, "run-1", manifest))
+
+
+def _listing(*keys: str) -> Listing:
+    return Listing.of("default", [Listed(key, 10) for key in keys])
+
+
+NEEDED = {
+    paths.segment_key("default", "orders", 0, 5): "segments",
+    paths.index_key("default", "orders", 0, 5): "indexes",
+    paths.catalog_page_key("default", "orders", 0, 5, 1): "catalog pages",
+    paths.topic_object_key("default", "orders"): "topic objects",
+    paths.producer_snapshot_key("default", "orders", 0, 5, 1): "producers",
+    paths.cluster_mark_key("default"): "cluster mark",
+    _stage(HOUR): "stages",
+    _stage(HOUR, manifest=True): "stages",
+    # A cluster whose namespace lies below this one's.
+    paths.segment_key("default/other", "orders", 0, 5): "of other namespaces",
+    paths.cluster_mark_key("default/other"): "of other namespaces",
+}
+
+
+def test_what_is_needed_is_counted() -> None:
+    listing = _listing(*NEEDED)
+    assert listing.leftovers(LOGS, NOW) == []
+    counted: dict[str, int] = {}
+    for kind in NEEDED.values():
+        counted[kind] = counted.get(kind, 0) + 1
+    assert dict(listing.objects) == counted
+    assert dict(listing.sizes) == {kind: 10 * count for kind, count in counted.items()}
+
+
+@pytest.mark.parametrize(
+    ("key", "detail"),
+    [
+        (paths.segment_key("default", "gone", 0, 5), "no live topic has this partition"),
+        (paths.segment_key("default", "orders", 1, 5), "no live topic has this partition"),
+        (paths.index_key("default", "orders", 0, 5), "an index without its segment"),
+        (paths.catalog_page_key("default", "gone", 0, 5, 1), "no live topic has this partition"),
+        (paths.topic_object_key("default", "gone"), "there is no such topic"),
+        (paths.producer_snapshot_key("default", "gone", 0, 5, 1), "no live topic has this partition"),
+        (paths.probe_key("default", "x"), "a start that did not end tried out the store"),
+        (_stage(50 * HOUR), "staged 50 hours ago"),
+        (_stage(50 * HOUR, manifest=True), "staged 50 hours ago"),
+        ("default/junk.bin", "no object of KafScale has such a name"),
+        ("default/orders/0/segment-abc.kfs", "no object of KafScale has such a name"),
+        ("default/orders/0/segment-00000000000000000005.kfs.old", "no object of KafScale has such a name"),
+        ("default/~stages/x/0/1", "no object of KafScale has such a name"),
+        ("default/~catalog/orders/0/5", "no object of KafScale has such a name"),
+        ("default/~topics/orders", "no object of KafScale has such a name"),
+        ("default/~producers/orders/0/1", "no object of KafScale has such a name"),
+        ("default/~other", "no object of KafScale has such a name"),
+    ],
+)
+def test_what_nobody_needs_is_left_over(key: str, detail: str) -> None:
+    [finding] = _listing(key).leftovers(LOGS, NOW)
+    assert (finding.kind, finding.key) == (Kind.ORPHAN, key)
+    assert finding.detail.startswith(detail)

@@ -1,0 +1,116 @@
+"""Options: values, defaults, and what is said of those that are wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafscale.errors import ConfigError
+from kafscale_spark.connection import CONNECTION_OPTIONS, Connection, Tls, connection_of
+from kafscale_spark.options import (
+    BOOLEAN,
+    ENDPOINTS,
+    Option,
+    choice,
+    duration,
+    integer,
+    option_rows,
+    read_options,
+    size,
+)
+
+_RATE: Option[int] = Option("maxOffsetsPerTrigger", integer(1), 0, "So many.", "streaming")
+_LOSS = Option("failOnDataLoss", BOOLEAN, True, "Whether to fail.", "batch, streaming", "true")
+
+
+def test_names_are_taken_in_any_case_and_defaults_count() -> None:
+    options = read_options([_RATE, _LOSS], {"MAXoffsetspertrigger": " 17 "})
+    assert (options[_RATE], options[_LOSS]) == (17, True)
+    assert (options.given(_RATE), options.given(_LOSS)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"maxOffsetPerTrigger": "1"}, "option 'maxOffsetPerTrigger' is not known: did you mean 'maxOffsetsPer"),
+        ({"failondataloss": "yes"}, "option failOnDataLoss='yes': neither true nor false; it takes `true` or `false`"),
+        ({"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger='0': not such a number; it takes a whole number"),
+        ({"x": "1"}, "option 'x' is not known: there are maxOffsetsPerTrigger, failOnDataLoss"),
+        ({"kafka.acks": "all"}, "option 'kafka.acks': no Kafka client is used here"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_options([_RATE, _LOSS], given, {r"kafka\..*": "no Kafka client is used here"})
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("parser", "text", "value"),
+    [
+        (size(0, 1 << 40), "64MB", 64 << 20),
+        (size(0, 1 << 40), "1 GiB", 1 << 30),
+        (size(0, 1 << 40), "17", 17),
+        (size(0, 1 << 40), "17b", 17),
+        (size(0, 1 << 40), "3k", 3072),
+        (size(10, 100), "9", None),
+        (size(0, 100), "1.5MB", None),
+        (duration(0, 3600), "500ms", 0.5),
+        (duration(0, 3600), "15m", 900.0),
+        (duration(0, 3600), "2h", None),
+        (duration(0, 3600), "15", None),
+        (integer(-2), "-2", -2),
+        (integer(0), "1_000", None),
+        (integer(0), "", None),
+        (choice("error", "latest"), "Latest", "latest"),
+        (choice("error", "latest"), "first", None),
+        (ENDPOINTS, "a:1, [::1]:65535,", ("a:1", "[::1]:65535")),
+        (ENDPOINTS, "a", None),
+        (ENDPOINTS, "a:0", None),
+        (ENDPOINTS, "a:65536", None),
+        (ENDPOINTS, "http://a:1", None),
+        (ENDPOINTS, " ,", None),
+    ],
+)
+def test_values(parser: Any, text: str, value: object) -> None:
+    if value is None:
+        with pytest.raises(ValueError, match=r"."):
+            parser.read(text)
+    else:
+        assert parser.read(text) == value
+
+
+def test_the_connection() -> None:
+    options = read_options(
+        CONNECTION_OPTIONS,
+        {"kafscale.endpoints": "a:1,b:2", "kafscale.TLS.ca": "/ca.pem", "kafscale.tls.servername": "storage"},
+    )
+    assert connection_of(options) == Connection(("a:1", "b:2"), Tls(Path("/ca.pem"), server_name="storage"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "kafscale.endpoints is required"),
+        ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "go together"),
+        ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "need kafscale.tls.ca"),
+    ],
+)
+def test_connections_that_cannot_be(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        connection_of(read_options(CONNECTION_OPTIONS, given))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = Connection(("a:1",), Tls(tmp_path / "missing.pem"))
+    with pytest.raises(ConfigError, match=r"missing\.pem cannot be read"):
+        missing.channel("a:1")
+    (tmp_path / "empty.pem").write_text("nothing")
+    with pytest.raises(ConfigError, match=r"empty\.pem holds no certificates"):
+        Connection(("a:1",), Tls(tmp_path / "empty.pem")).channel("a:1")
+
+
+def test_the_documents_rows_say_what_is_declared() -> None:
+    assert option_rows([_LOSS]) == [
+        ("`failOnDataLoss`", "`true`", "`true` or `false`", "batch, streaming", "Whether to fail.")
+    ]

@@ -1,0 +1,166 @@
+"""A task's range, whatever its storage instances do: every record once, or an error that says where."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from kafscale.errors import CorruptData, Refused, Unavailable
+from kafscale.v1 import common_pb2
+from kafscale.v1 import storage_pb2 as pb
+from kafscale_spark.connection import Connection
+from kafscale_spark.loss import DataLoss
+from kafscale_spark.planning import Range, Split
+from kafscale_spark.reading import Reading, read_split
+from tests.servers.ports import free_ports
+from tests.unit.spark.storage import Storage
+
+
+@pytest.fixture
+def storage() -> Storage:
+    """A topic of 100 records in batches of 10."""
+    made = Storage()
+    [log] = made.make("orders")
+    for _ in range(10):
+        log.add(10)
+    return made
+
+
+def _rows(
+    storage: Storage,
+    endpoints: tuple[str, ...],
+    start: int = 0,
+    end: int = 100,
+    *,
+    columns: tuple[str, ...] = ("offset", "value"),
+    fail: bool = True,
+    retry_seconds: float = 5.0,
+) -> list[tuple[Any, ...]]:
+    reading = Reading(Connection(endpoints, retry_seconds=retry_seconds), columns, fail, 1 << 20)
+    split = Split(Range(("orders", 0), start, end), storage.ids["orders"], endpoints)
+    rows: list[tuple[Any, ...]] = []
+    for batch in read_split(reading, split):
+        rows += zip(*[column.to_pylist() for column in batch.columns], strict=True)
+    return rows
+
+
+def _expected(start: int, end: int) -> list[tuple[int, bytes]]:
+    return [(n, str(n).encode().ljust(10)) for n in range(start, end)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 100), (5, 100), (0, 95), (33, 34), (30, 40), (9, 31)])
+def test_pitfall_24_a_range_begins_and_ends_inside_batches(storage: Storage, start: int, end: int) -> None:
+    with storage.running() as endpoints:
+        assert _rows(storage, endpoints, start, end) == _expected(start, end)
+        assert _rows(storage, endpoints, start, end, columns=("partition", "topic")) == [(0, "orders")] * (end - start)
+    assert [scan.mode for scan in storage.scans_asked] == [pb.ScanRequest.BATCHES, pb.ScanRequest.COUNT]
+
+
+@pytest.mark.parametrize("columns", [("offset",), ("partition",)])
+def test_pitfall_25_streams_that_break_are_gone_on_with(storage: Storage, columns: tuple[str, ...]) -> None:
+    """That a stream ends says nothing of the range's end."""
+    broken = set()
+
+    def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
+        if number in {0, 3, 9} and number not in broken:
+            broken.add(number)
+            if number == 3:
+                return pb.ScanPiece(status=common_pb2.UNAVAILABLE, detail="no store", first_offset=30)
+            raise RuntimeError("the server fails")
+        return None
+
+    storage.before = before
+    with storage.running(2) as endpoints:
+        found = _rows(storage, endpoints, 5, 95, columns=columns)
+    assert found == [(n,) for n in range(5, 95)] if columns == ("offset",) else [(0,)] * 90
+    assert [scan.start for scan in storage.scans_asked] == [5, 5, 30, 90]
+
+
+def test_a_stream_that_ends_early_without_a_word_is_gone_on_with(storage: Storage) -> None:
+    def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
+        # Each stream ends after its first batch.
+        return None if number == request.start // 10 else pb.ScanPiece()
+
+    storage.before = before
+    with storage.running() as endpoints:
+        assert _rows(storage, endpoints, 0, 100) == _expected(0, 100)
+    assert [scan.start for scan in storage.scans_asked] == list(range(0, 100, 10))
+
+
+def test_another_instance_is_asked_when_one_is_not_there(storage: Storage) -> None:
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    with storage.running() as endpoints:
+        assert _rows(storage, (nobody, *endpoints)) == _expected(0, 100)
+
+
+def test_when_nobody_gets_on_it_is_said_where_and_why(storage: Storage) -> None:
+    def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
+        return pb.ScanPiece(status=common_pb2.UNAVAILABLE, detail="no store") if number == 3 else None
+
+    storage.before = before
+    place = "topic orders, partition 0, offset 30: no storage instance gets on: .*no store"
+    with storage.running() as endpoints, pytest.raises(Unavailable, match=place):
+        _rows(storage, endpoints, retry_seconds=0.3)
+
+
+def test_pitfall_46_damage_fails_the_task_and_is_not_passed_over(storage: Storage) -> None:
+    def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
+        told = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
+        return told if number == 7 else None
+
+    storage.before = before
+    with storage.running(2) as endpoints:
+        for fail in (True, False):
+            with pytest.raises(CorruptData, match=r"topic orders, partition 0, offset 70.*checksum of segment-7"):
+                _rows(storage, endpoints, fail=fail)
+    assert len(storage.scans_asked) == 2
+
+
+def test_damage_on_the_way_names_the_object(storage: Storage) -> None:
+    [log] = storage.topics["orders"]
+    log.batches[4] = log.batches[4][:-1] + b"!"
+    with (
+        storage.running() as endpoints,
+        pytest.raises(CorruptData, match=r"topic orders, partition 0, offset 40 in obj: .*CRC"),
+    ):
+        _rows(storage, endpoints)
+
+
+def test_pieces_that_leave_something_out_are_refused(storage: Storage) -> None:
+    [log] = storage.topics["orders"]
+    del log.batches[4]
+    with storage.running() as endpoints, pytest.raises(CorruptData, match=r"offset 40: .* gives offsets 50 to 60"):
+        _rows(storage, endpoints)
+
+
+def test_retention_fails_the_task_or_is_passed_over_with_a_warning(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    [log] = storage.topics["orders"]
+    log.delete_before(25)
+    with storage.running() as endpoints:
+        with pytest.raises(DataLoss, match=r"offset 10 is not there any more, the log begins at 25.*failOnDataLoss"):
+            _rows(storage, endpoints, 10)
+        with caplog.at_level(logging.WARNING, "kafscale_spark"):
+            assert _rows(storage, endpoints, 10, fail=False) == _expected(25, 100)
+            assert _rows(storage, endpoints, 10, 20, fail=False) == []
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+
+
+def test_a_topic_that_is_gone_fails_the_task_or_gives_nothing(storage: Storage) -> None:
+    old = storage.ids["orders"]
+    storage.ids["orders"] = b"new" + bytes(13)
+    other = Storage(ids={"orders": old})
+    with storage.running() as endpoints:
+        with pytest.raises(
+            DataLoss, match="topic orders, partition 0, offset 0 and what follows is not there any more"
+        ):
+            _rows(other, endpoints)
+        assert _rows(other, endpoints, fail=False) == []
+
+
+def test_what_storage_refuses_is_not_asked_again(storage: Storage) -> None:
+    storage.before = lambda *_: pb.ScanPiece(status=common_pb2.INVALID, detail="no such mode")
+    with storage.running() as endpoints, pytest.raises(Refused, match="no such mode"):
+        _rows(storage, endpoints)
+    assert len(storage.scans_asked) == 1

@@ -1,0 +1,60 @@
+"""The data source, called as Spark calls it, without Spark."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSource, DataSourceReader, LessThan, StringStartsWith
+
+from kafscale.v1 import storage_pb2 as pb
+from kafscale_spark.planning import Split
+from kafscale_spark.source import KafscaleDataSource
+from tests.unit.spark.storage import Storage
+
+
+@pytest.fixture
+def storage() -> Storage:
+    """A topic of 100 records in batches of 10."""
+    made = Storage()
+    [log] = made.make("orders")
+    for _ in range(10):
+        log.add(10)
+    return made
+
+
+def _read(storage: Storage, **options: str) -> pa.Table:
+    """All that the tasks of a batch give."""
+    with storage.running() as [endpoint]:
+        source = KafscaleDataSource({"kafscale.endpoints": endpoint, "subscribe": "orders"} | options)
+        reader = source.reader(source.schema())
+        found: Iterator[pa.RecordBatch] = (batch for split in reader.partitions() for batch in reader.read(split))
+        return pa.Table.from_batches(found)
+
+
+@pytest.mark.parametrize("columns", ["partition", "topic", "topic,partition"])
+def test_columns_that_all_records_share_are_counted_and_not_read(storage: Storage, columns: str) -> None:
+    """How records are counted on pyspark 4.0, which loses rows without columns."""
+    rows = _read(storage, columns=columns)
+    assert rows.to_pylist() == [{name: {"partition": 0, "topic": "orders"}[name] for name in columns.split(",")}] * 100
+    assert {scan.mode for scan in storage.scans_asked} == {pb.ScanRequest.COUNT}
+
+
+def test_a_reader_that_takes_filters_is_not_refused_where_spark_gives_none(storage: Storage) -> None:
+    """As `pyspark.sql.worker.plan_data_source_read` looks at it; with filters its other worker calls it."""
+    with storage.running() as [endpoint]:
+        source = KafscaleDataSource({"kafscale.endpoints": endpoint, "subscribe": "orders"})
+        reader = source.reader(source.schema())
+        assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+        other = StringStartsWith(("value",), "x")
+        assert list(reader.pushFilters([LessThan(("offset",), 30), other])) == [other]
+        assert [task.range.end for task in reader.partitions() if isinstance(task, Split)] == [30]
+
+
+def test_spark_finds_the_source_by_itself() -> None:
+    """As `pyspark.sql.worker.lookup_data_sources` does."""
+    [name] = [module.name for module in iter_modules() if module.name == "pyspark_kafscale"]
+    found = import_module(name).DefaultSource
+    assert issubclass(found, DataSource)
+    assert found.name() == "kafscale"
