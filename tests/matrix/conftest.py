@@ -10,6 +10,8 @@ from tests.matrix.drivers import DRIVERS
 from tests.matrix.drivers.confluent import ConfluentDriver
 from tests.matrix.drivers.interface import Driver
 from tests.matrix.kafka_tools import KafkaTools, kafka_tools
+from tests.matrix.members import PARTITIONS, eventually
+from tests.matrix.wire import partitions_told
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
@@ -92,7 +94,8 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(driver: Driver, judge: ConfluentDriver, name: str) -> str:
-    """A fresh topic with four partitions, which the client under test can read."""
-    judge.create_topic(name, 4, driver.topic_configs)
+def topic(driver: Driver, judge: ConfluentDriver, name: str, bootstrap: str) -> str:
+    """A fresh topic with four partitions, which the client under test can read and every gateway knows."""
+    judge.create_topic(name, PARTITIONS, driver.topic_configs)
+    eventually(lambda: partitions_told(bootstrap, name) == {PARTITIONS})
     return name

@@ -34,6 +34,14 @@ def joined(member: Member) -> Iterator[Member]:
         member.close()
 
 
+def eventually(true: Callable[[], bool]) -> None:
+    """What one gateway did, the other learns a moment later, as Kafka's brokers do."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record]:
     """Let the members poll in turn until it is done; what they got meanwhile."""
     got: list[Record] = []

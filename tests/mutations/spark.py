@@ -40,9 +40,9 @@ MUTATIONS = (
     ),
     _breaking(
         "records whose columns differ are not counted alone",
-        _READING,
-        '_CONSTANT = {"topic", "partition"}',
-        '_CONSTANT = {"topic", "partition", "offset"}',
+        "spark/kafscale_spark/schema.py",
+        '_OF_PARTITIONS = {"topic", "partition"}',
+        '_OF_PARTITIONS = {"topic", "partition", "offset"}',
         _READING_TESTS + "test_pitfall_25_streams_that_break_are_gone_on_with",
     ),
     _breaking(
