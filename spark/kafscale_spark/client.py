@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.v1 import storage_pb2 as pb
+from kafscale_spark.apart import taken_apart
 from kafscale_spark.connection import Connection, Tls
 
 Q = TypeVar("Q", bound=Message)
@@ -44,11 +45,12 @@ class Untrusted(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Rpc(Generic[Q, A]):
-    """A method of the storage service."""
+    """A method of the storage service. ``apart``: the number of a large bytes field, which a stream gives apart."""
 
     name: str
     request: type[Q]
     reply: type[A]
+    apart: int = 0
 
     @property
     def path(self) -> str:
@@ -57,7 +59,7 @@ class Rpc(Generic[Q, A]):
 
 TOPICS = Rpc("Topics", pb.TopicsRequest, pb.TopicsReply)
 PLAN_SCAN = Rpc("PlanScan", pb.PlanScanRequest, pb.PlanScanReply)
-SCAN = Rpc("Scan", pb.ScanRequest, pb.ScanPiece)
+SCAN = Rpc("Scan", pb.ScanRequest, pb.ScanPiece, apart=pb.ScanPiece.RECORDS_FIELD_NUMBER)
 
 
 class Attempts:
@@ -163,8 +165,10 @@ class Client:
             raise _error_of(error, endpoint, self.connection.tls) from error
 
     @contextmanager
-    def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[A]]:
+    def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[tuple[A, memoryview]]]:
         """The replies of a method that streams, as the reader takes them; leaving the block ends the call.
+
+        Each comes without its large field, and what that holds beside it.
 
         What is not taken stays with the server, but for `WINDOW_BYTES` and one message. Raises as `call_at` does,
         also when the next reply takes longer than a call may.
@@ -208,21 +212,21 @@ class Client:
         return channel
 
 
-def _replies(call: Any, rpc: Rpc[Q, A], endpoint: str, connection: Connection) -> Iterator[A]:
+def _replies(call: Any, rpc: Rpc[Q, A], endpoint: str, connection: Connection) -> Iterator[tuple[A, memoryview]]:
     """Only the waits for replies are timed: how long the reader takes between them is its own affair."""
     while True:
         watch = Timer(connection.call_seconds, call.cancel)
         watch.daemon = True
         watch.start()
         try:
-            reply = _parsed(rpc, next(call))
+            data = next(call)
         except StopIteration:
             return
         except grpc.RpcError as error:
             raise _error_of(error, endpoint, connection.tls) from error
         finally:
             watch.cancel()
-        yield reply
+        yield _parsed_apart(rpc, data)
 
 
 def _error_of(error: grpc.RpcError, endpoint: str, tls: Tls | None) -> KafscaleError:
@@ -254,10 +258,22 @@ def _bytes(data: bytes) -> bytes:
     return data
 
 
+def _parsed_apart(rpc: Rpc[Q, A], data: bytes) -> tuple[A, memoryview]:
+    try:
+        rest, large = taken_apart(data, rpc.apart)
+    except DecodeError as error:
+        raise _unreadable(rpc, error) from error
+    return _parsed(rpc, rest), large
+
+
 def _parsed(rpc: Rpc[Q, A], data: bytes) -> A:
     reply = rpc.reply()
     try:
         reply.ParseFromString(data)
     except DecodeError as error:
-        raise CorruptData(f"{rpc.name}: the reply is no {rpc.reply.DESCRIPTOR.name}: {error}") from error
+        raise _unreadable(rpc, error) from error
     return reply
+
+
+def _unreadable(rpc: Rpc[Q, A], error: DecodeError) -> CorruptData:
+    return CorruptData(f"{rpc.name}: the reply is no {rpc.reply.DESCRIPTOR.name}: {error}")

@@ -18,6 +18,7 @@ from kafscale_spark.loss import data_lost
 from kafscale_spark.pieces import Partition, Piece, Wanted
 from kafscale_spark.planning import GONE, Split
 from kafscale_spark.schema import COLUMNS, only_counted
+from kafscale_spark.workers import begin_task
 
 _COUNTED_ROWS = 1 << 16
 _LATER = (common_pb2.UNAVAILABLE, common_pb2.NOT_OWNER, common_pb2.BUFFER_FULL)
@@ -42,6 +43,7 @@ class Reading:
 
 def read_split(reading: Reading, split: Split) -> Iterator[pa.RecordBatch]:
     """The records of a range in order. Raises CorruptData, DataLoss, Unavailable; all name where."""
+    begin_task()
     with Client(reading.connection) as client:
         yield from _Range(reading, split, client).read()
 
@@ -93,12 +95,13 @@ class _Range:
         with self._client.stream_at(endpoint, SCAN, request) as pieces:
             while self._next < self._end:
                 try:
-                    piece = next(pieces, None)
+                    found = next(pieces, None)
                 except KafscaleError as error:
                     failure = error
                     break
-                if piece is None:
+                if found is None:
                     break
+                piece, records = found
                 if piece.status != common_pb2.OK:
                     failure = self._refusal(piece, endpoint)
                     break
@@ -106,7 +109,7 @@ class _Range:
                     raise CorruptData(
                         f"{self._place()}: {endpoint} gives offsets {piece.first_offset} to {piece.next_offset} for it"
                     )
-                yield from rows.feed(piece)
+                yield from rows.feed(piece, records)
                 self._next = piece.next_offset
         yield from rows.finish()
         if failure is not None:
@@ -144,10 +147,10 @@ class _Decoded:
         wanted = Wanted(request.start, request.end, reading.since_ms, reading.until_ms)
         self._decoder = Decoder(partition, reading.columns, wanted=wanted)
 
-    def feed(self, piece: pb.ScanPiece) -> Iterator[pa.RecordBatch]:
-        if piece.records:
+    def feed(self, piece: pb.ScanPiece, records: memoryview) -> Iterator[pa.RecordBatch]:
+        if records:
             # Offsets that are missing are proven by the segment's footer, which storage has checked.
-            whole = Piece(piece.records, piece.object, piece.first_offset, piece.epoch, gaps=True)
+            whole = Piece(records, piece.object, piece.first_offset, piece.epoch, gaps=True)
             yield from self._decoder.feed(whole)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -163,7 +166,7 @@ class _Counted:
         self._columns: list[pa.Array] = []
         self._rows = 0
 
-    def feed(self, piece: pb.ScanPiece) -> Iterator[pa.RecordBatch]:
+    def feed(self, piece: pb.ScanPiece, _records: memoryview) -> Iterator[pa.RecordBatch]:
         self._rows += piece.count
         while self._rows >= _COUNTED_ROWS:
             yield self._batch(_COUNTED_ROWS)

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from zipimport import ZipImportError, zipimporter
 
-_OF_WORKERS = "pyspark.worker_util"
+from kafscale_spark.workers import in_worker
 
 
 class KeptZip(zipimporter):
@@ -46,5 +46,5 @@ def keep_directories() -> None:
 
 def keep_directories_in_workers() -> None:
     """The same in a Python worker of Spark, and nothing in other processes."""
-    if sys.version_info < (3, 13) and _OF_WORKERS in sys.modules:
+    if sys.version_info < (3, 13) and in_worker():
         keep_directories()

@@ -46,6 +46,27 @@ MUTATIONS = (
         _READING_TESTS + "test_pitfall_25_streams_that_break_are_gone_on_with",
     ),
     _breaking(
+        "of a field that is there twice the last one counts",
+        "spark/kafscale_spark/apart.py",
+        "found, kept = view[at : at + size], at + size",
+        "found, kept = found or view[at : at + size], at + size",
+        "tests/unit/spark/test_apart.py::test_what_is_there_twice_counts_as_protobuf_has_it",
+    ),
+    _breaking(
+        "a message that ends within its large field is refused",
+        "spark/kafscale_spark/apart.py",
+        "    if at > len(message):\n",
+        "    if at > 2 * len(message):\n",
+        "tests/unit/spark/test_apart.py::test_what_is_no_message_is_refused",
+    ),
+    _breaking(
+        "a worker that had a task leaves what it has imported to no collection",
+        "spark/kafscale_spark/workers.py",
+        "if next(_begun) == 2 and in_worker():",
+        "if next(_begun) == 3 and in_worker():",
+        "tests/unit/spark/test_workers.py::test_workers_of_spark_do_so_from_the_second_task_on",
+    ),
+    _breaking(
         "what is lost fails the query unless failOnDataLoss is false",
         "spark/kafscale_spark/loss.py",
         "    if fail:\n",

@@ -18,12 +18,14 @@ from kafscale_spark.sink.calls import StageCalls, find_topic
 from kafscale_spark.sink.columns import WrongRows, rows_by_topic
 from kafscale_spark.sink.options import SinkOptions
 from kafscale_spark.sink.staged import Staged, Target
+from kafscale_spark.workers import begin_task
 
 _USUAL_MOST = 1 << 20
 
 
 def stage_rows(batches: Iterable[pa.RecordBatch], target: Target, options: SinkOptions) -> Staged:
     """Encodes and stages all rows; returns when storage has them all."""
+    begin_task()
     with Client(options.connection) as client, _Uploads(client, target, options) as uploads:
         topics = _Topics(client, options)
         for batch in batches:

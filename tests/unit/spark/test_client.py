@@ -168,7 +168,7 @@ def test_a_stream_that_gives_nothing_is_given_up() -> None:
     with serving(Scan=scan) as address, Client(Connection((address,), call_seconds=0.3)) as client:
         try:
             with client.stream_at(address, SCAN, pb.ScanRequest()) as pieces:
-                assert next(pieces).first_offset == 1
+                assert next(pieces)[0].first_offset == 1
                 with pytest.raises(Unavailable):
                     next(pieces)
         finally:
@@ -186,7 +186,7 @@ def test_a_slow_reader_is_waited_for() -> None:
         client.stream_at(address, SCAN, pb.ScanRequest()) as pieces,
     ):
         found = []
-        for piece in pieces:
+        for piece, _ in pieces:
             threading.Event().wait(0.4)
             found.append(piece.first_offset)
     assert found == [0, 1, 2]
@@ -207,7 +207,9 @@ def test_a_slow_reader_is_sent_no_more_than_a_window_ahead() -> None:
         Client(Connection((address,))) as client,
         client.stream_at(address, SCAN, pb.ScanRequest()) as found,
     ):
-        for piece in found:
+        for piece, records in found:
+            assert len(records) == _MIB
+            assert not piece.records
             if piece.first_offset % 5 == 0:
                 # The server runs ahead meanwhile.
                 threading.Event().wait(0.02)

@@ -1,0 +1,46 @@
+"""A message's large field without the copies that protobuf makes of it: one to parse it, one each time it is read."""
+
+from google.protobuf.message import DecodeError
+
+_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5  # wire types, https://protobuf.dev/programming-guides/encoding/
+_FIXED_BYTES = {_I64: 8, _I32: 4}
+_LONGEST_VARINT = 10
+
+
+def taken_apart(message: bytes, number: int) -> tuple[bytes, memoryview]:
+    """The message without its bytes field of that number, and what it holds: empty where it is not there.
+
+    Of a field that is there twice the last one counts, as protobuf has it. Raises DecodeError.
+    """
+    view = memoryview(message)
+    rest: list[memoryview] = []
+    found = view[:0]
+    kept = at = 0
+    while at < len(message):
+        start = at
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, at = _varint(message, at)
+        elif kind == _LEN:
+            size, at = _varint(message, at)
+            if tag >> 3 == number:
+                rest.append(view[kept:start])
+                found, kept = view[at : at + size], at + size
+            at += size
+        elif kind in _FIXED_BYTES:
+            at += _FIXED_BYTES[kind]
+        else:
+            raise DecodeError(f"wire type {kind}")
+    if at > len(message):
+        raise DecodeError("the message ends within a field")
+    return b"".join([*rest, view[kept:]]), found
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for place, byte in enumerate(message[at : at + _LONGEST_VARINT]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    raise DecodeError("a varint does not end")
