@@ -22,6 +22,8 @@ GONE = (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH)
 
 _NOTHING = StreamOffsets()
 _COUNTED_AT_ONCE = 16
+_COUNTED_ROWS = 1 << 20
+_COUNTING_TASKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,12 @@ def plan_batch(
             for split in one.splits
             if max(split.start, pushed.start) < min(split.end, pushed.end)
         ]
-    return tasks(ranges, found.ids, client.endpoints, settings)
+    return tasks(ranges, found.ids, client.endpoints, settings, least=_counting(ranges) if times > 1 else 1)
+
+
+def _counting(ranges: Iterable[Range]) -> int:
+    """How many tasks a count has at least: Spark makes a row of each record, and has several cores for that."""
+    return min(sum(part.end - part.start for part in ranges) // _COUNTED_ROWS, _COUNTING_TASKS)
 
 
 def _later(edge: Edge, partition: TopicPartition, offset: int) -> pb.Bound:
@@ -170,10 +177,15 @@ def check_range(settings: SourceSettings, partition: TopicPartition, found: pb.P
 
 
 def tasks(
-    ranges: Sequence[Range], ids: Mapping[str, bytes], endpoints: tuple[str, ...], settings: SourceSettings
+    ranges: Sequence[Range],
+    ids: Mapping[str, bytes],
+    endpoints: tuple[str, ...],
+    settings: SourceSettings,
+    *,
+    least: int = 1,
 ) -> list[InputPartition]:
-    """A task for every range, or more of them, spread over the instances."""
-    divided = at_least(ranges, settings.min_partitions)
+    """A task for every range, or more of them, at ``least`` so many, spread over the instances."""
+    divided = at_least(ranges, max(settings.min_partitions, least))
     return [
         Split(part, ids[part.partition[0]], endpoints[i % len(endpoints) :] + endpoints[: i % len(endpoints)])
         for i, part in enumerate(divided)

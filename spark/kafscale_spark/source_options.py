@@ -139,7 +139,7 @@ SPLIT_BYTES = Option(
     "splitBytes",
     size(1, 1 << 40),
     64 * _MIB,
-    "Of segments for one task, about; 16 times as much where records are only counted.",
+    "Of segments for one task, about; where records are only counted 16 times as much, or a million of them.",
     _BOTH,
     "64MB",
 )

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from kafscale.errors import ConfigError
+from kafscale_spark import planning
 from kafscale_spark.client import Client
 from kafscale_spark.filters import Pushed, push
 from kafscale_spark.loss import DataLoss
@@ -63,6 +64,19 @@ def test_tasks_that_only_count_are_larger_unless_they_count_by_time(endpoint: st
         with Client(settings.connection) as client:
             plan_batch(client, settings, pushed, counted=True)
     assert [asked.split_bytes for asked in storage.plans_asked] == [16 * 1024, 1024, 1024]
+
+
+@pytest.mark.parametrize(("rows", "most", "tasks"), [(30, 100, 3), (10, 5, 5), (1000, 100, 2)])
+def test_a_count_has_tasks_for_what_spark_makes_rows_of(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, rows: int, most: int, tasks: int
+) -> None:
+    """Of the 105 records that are there, which one task each would read."""
+    monkeypatch.setattr(planning, "_COUNTED_ROWS", rows)
+    monkeypatch.setattr(planning, "_COUNTING_TASKS", most)
+    settings = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a"}))
+    with Client(settings.connection) as client:
+        assert len(plan_batch(client, settings, Pushed(), counted=True)) == tasks
+        assert len(plan_batch(client, settings, Pushed())) == 2
 
 
 def test_sizes_go_to_the_server(endpoint: str, storage: Storage) -> None:
