@@ -182,7 +182,8 @@ _METRICS = """\
 
 Each process shows these at `/metrics` of `KAFSCALE_HTTP_ADDR`, in Prometheus' text format. The one-process mode shows
 those of all services but calls to others. Histograms have `_bucket`, `_sum` and `_count`. Labels that never occurred
-are not shown. What the numbers mean for whoever is on call is in [operations.md](operations.md).
+are not shown. What the numbers mean for whoever is on call is in [operations.md](operations.md); alerts on them and
+dashboards are in [monitoring/](../monitoring).
 """
 
 

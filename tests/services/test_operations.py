@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,11 +13,14 @@ import httpcore
 import pytest
 import trio
 from confluent_kafka import Consumer, TopicPartition
+from kio.schema.errors import ErrorCode
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from kafscale.objects.metrics import OUTCOMES, WITH_BODIES
 from kafscale.service.metrics import Described
 from services.cli import docs
+from services.gateway.registry import APIS
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import ClientError, Message
@@ -24,12 +28,23 @@ from tests.servers.cluster import START_SECONDS, Cluster, ServiceProcess, runnin
 from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
+from tests.unit.monitoring.catalogue import expressions
+from tests.unit.monitoring.promql import read
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MAY_BE_SILENT = {
     "gateway": {"grpc_server_started_total", "grpc_server_handled_total", "grpc_server_handling_seconds"},
 }
 """What a service shows of calls that it may not take at all."""
+_MAY_NOT_OCCUR = {
+    "api": {api.name for api in APIS.values()},
+    "error": {error.name.upper() for error in ErrorCode},
+    "operation": set(WITH_BODIES),
+    "outcome": OUTCOMES,
+    "service": {"all"},
+}
+"""Values that alerts and dashboards name, and that all is well without."""
+
 _SHORT_WINDOW = {"KAFSCALE_S3_HEALTH_WINDOW_SEC": "4"}
 """So that who asks S3 for nothing looks at it every two seconds."""
 
@@ -89,6 +104,7 @@ async def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and
     with make_cluster(env=env) as cluster, load(cluster):
         (gateway,), (storage,), (coordinator,) = cluster.gateways, cluster.storages, cluster.coordinators
         await until(lambda: value_of(coordinator, "kafscale_coordinator_group_lag") == 7, seconds=60)
+        values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for process in cluster.processes:
             told = [json.loads(line) for line in process.log.read_text().splitlines()]
             assert {(line["service"], line["instance"]) for line in told} == {(process.service, process.address)}
@@ -103,6 +119,8 @@ async def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and
                 assert (metric.type, metric.documentation) == (wanted[name].kind, wanted[name].help)
                 for sample in metric.samples:
                     assert sample.labels.keys() - {"le"} == set(wanted[name].labels), name
+                    for label, value in sample.labels.items():
+                        values[name, label].add(value)
         assert value_of(gateway, "kafscale_gateway_request_seconds", api="Produce") == value_of(
             gateway, "kafscale_gateway_requests_total", api="Produce"
         )
@@ -114,6 +132,12 @@ async def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and
         assert value_of(storage, "kafscale_storage_flushes_total") >= 1
         assert value_of(coordinator, "kafscale_coordinator_groups", state="Stable") == 1
         assert value_of(coordinator, "kafscale_coordinator_rebalances_total") >= 1
+    for expression in expressions():
+        for selector in read(expression).selectors:
+            for matcher in selector.matchers:
+                name = re.sub("_(bucket|count|sum)$", "", selector.metric)
+                known = values[name, matcher.label] | _MAY_NOT_OCCUR.get(matcher.label, set())
+                assert set(matcher.values) <= known, f"{matcher.label}={matcher.value}: {expression}"
 
 
 def test_operations_names_metrics_that_exist() -> None:
