@@ -30,7 +30,7 @@ def _nothing() -> None:
     """A callback of nobody."""
 
 
-def _nothing_of(_: int) -> None:
+def _nothing_of(_: "ReplySlot", __: int) -> None:
     """A callback of nobody."""
 
 
@@ -39,13 +39,27 @@ class ProtocolError(CorruptData):
 
 
 class ReplySlot:
-    """The place of one request in the order of replies. It is completed once, or abandoned with its connection."""
+    """The place of one request in the order of replies. It is completed once, or abandoned with its connection.
 
-    __slots__ = ("_connection", "_correlation_id", "_tagged_header", "buffers", "done", "request_bytes")
+    ``received_at`` is the shell's to set and to use.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_correlation_id",
+        "_tagged_header",
+        "api_key",
+        "buffers",
+        "done",
+        "received_at",
+        "request_bytes",
+    )
 
     def __init__(
-        self, connection: "KafkaConnection", correlation_id: int, tagged_header: bool, request_bytes: int
+        self, connection: "KafkaConnection", api_key: int, correlation_id: int, tagged_header: bool, request_bytes: int
     ) -> None:
+        self.api_key = api_key
+        self.received_at = 0.0
         self._connection = connection
         self._correlation_id = correlation_id
         self._tagged_header = tagged_header
@@ -89,8 +103,8 @@ class Request:
 class KafkaConnection:
     """``flexible(api_key, version)`` says whether the API's version has tagged fields, which its headers follow.
 
-    ``on_reply`` is called with the size of every reply as it is made, ``on_ready`` when there is something to send, or
-    room for another request, that was not there before.
+    ``on_reply`` is called with the slot and the size of every reply as it is made, ``on_ready`` when there is something
+    to send, or room for another request, that was not there before.
     """
 
     def __init__(
@@ -98,7 +112,7 @@ class KafkaConnection:
         *,
         flexible: Callable[[int, int], bool],
         on_ready: Callable[[], None],
-        on_reply: Callable[[int], None],
+        on_reply: Callable[[ReplySlot, int], None],
         max_request_bytes: int,
         max_in_flight: int,
         max_in_flight_bytes: int,
@@ -181,7 +195,7 @@ class KafkaConnection:
 
     def slot_done(self, slot: ReplySlot) -> None:
         """Called by a slot when it is completed."""
-        self._on_reply(sum(map(len, slot.buffers)))
+        self._on_reply(slot, sum(map(len, slot.buffers)))
         if self._slots and self._slots[0] is slot:
             self._on_ready()
 
@@ -219,7 +233,7 @@ class KafkaConnection:
                 position += length
         if flexible:
             position = skip_tags(frame, position)
-        slot = ReplySlot(self, correlation_id, flexible and api_key != _API_VERSIONS, len(frame))
+        slot = ReplySlot(self, api_key, correlation_id, flexible and api_key != _API_VERSIONS, len(frame))
         self._slots.append(slot)
         self._in_flight_bytes += slot.request_bytes
         return Request(api_key, version, correlation_id, client_id, frame[position:], slot)

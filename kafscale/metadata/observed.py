@@ -47,7 +47,8 @@ class MetadataHealth:
         self._count(operation, seconds, outcome)
         self._failing_since = None
 
-    def failed(self, operation: str, seconds: float, outcome: str, error: str) -> None:
+    def failed(self, operation: str, seconds: float | None, outcome: str, error: str) -> None:
+        """``seconds``: None for what takes no time, but waits."""
         self._count(operation, seconds, outcome)
         self._last_error = error
         if self._failing_since is None:
@@ -78,8 +79,10 @@ class MetadataHealth:
             ),
         ]
 
-    def _count(self, operation: str, seconds: float, outcome: str) -> None:
+    def _count(self, operation: str, seconds: float | None, outcome: str) -> None:
         self.operations[operation, outcome] += 1
+        if seconds is None:
+            return
         histogram = self.seconds.get(operation)
         if histogram is None:
             histogram = self.seconds[operation] = Histogram()
@@ -148,5 +151,5 @@ class _ObservedWatch:
         try:
             return await self.inner.next()
         except Unavailable as error:
-            self.health.failed("watch", 0.0, "unavailable", str(error))
+            self.health.failed("watch", None, "unavailable", str(error))
             raise

@@ -19,7 +19,7 @@ from kafscale.objects.interface import (
     ObjectStore,
     PreconditionFailed,
 )
-from kafscale.vitals import Family, Histogram
+from kafscale.vitals import Family, Histogram, by_label
 
 T = TypeVar("T")
 
@@ -30,8 +30,11 @@ _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (Refused, "refused"),
     (trio.Cancelled, "cancelled"),
 )
+OUTCOMES = {"ok", "error", *(name for _, name in _OUTCOMES)}
 ANSWERS = ("ok", "not_found", "precondition_failed")
 """The outcomes in which the store did what it is there for."""
+WITH_BODIES = ("put_if_absent", "replace_if_match", "get", "get_range")
+"""The operations that bytes of objects go with."""
 
 
 class Request:
@@ -44,8 +47,7 @@ class Request:
         self.size = size
         self.started = started
         self.seconds = 0.0
-        # ok, not_found, precondition_failed, unavailable, refused, cancelled, or error for anything else
-        self.outcome = "ok"
+        self.outcome = "ok"  # one of OUTCOMES; error: anything that the others are not
         self.error = ""
 
 
@@ -108,7 +110,7 @@ class OperationCounters:
                 "kafscale_s3_bytes_total",
                 "counter",
                 "Bytes of objects that were stored (puts) and read (gets).",
-                lambda: {(kind,): size for kind, size in self.transferred_bytes.items()},
+                lambda: by_label(self.transferred_bytes, WITH_BODIES),
                 ("operation",),
             ),
             Family(

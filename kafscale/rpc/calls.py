@@ -18,12 +18,15 @@ from google.protobuf.message import DecodeError, Message
 from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.rpc.bridge import asyncio_loop, in_asyncio
 from kafscale.rpc.errors import status_of
+from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService, Method
 
 _Handler = Callable[..., Awaitable[Any]]
 _Failed = tuple[grpc.StatusCode, str]
 _Outcome = bytes | _Failed
+
+_GONE: _Failed = (grpc.StatusCode.CANCELLED, "the caller is gone, or its deadline has passed")
 
 
 @dataclass(slots=True, eq=False)
@@ -41,8 +44,11 @@ class _Call:
 class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
     """Calls of ``services`` as tasks of ``nursery``. Made in Trio, then called by grpc.aio in the asyncio thread."""
 
-    def __init__(self, services: list[BoundService], limits: RpcLimits, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, services: list[BoundService], limits: RpcLimits, nursery: trio.Nursery, figures: CallFigures
+    ) -> None:
         self._limits = limits
+        self._figures = figures  # of the asyncio thread
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._handlers = {
@@ -70,21 +76,39 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         request: bytes,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> bytes:
-        running, most = self._running[method.waits], self._limits.most_calls(waiting=method.waits)
-        if running >= most:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{running} calls are under way")
-        call = _Call(method, handler, request, context, asyncio.get_running_loop().create_future())
-        self._running[method.waits] += 1
-        self._token.run_sync_soon(self._start, serve, call)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcome: _Outcome = _GONE
+        self._figures.began(method)
         try:
-            outcome = await call.outcome
-        except asyncio.CancelledError:
-            self._token.run_sync_soon(call.scope.cancel)
-            raise
+            outcome = await self._outcome(serve, method, handler, request, context)
+        finally:
+            code = grpc.StatusCode.OK if isinstance(outcome, bytes) else outcome[0]
+            self._figures.ended(method, code, loop.time() - began)
         if isinstance(outcome, bytes):
             return outcome
         await context.abort(*outcome)
         raise AssertionError("abort raises")
+
+    async def _outcome(
+        self,
+        serve: Callable[[_Call], Awaitable[bytes]],
+        method: Method[Any, Any],
+        handler: _Handler,
+        request: bytes,
+        context: "grpc.aio.ServicerContext[bytes, bytes]",
+    ) -> _Outcome:
+        running, most = self._running[method.waits], self._limits.most_calls(waiting=method.waits)
+        if running >= most:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{running} calls are under way"
+        call = _Call(method, handler, request, context, asyncio.get_running_loop().create_future())
+        self._running[method.waits] += 1
+        self._token.run_sync_soon(self._start, serve, call)
+        try:
+            return await call.outcome
+        except asyncio.CancelledError:
+            self._token.run_sync_soon(call.scope.cancel)
+            raise
 
     def _ended(self, call: _Call, outcome: _Outcome) -> None:
         self._running[call.method.waits] -= 1

@@ -100,16 +100,6 @@ class IndexerPool:
             return Finding(State.DEGRADED, f"none of {self.alive} indexers answered when last asked")
         return HEALTHY
 
-    def families(self) -> list[Family]:
-        return [
-            gauge("kafscale_indexers", "Indexers that are registered.", lambda: self.alive),
-            counter(
-                "kafscale_indexer_calls_unanswered_total",
-                "Calls that no indexer answered: storage did the work itself, or failed.",
-                lambda: self.unanswered,
-            ),
-        ]
-
     def show(self, members: Mapping[str, str]) -> None:
         """The members that are there now: addresses by run id."""
         for run_id in self._peers.keys() - members.keys():
@@ -187,3 +177,15 @@ class IndexerPool:
         if peer.gone and not peer.in_flight and peer in self._leaving:
             self._leaving.discard(peer)
             self._nursery.start_soon(peer.aclose)
+
+
+def pool_families(pool: Callable[[], IndexerPool]) -> list[Family]:
+    """What the pool that ``pool`` gives shows of itself."""
+    return [
+        gauge("kafscale_indexers", "Indexers that are registered.", lambda: pool().alive),
+        counter(
+            "kafscale_indexer_calls_unanswered_total",
+            "Calls that no indexer answered: storage did the work itself, or failed.",
+            lambda: pool().unanswered,
+        ),
+    ]

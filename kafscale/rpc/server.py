@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from kafscale.errors import ConfigError
 from kafscale.rpc.bridge import asyncio_loop, in_asyncio
 from kafscale.rpc.calls import CallHandler
+from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.health import SERVICE_NAME, HealthReports
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService
@@ -29,12 +30,15 @@ class RpcServer:
         self._credentials = None if tls is None else server_credentials(tls)
         self._health = HealthReports()
         self._server: grpc.aio.Server | None = None
+        self.calls = CallFigures()
         for service in services:
             self.add(service)
 
     def add(self, service: BoundService) -> None:
         """One more service, before `serve`: a service that must know the port is made after `bind`."""
         self._services.append(service)
+        for method, _ in service.methods.values():
+            self.calls.know(method)
         self.set_serving(service=service.name, serving=True)
 
     def set_serving(self, *, serving: bool, service: str = "") -> None:
@@ -73,7 +77,7 @@ class RpcServer:
         if server is None:
             raise RuntimeError("the server is not bound")
         async with trio.open_nursery() as nursery:
-            handler = CallHandler(self._services, self._limits, nursery)
+            handler = CallHandler(self._services, self._limits, nursery, self.calls)
             try:
                 with trio.CancelScope(shield=True):
                     await in_asyncio(self._start(server, handler))

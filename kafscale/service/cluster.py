@@ -20,7 +20,7 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.client import Channel
 from kafscale.rpc.methods import BoundService
-from kafscale.rpc.pool import IndexerPool
+from kafscale.rpc.pool import IndexerPool, pool_families
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.tls import channel_credentials
 from kafscale.service.etcd import EtcdSettings, open_etcd_store
@@ -182,7 +182,7 @@ class Endpoint:
 
     def ready(self, operations: Operations) -> None:
         """From now on health checks are told what ``operations`` finds."""
-        operations.show_readiness(self._server)
+        operations.observe_server(self._server)
         operations.health.start()
         _log.info("serving", rpc=self.address)
 
@@ -223,12 +223,12 @@ async def registered(
 @asynccontextmanager
 async def indexer_pool(indexers: Members, settings: Loaded, operations: Operations) -> AsyncIterator[IndexerPool]:
     """Calls to whatever indexers are alive; ``indexers`` is running."""
-    open_channel = _channels(settings)
+    open_channel = _channels(settings, operations)
     async with trio.open_nursery() as nursery:
         pool = IndexerPool(nursery, open_channel)
         pool.show(_addresses(indexers.view))
         operations.health.add("indexers", pool.finding)
-        operations.metrics.add(pool.families())
+        operations.metrics.add(pool_families(lambda: pool))
 
         async def follow() -> None:
             view = indexers.view
@@ -245,10 +245,10 @@ async def indexer_pool(indexers: Members, settings: Loaded, operations: Operatio
 
 
 def connector(
-    settings: Loaded, client: Callable[[Channel], C]
+    settings: Loaded, operations: Operations, client: Callable[[Channel], C]
 ) -> Callable[[LiveMember], AbstractAsyncContextManager[C]]:
     """How a caller connects to a member of another service; the connection lives while what this gives is entered."""
-    open_channel = _channels(settings)
+    open_channel = _channels(settings, operations)
 
     @asynccontextmanager
     async def connect(member: LiveMember) -> AsyncIterator[C]:
@@ -258,13 +258,17 @@ def connector(
     return connect
 
 
-def _channels(settings: Loaded) -> Callable[[str], Channel]:
-    """Opens channels to other services. Raises ConfigError for TLS files that cannot be used, now and not later."""
+def _channels(settings: Loaded, operations: Operations) -> Callable[[str], Channel]:
+    """Opens channels to other services, whose calls are shown.
+
+    Raises ConfigError for TLS files that cannot be used, now and not later.
+    """
     rpc = settings[RpcSettings]
     limits, tls = rpc.limits(), rpc.tls()
     if tls is not None:
         channel_credentials(tls)
-    return lambda address: Channel(address, limits, tls=tls)
+    figures = operations.calls_made()
+    return lambda address: Channel(address, limits, tls=tls, figures=figures)
 
 
 def _addresses(view: MembersView) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What /metrics shows: the figures of a process's parts, read when somebody asks, in Prometheus' text format."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -10,13 +11,35 @@ from kafscale.vitals import Family, Histogram
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric without its values: what documents say of it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+    @classmethod
+    def of(cls, family: Family) -> "Described":
+        return cls(family.name, family.kind, family.labels, family.help)
+
+
+def standard_metrics() -> list[Described]:
+    """What the Prometheus client itself shows of every process."""
+    found = []
+    for metric in _standard().collect():
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        labels = tuple(metric.samples[0].labels) if metric.samples else ()
+        found.append(Described(name, metric.type, labels, metric.documentation))
+    return found
+
+
 class Metrics:
     """One process's metrics; nothing is shared with other objects of this class."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
+        self._registry = _standard()
         self._families: dict[str, Family] = {}
         self._registry.register(_Collector(self._families))
 
@@ -35,6 +58,13 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _standard() -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
 
 
 class _Collector:

@@ -20,32 +20,39 @@ from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
 from kafscale.objects.health import StoreHealth, clock_finding
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.metrics import OperationCounters
+from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.server import RpcServer
 from kafscale.service.health import Health
 from kafscale.service.http import HttpServer, Response, Route
 from kafscale.service.metrics import CONTENT_TYPE, Metrics
 from kafscale.service.network import HttpSettings
-from kafscale.vitals import HEALTHY, Finding, State, gauge
+from kafscale.service.runtime import EventLoop, process_families
+from kafscale.vitals import HEALTHY, Family, Finding, State, gauge
 
 _log = structlog.get_logger(__name__)
 
 
 class Operations:
-    """What is added to it is shown from then on."""
+    """What is added to it is shown from then on. ``service``: what the process says that it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: str = "") -> None:
         self.health = Health()
         self.metrics = Metrics()
-        self.metrics.add(self.health.families())
+        self._loop = EventLoop()
+        self._calls: CallFigures | None = None
+        self.metrics.add([*process_families(service), *self._loop.families(), *self.health.families()])
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, http: HttpSettings, service: str, stopping: trio.Event) -> AsyncIterator["Operations"]:
+    async def open(
+        cls, http: HttpSettings, service: str, stopping: trio.Event, *, runs: str = ""
+    ) -> AsyncIterator["Operations"]:
         """Answers from now on: not ready until `Health.start`, nor once ``stopping`` is set.
 
-        ``service`` says the default address. Raises ConfigError when it cannot be listened on.
+        ``service`` says the default address. ``runs``: what the process is shown as, where it is more than that
+        service. Raises ConfigError when the address cannot be listened on.
         """
-        operations = cls()
+        operations = cls(runs or service)
         server = HttpServer(operations.routes(), most_connections=http.http_max_connections)
 
         async def stop() -> None:
@@ -57,6 +64,7 @@ class Operations:
             port = await nursery.start(server.run, address.host, address.port)
             _log.info("health and metrics", host=address.host, port=port)
             nursery.start_soon(operations.health.run)
+            nursery.start_soon(operations._loop.run)
             nursery.start_soon(stop)
             yield operations
             nursery.cancel_scope.cancel()
@@ -83,15 +91,7 @@ class Operations:
     ) -> None:
         """Show whether the others may take this process for dead. ``current`` gives its present membership."""
         self.health.add("lease", lambda: _lease(current()), unready_from=unready_from)
-        self.metrics.add(
-            [
-                gauge(
-                    "kafscale_lease_proven",
-                    "1 while this process can prove that the others take it for alive.",
-                    lambda: _lease(current()).state is State.HEALTHY,
-                )
-            ]
-        )
+        self.metrics.add(lease_families(current))
 
     def watch_address(
         self, current: Callable[[], Membership | None], members: Members, *, unready_from: State | None = None
@@ -99,8 +99,16 @@ class Operations:
         """Show whether a second process says that it is reached where this one, one of ``members``, is."""
         self.health.add("address", lambda: _address(current(), members.view), unready_from=unready_from)
 
-    def show_readiness(self, server: RpcServer) -> None:
-        """Let gRPC's health service say what /readyz says."""
+    def calls_made(self) -> CallFigures:
+        """Where this process's calls to other services are counted, which are shown from now on."""
+        if self._calls is None:
+            self._calls = CallFigures()
+            self.metrics.add(self._calls.families("client"))
+        return self._calls
+
+    def observe_server(self, server: RpcServer) -> None:
+        """Show the calls that it takes, and let gRPC's health service say what /readyz says."""
+        self.metrics.add(server.calls.families("server"))
         self.health.on_ready(lambda ready: server.set_serving(serving=ready))
 
     def _readiness(self) -> Response:
@@ -111,6 +119,17 @@ class Operations:
 
     def _metrics(self) -> Response:
         return Response(self.metrics.text(), CONTENT_TYPE)
+
+
+def lease_families(current: Callable[[], Membership | None]) -> list[Family]:
+    """``current`` gives the process's present membership."""
+    return [
+        gauge(
+            "kafscale_lease_proven",
+            "1 while this process can prove that the others take it for alive.",
+            lambda: _lease(current()).state is State.HEALTHY,
+        )
+    ]
 
 
 def _lease(membership: Membership | None) -> Finding:

@@ -6,30 +6,49 @@ Run in the repository: ``python -m services.cli.docs``.
 import difflib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
+from kafscale.metadata.observed import MetadataHealth
+from kafscale.objects.health import StoreHealth, Thresholds
+from kafscale.objects.metrics import OperationCounters
+from kafscale.rpc.figures import CallFigures
+from kafscale.rpc.pool import pool_families
 from kafscale.service.etcd import EtcdSettings
 from kafscale.service.groups import GroupSettings
-from kafscale.service.health import HealthSettings
+from kafscale.service.health import Health, HealthSettings
 from kafscale.service.logging import LogSettings
+from kafscale.service.metrics import Described, standard_metrics
 from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
+from kafscale.service.operations import lease_families
 from kafscale.service.rpc import RpcSettings
+from kafscale.service.runtime import EventLoop, process_families
 from kafscale.service.settings import Setting, documented
 from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.topics.definitions import DEFINITIONS
+from kafscale.vitals import Family
 from services.coordinator import __main__ as coordinator
 from services.coordinator import document as groups
+from services.coordinator import monitoring as coordinator_monitoring
+from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.settings import CoordinatorSettings
 from services.dev import main as dev
 from services.gateway import __main__ as gateway
+from services.gateway import monitoring as gateway_monitoring
 from services.gateway import registry
 from services.gateway.configs import BROKER_CONFIGS
+from services.gateway.figures import GatewayFigures
 from services.gateway.settings import GatewaySettings
 from services.indexer import __main__ as indexer
+from services.indexer import monitoring as indexer_monitoring
+from services.indexer.figures import IndexerFigures
 from services.indexer.settings import IndexerSettings
 from services.storage import __main__ as storage
+from services.storage import monitoring as storage_monitoring
+from services.storage.figures import StorageFigures
 from services.storage.settings import StorageSettings
 
 SETTINGS: dict[str, type] = {
@@ -58,6 +77,61 @@ READERS: dict[str, tuple[type, ...]] = {
     "the one-process mode": dev.SETTINGS,
 }
 """What each process reads."""
+
+SERVICES = ("gateway", "storage", "indexer", "coordinator")
+
+
+def _nobody() -> NoReturn:
+    raise RuntimeError("nothing is read for a document")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricGroup:
+    """Metrics that the same services show."""
+
+    heading: str
+    services: tuple[str, ...]
+    metrics: tuple[Described, ...]
+
+    @classmethod
+    def of(cls, heading: str, services: tuple[str, ...], *families: Sequence[Family]) -> "MetricGroup":
+        return cls(heading, services, tuple(Described.of(family) for some in families for family in some))
+
+
+METRICS = (
+    MetricGroup.of(
+        "Every process",
+        SERVICES,
+        process_families(""),
+        EventLoop().families(),
+        Health().families(),
+        lease_families(_nobody),
+        MetadataHealth().families(),
+    ),
+    MetricGroup.of("Calls that are taken", SERVICES, CallFigures().families("server")),
+    MetricGroup.of("Calls to other services", ("gateway", "storage"), CallFigures().families("client")),
+    MetricGroup.of(
+        "The object store",
+        ("storage", "indexer"),
+        OperationCounters().families(),
+        StoreHealth(Thresholds()).families(),
+    ),
+    MetricGroup.of("Gateway", ("gateway",), gateway_monitoring.families(GatewayFigures(), _nobody)),
+    MetricGroup.of(
+        "Storage",
+        ("storage",),
+        storage_monitoring.families(StorageFigures(), _nobody, StorageSettings()),
+        pool_families(_nobody),
+    ),
+    MetricGroup.of("Indexer", ("indexer",), indexer_monitoring.families(IndexerFigures())),
+    MetricGroup.of(
+        "Coordinator",
+        ("coordinator",),
+        coordinator_monitoring.families(CoordinatorFigures(), _nobody, CoordinatorSettings()),
+    ),
+    MetricGroup("What the Prometheus client shows", SERVICES, tuple(standard_metrics())),
+)
+"""Every metric, in the order of docs/metrics.md."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,6 +173,28 @@ What DescribeConfigs shows of a gateway, besides its `advertised.listeners`, `li
 of it is read-only: a variable is read when a process starts, and what has none is always as here.
 
 """
+
+
+_METRICS = """\
+# Metrics
+
+<!-- Generated from the code by `python -m services.cli.docs`; do not edit. -->
+
+Each process shows these at `/metrics` of `KAFSCALE_HTTP_ADDR`, in Prometheus' text format. The one-process mode shows
+those of all services but calls to others. Histograms have `_bucket`, `_sum` and `_count`. Labels that never occurred
+are not shown. What the numbers mean for whoever is on call is in [operations.md](operations.md); alerts on them and
+dashboards are in [monitoring/](../monitoring).
+"""
+
+
+def metrics() -> str:
+    """docs/metrics.md."""
+    parts = [_METRICS]
+    for group in METRICS:
+        rows = [(f"`{m.name}`", m.kind, ", ".join(m.labels) or "-", m.help) for m in group.metrics]
+        parts.append(f"\n## {group.heading}\n\nShown by {', '.join(group.services)}.\n\n")
+        parts.append(_table(("Metric", "Type", "Labels", "Meaning"), rows))
+    return "".join(parts)
 
 
 def configuration() -> str:
@@ -160,6 +256,7 @@ def topic_configs() -> str:
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/configuration.md": configuration,
     "docs/groups.md": groups.document,
+    "docs/metrics.md": metrics,
     "docs/protocol.md": registry.document,
     "docs/topic-configs.md": topic_configs,
     "kafscale/service/variables.py": variables,

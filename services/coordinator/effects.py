@@ -64,6 +64,7 @@ class Effects:
     sweep: list[str] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: dict[Timer, int | None] = field(default_factory=dict)
+    generations: int = 0  # that were made, for metrics
 
     @property
     def writes(self) -> bool:

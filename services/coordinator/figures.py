@@ -16,5 +16,5 @@ class CoordinatorFigures:
         self.take_overs = self.hand_overs = self.fenced = 0
         self.leases_lost = 0
         self.expired_timers = 0
-        self.waiting = 0
+        self.generations = 0
         self.queued_bytes = 0

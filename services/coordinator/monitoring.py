@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from kafscale.service.operations import Operations
-from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.coordinator import table
 from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.run import Run
 from services.coordinator.service import CoordinatorService
+from services.coordinator.settings import CoordinatorSettings
 
 _PATIENCE_SECONDS = 5.0
 """What is loaded sooner is no news: every start and stop of a coordinator lets groups move."""
@@ -17,7 +18,7 @@ _PATIENCE_SECONDS = 5.0
 def show(coordinator: CoordinatorService, figures: CoordinatorFigures, operations: Operations) -> None:
     """Add them to those of the process. ``figures`` are those that ``coordinator`` was made with."""
     operations.health.add("groups", lambda: _groups(coordinator.current))
-    operations.metrics.add(_families(figures, lambda: coordinator.current))
+    operations.metrics.add(families(figures, lambda: coordinator.current, coordinator.settings))
 
 
 def _groups(run: Run | None) -> Finding:
@@ -35,7 +36,16 @@ def _states(run: Run | None) -> Counter[str]:
     return Counter(s.groups[g].state.value for s in run.shards.values() for g in s.groups) if run else Counter()
 
 
-def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) -> list[Family]:
+def _lags(run: Run | None) -> Values:
+    return {labels: lag for labels, lag in run.lag().items()} if run else {}  # noqa: C416 - its type widens
+
+
+_Total = Callable[[Callable[[Run], float]], Callable[[], float]]
+
+
+def families(
+    figures: CoordinatorFigures, current: Callable[[], Run | None], settings: CoordinatorSettings
+) -> list[Family]:
     """``current`` gives the present run; None: there is none."""
 
     def total(read: Callable[[Run], float]) -> Callable[[], float]:
@@ -45,6 +55,14 @@ def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) ->
 
         return value
 
+    return [
+        *_ownership_families(figures, total),
+        *_group_families(figures, current, total),
+        *_work_families(figures, total, settings),
+    ]
+
+
+def _ownership_families(figures: CoordinatorFigures, total: _Total) -> list[Family]:
     return [
         gauge(
             "kafscale_coordinator_shards_owned",
@@ -56,6 +74,21 @@ def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) ->
             "Those of them that this instance is given and does not serve yet.",
             total(lambda run: run.awaited()),
         ),
+        counter("kafscale_coordinator_take_overs_total", "Parts taken over.", lambda: figures.take_overs),
+        Family(
+            "kafscale_coordinator_load_seconds",
+            "histogram",
+            "How long it took to take over one of the 64 parts and load its groups.",
+            lambda: {(): figures.load_seconds},
+        ),
+        counter("kafscale_coordinator_hand_overs_total", "Parts given back in order.", lambda: figures.hand_overs),
+        counter("kafscale_coordinator_fenced_total", "Parts lost to another coordinator.", lambda: figures.fenced),
+        counter("kafscale_coordinator_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+    ]
+
+
+def _group_families(figures: CoordinatorFigures, current: Callable[[], Run | None], total: _Total) -> list[Family]:
+    return [
         Family(
             "kafscale_coordinator_groups",
             "gauge",
@@ -73,6 +106,39 @@ def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) ->
             "Groups that are refused because what the metadata store has of them is damaged.",
             total(lambda run: sum(len(shard.damaged) for shard in run.shards.values())),
         ),
+        counter(
+            "kafscale_coordinator_rebalances_total",
+            "Rebalances of groups that made a generation.",
+            lambda: figures.generations,
+        ),
+        counter(
+            "kafscale_coordinator_expired_timers_total",
+            "Sessions and phases of rebalances whose time was over.",
+            lambda: figures.expired_timers,
+        ),
+        gauge(
+            "kafscale_coordinator_committed_offsets",
+            "Partitions that these groups have committed offsets of.",
+            total(lambda run: sum(len(s.groups[g].offsets) for s in run.shards.values() for g in s.groups)),
+        ),
+        Family(
+            "kafscale_coordinator_group_lag",
+            "gauge",
+            "Records between a group's committed offsets and the ends of a topic's logs, as of at most "
+            "KAFSCALE_GROUP_LAG_INTERVAL_MS ago; the KAFSCALE_GROUP_LAG_SERIES largest of each coordinator.",
+            lambda: _lags(current()),
+            ("group", "topic"),
+        ),
+        gauge(
+            "kafscale_coordinator_group_lags_left_out",
+            "Groups and topics whose lag is not shown, because others are larger.",
+            total(lambda run: run.lags.left_out),
+        ),
+    ]
+
+
+def _work_families(figures: CoordinatorFigures, total: _Total, settings: CoordinatorSettings) -> list[Family]:
+    return [
         gauge(
             "kafscale_coordinator_waiting_requests",
             "Requests that wait: for other members, or until something is stored.",
@@ -82,6 +148,11 @@ def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) ->
             "kafscale_coordinator_queued_bytes",
             "What waits to be stored, with what is answered after it.",
             lambda: figures.queued_bytes,
+        ),
+        gauge(
+            "kafscale_coordinator_queue_limit_bytes",
+            "KAFSCALE_GROUP_QUEUE_BYTES.",
+            lambda: settings.group_queue_bytes,
         ),
         Family(
             "kafscale_coordinator_writes_total",
@@ -97,25 +168,10 @@ def _families(figures: CoordinatorFigures, current: Callable[[], Run | None]) ->
             lambda: {(): figures.write_seconds},
         ),
         Family(
-            "kafscale_coordinator_load_seconds",
-            "histogram",
-            "How long it took to take over one of the 64 parts and load its groups.",
-            lambda: {(): figures.load_seconds},
-        ),
-        Family(
             "kafscale_coordinator_requests_refused_total",
             "counter",
             "Requests that could not be served here, by error.",
             lambda: by_label(figures.refused, ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")),
             ("error",),
         ),
-        counter(
-            "kafscale_coordinator_expired_timers_total",
-            "Sessions and phases of rebalances whose time was over.",
-            lambda: figures.expired_timers,
-        ),
-        counter("kafscale_coordinator_take_overs_total", "Parts taken over.", lambda: figures.take_overs),
-        counter("kafscale_coordinator_hand_overs_total", "Parts given back in order.", lambda: figures.hand_overs),
-        counter("kafscale_coordinator_fenced_total", "Parts lost to another coordinator.", lambda: figures.fenced),
-        counter("kafscale_coordinator_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
     ]

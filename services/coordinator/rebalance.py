@@ -62,6 +62,7 @@ def complete(turn: Turn) -> None:
         return
     group.initial = False
     group.generation += 1
+    turn.effects.generations += 1
     disuse_assignments(group)
     for member in group.members.values():
         member.assignment = b""

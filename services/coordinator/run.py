@@ -7,7 +7,7 @@ all is claimed and loaded anew, so that members have their whole session timeout
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -27,6 +27,7 @@ from services.coordinator.claims import SERVICE, Claim, ShardOwners, StillOwned,
 from services.coordinator.effects import Now
 from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.groups import Groups
+from services.coordinator.lag import Lags
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shard import Shard
 from services.coordinator.tickets import NotServed, Tickets
@@ -82,6 +83,12 @@ class Run:
         )
         self.tickets = Tickets()
         self.shards: dict[int, Shard] = {}
+        self.lags = Lags(
+            parts.metadata,
+            parts.namespace,
+            seconds=settings.group_lag_interval_ms / 1000,
+            most=settings.group_lag_series,
+        )
         self._limits = settings.limits()
         self._timers = Timers(lambda: self.proven)
         self._owners = ShardOwners(parts.metadata, parts.namespace, self._wake)
@@ -125,6 +132,8 @@ class Run:
         self._nursery.start_soon(call_at_each, self._parts.members.changed, self._wake)
         self._nursery.start_soon(self._assign)
         self._nursery.start_soon(self._expire_offsets)
+        if self._parts.settings.group_lag_series:
+            self._nursery.start_soon(self.lags.run, self._served)
 
     def serving(self, group_id: str) -> Shard:
         """The shard of a group that can be asked now. Raises NotServed."""
@@ -136,6 +145,13 @@ class Run:
             raise self._elsewhere(index)
         shard.check(group_id)
         return shard
+
+    def lag(self) -> Mapping[tuple[str, str], int]:
+        """Records that groups of this run are behind, by group and topic, when they were last looked at."""
+        return self.lags.shown(lambda group_id: paths.group_shard(group_id) in self.shards)
+
+    def _served(self) -> list[Groups]:
+        return [shard.groups for shard in self.shards.values()]
 
     async def drain(self) -> None:
         """Give everything back, as far as the deadline allows, and leave."""

@@ -16,6 +16,7 @@ from services.coordinator.effects import Effects, Now
 from services.coordinator.groups import Groups
 from services.coordinator.joining import refused
 from services.coordinator.run import Parts, Run
+from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.tickets import NotServed
 
 log = structlog.get_logger()
@@ -39,6 +40,10 @@ class CoordinatorService:
     def _lost(self) -> None:
         self._parts.figures.leases_lost += 1
         log.error("lease lost: all groups are loaded anew")
+
+    @property
+    def settings(self) -> CoordinatorSettings:
+        return self._parts.settings
 
     @property
     def current(self) -> Run | None:

@@ -47,6 +47,21 @@ class CoordinatorSettings(LeaseSettings, GroupSettings):
         "requests are refused retriably.",
     )
 
+    group_lag_interval_ms: int = setting(
+        "KAFSCALE_GROUP_LAG_INTERVAL_MS",
+        default=30_000,
+        parse=integer(100, 3_600_000),
+        doc="How often a coordinator compares what its groups committed with the ends of the logs, for the metric "
+        "`kafscale_coordinator_group_lag`; one transaction of the metadata store for each 100 partitions.",
+    )
+    group_lag_series: int = setting(
+        "KAFSCALE_GROUP_LAG_SERIES",
+        default=1_000,
+        parse=integer(0, 100_000),
+        doc="Of how many groups and topics a coordinator shows it, those with the largest lags; 0: of none, and "
+        "nothing is read for it.",
+    )
+
     def limits(self) -> GroupLimits:
         return GroupLimits(
             min_session_timeout_ms=self.group_min_session_timeout_ms,

@@ -121,6 +121,7 @@ class Shard:
     def perform(self, group_id: str, effects: Effects) -> None:
         """Do an operation's effects, behind those of the group's operations before it."""
         self._timers.set(self, group_id, effects.timers)
+        self._figures.generations += effects.generations
         queue = self._queues.get(group_id)
         if queue is None:
             if not (effects.writes or effects.sweep):

@@ -36,6 +36,7 @@ from services.coordinator.settings import CoordinatorSettings
 from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
+from services.indexer.monitoring import families as indexer_families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from services.storage.monitoring import show as show_storage
@@ -78,7 +79,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
     namespace = stores.namespace
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     async with (
-        Operations.open(settings[HttpSettings], "gateway", stopping) as operations,
+        Operations.open(settings[HttpSettings], "gateway", stopping, runs="all") as operations,
         open_object_store(stores, recorder=counters, health=s3, random=random.random) as objects,
         open_sqlite(stores.data_dir / "metadata.sqlite") as sqlite,
         trio.open_nursery() as nursery,
@@ -89,6 +90,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
+        operations.metrics.add(indexer_families(indexer.figures))
         parts = Parts(
             settings=settings[StorageSettings].resolved(directory=not stores.bucket),
             namespace=namespace,

@@ -50,8 +50,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinators,
             ownership=ownership,
-            connect=connector(settings, GrpcStorage),
-            connect_coordinator=connector(settings, GrpcCoordinator),
+            connect=connector(settings, operations, GrpcStorage),
+            connect_coordinator=connector(settings, operations, GrpcCoordinator),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
         )

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.clock import wall_clock_ms
 from kafscale.errors import Refused
+from kafscale.kafka import codec
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
 from kafscale.metadata.outage import Refusal
@@ -22,7 +23,7 @@ from kafscale.service.room import Room
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import Coordinators
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.figures import GatewayFigures
+from services.gateway.figures import GatewayFigures, error_codes
 from services.gateway.memory import ReplyMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
@@ -102,6 +103,16 @@ class Call:
     @property
     def version(self) -> int:
         return self.request.api_version
+
+    def answer(self, reply: object, *, version: int | None = None) -> None:
+        """`reply` with the body that `kafscale.kafka.codec` makes of ``reply`` for the request's version."""
+        self.count_errors(reply)
+        self.reply(codec.encode_response(self.request.api_key, self.version if version is None else version, reply))
+
+    def count_errors(self, *replies: object) -> None:
+        """Of a reply, or of what it lists."""
+        for reply in replies:
+            self.environment.figures.answered(self.request.api_key, error_codes(reply))
 
     def reply(self, *body: Buffer) -> None:
         """Answer, once; a call whose connection is gone may be answered like any other."""

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import codec
-from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
+from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
 from kafscale.service.listeners import Listener
 from services.gateway.api import Api, Call, Environment, Work
@@ -44,7 +44,7 @@ class ClientConnection:
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
             on_ready=self._wake_writer,
-            on_reply=self._hold,
+            on_reply=self._replied,
             max_request_bytes=environment.settings.max_request_bytes,
             max_in_flight=environment.settings.max_in_flight,
             max_in_flight_bytes=environment.settings.max_in_flight_bytes,
@@ -64,7 +64,7 @@ class ClientConnection:
         self._closed = False
         self._leaving = False
         self._closed_because = ""
-        self.last_activity = trio.current_time()
+        self.last_activity = self._received_at = trio.current_time()
 
     @property
     def idle(self) -> bool:
@@ -127,7 +127,7 @@ class ClientConnection:
                 self._receiving = False
                 if not data:
                     return
-                self.last_activity = trio.current_time()
+                self.last_activity = self._received_at = trio.current_time()
                 self._environment.figures.received_bytes += len(data)
                 kafka.receive_data(bytes(data))
                 while True:
@@ -153,7 +153,8 @@ class ClientConnection:
         api = APIS.get(request.api_key)
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
             raise ProtocolError(refusal(request.api_key, request.api_version))
-        self._environment.figures.requests[api.name] += 1
+        request.slot.received_at = self._received_at
+        self._environment.figures.requests[api.key, request.api_version] += 1
         size = len(request.body)
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:
@@ -191,7 +192,7 @@ class ClientConnection:
 
     def _failed(self, api: Api, call: Call, error: Exception) -> None:
         """A bug, not the client's doing: answer the request, or close its connection."""
-        self._environment.figures.broken[api.name] += 1
+        self._environment.figures.broken[api.key] += 1
         _log.error("request failed", api=api.name, version=call.version, peer=self._peer, exc_info=error)
         if call.request.slot.done:
             return
@@ -243,6 +244,10 @@ class ClientConnection:
         if self._reserved:
             self._environment.request_memory.release(self._reserved)
         self._reserved = 0
+
+    def _replied(self, slot: ReplySlot, size: int) -> None:
+        self._environment.figures.took(slot.api_key, trio.current_time() - slot.received_at)
+        self._hold(size)
 
     def _hold(self, size: int) -> None:
         """Count bytes of replies that are made, or, negative, sent. A late reply to a closed connection is dropped."""

@@ -54,6 +54,7 @@ class Acceptor:
 
     async def run(self, stop: trio.Event, environment: Environment) -> None:
         """Serve, after `bind`, until ``stop``; then let the connections end."""
+        environment.figures.most_connections = self._most
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):

@@ -1,9 +1,12 @@
 """What a gateway shows of itself: its checks and its metrics."""
 
+from collections import Counter
 from collections.abc import Callable
 
+from kio.schema.errors import ErrorCode
+
 from kafscale.service.operations import Operations
-from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.gateway.coordinators import Coordinators
 from services.gateway.figures import GatewayFigures
 from services.gateway.registry import APIS
@@ -15,7 +18,7 @@ def show(gateway: Gateway, figures: GatewayFigures, operations: Operations) -> N
     operations.health.add("storages", lambda: _storages(gateway), unready_from=State.UNAVAILABLE)
     # Records are produced and fetched without them.
     operations.health.add("coordinators", lambda: _coordinators(gateway.coordinators))
-    operations.metrics.add(_families(gateway, figures))
+    operations.metrics.add(families(figures, lambda: gateway))
 
 
 def _storages(gateway: Gateway) -> Finding:
@@ -42,14 +45,25 @@ def _coordinators(coordinators: Coordinators | None) -> Finding:
     return Finding(state, f"{silent} of {len(links)} coordinators did not answer when last asked")
 
 
-def _families(gateway: Gateway, figures: GatewayFigures) -> list[Family]:
+def families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -> list[Family]:
+    """``gateway`` is asked when somebody reads."""
+    return [
+        *_connection_families(figures),
+        *_request_families(figures, gateway),
+        *_storage_families(gateway),
+        *_coordinator_families(gateway),
+    ]
 
-    def of_coordinators(read: Callable[[Coordinators], float]) -> Callable[[], float]:
-        return lambda: read(gateway.coordinators) if gateway.coordinators else 0
 
-    apis = sorted(api.name for api in APIS.values())
+def _connection_families(figures: GatewayFigures) -> list[Family]:
     return [
         gauge("kafscale_gateway_connections", "Open client connections.", lambda: figures.connections),
+        gauge(
+            "kafscale_gateway_connections_limit",
+            "Client connections that are taken at a time: KAFSCALE_MAX_CONNECTIONS, or what the limit of open files "
+            "leaves.",
+            lambda: figures.most_connections,
+        ),
         counter("kafscale_gateway_connections_total", "Client connections that were taken.", lambda: figures.accepted),
         counter(
             "kafscale_gateway_connections_refused_total",
@@ -58,62 +72,129 @@ def _families(gateway: Gateway, figures: GatewayFigures) -> list[Family]:
         ),
         counter("kafscale_gateway_received_bytes_total", "Bytes from clients.", lambda: figures.received_bytes),
         counter("kafscale_gateway_sent_bytes_total", "Bytes to clients.", lambda: figures.sent_bytes),
+    ]
+
+
+def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -> list[Family]:
+    apis = sorted(api.name for api in APIS.values())
+    return [
         Family(
             "kafscale_gateway_requests_total",
             "counter",
-            "Requests by Kafka API.",
-            lambda: by_label(figures.requests, apis),
+            "Requests by Kafka API and its version; `other`: a version that this gateway does not speak.",
+            lambda: _by_version(figures),
+            ("api", "version"),
+        ),
+        Family(
+            "kafscale_gateway_request_seconds",
+            "histogram",
+            "From a request's last byte until its reply was made; Fetch, JoinGroup and SyncGroup wait on purpose.",
+            lambda: {(APIS[key].name,): histogram for key, histogram in figures.seconds.items()},
             ("api",),
         ),
         Family(
             "kafscale_gateway_broken_requests_total",
             "counter",
             "Requests that met a bug in the gateway; each is in the log.",
-            lambda: by_label(figures.broken, apis),
+            lambda: by_label({APIS[key].name: count for key, count in figures.broken.items()}, apis),
             ("api",),
         ),
         Family(
             "kafscale_gateway_errors_total",
             "counter",
-            "Partitions that Produce, Fetch and ListOffsets answered with an error, by Kafka's name of it.",
-            lambda: {labels: count for labels, count in figures.errors.items()},  # noqa: C416 - its type widens
+            "Errors in replies, by Kafka's name of them; one reply has as many as it has partitions, groups or topics "
+            "that failed.",
+            lambda: {
+                (APIS[key].name, ErrorCode(code).name.upper()): count for (key, code), count in figures.errors.items()
+            },
             ("api", "error"),
         ),
         gauge(
-            "kafscale_gateway_held_replies",
-            "Appends that storage has taken in and whose commit is waited for.",
-            lambda: sum(link.held for link in gateway.links()),
+            "kafscale_gateway_request_memory_bytes",
+            "Room that large requests hold which are read bit by bit.",
+            lambda: gateway().request_memory.used,
         ),
         gauge(
-            "kafscale_gateway_parked_fetches",
-            "Fetches that wait for records.",
-            lambda: len({waiter for link in gateway.links() for waiter in link.parked}),
+            "kafscale_gateway_request_memory_limit_bytes",
+            "KAFSCALE_REQUEST_MEMORY_BYTES.",
+            lambda: gateway().settings.request_memory_bytes,
+        ),
+        gauge(
+            "kafscale_gateway_reply_memory_bytes",
+            "Replies that wait to be sent, and what was asked of storage for them.",
+            lambda: gateway().reply_memory.used,
+        ),
+        gauge(
+            "kafscale_gateway_reply_memory_limit_bytes",
+            "KAFSCALE_REPLY_MEMORY_BYTES.",
+            lambda: gateway().settings.reply_memory_bytes,
         ),
         gauge(
             "kafscale_gateway_fetch_sessions",
             "Readers whose partitions are kept between their requests.",
-            lambda: len(gateway.fetch_sessions),
+            lambda: len(gateway().fetch_sessions),
         ),
         gauge(
             "kafscale_gateway_fetch_session_partitions",
             "Partitions in all fetch sessions.",
-            lambda: gateway.fetch_sessions.partitions,
+            lambda: gateway().fetch_sessions.partitions,
         ),
         counter(
             "kafscale_gateway_fetch_sessions_evicted_total",
             "Fetch sessions that made room for others after nobody had used them for two minutes.",
-            lambda: gateway.fetch_sessions.evicted,
+            lambda: gateway().fetch_sessions.evicted,
+        ),
+    ]
+
+
+def _by_version(figures: GatewayFigures) -> Values:
+    """Clients may name any version of ApiVersions: those that are not spoken have one label together."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for (key, version), count in figures.requests.items():
+        api = APIS[key]
+        counts[api.name, str(version) if version in api.versions else "other"] += count
+    return {labels: count for labels, count in counts.items()}  # noqa: C416 - its type widens
+
+
+def _storage_families(gateway: Callable[[], Gateway]) -> list[Family]:
+    return [
+        gauge(
+            "kafscale_gateway_held_replies",
+            "Appends that storage has taken in and whose commit is waited for.",
+            lambda: sum(link.held for link in gateway().links()),
+        ),
+        gauge(
+            "kafscale_gateway_parked_fetches",
+            "Fetches that wait for records.",
+            lambda: len({waiter for link in gateway().links() for waiter in link.parked}),
         ),
         gauge(
             "kafscale_gateway_storages",
             "Storage instances that are registered.",
-            lambda: len(list(gateway.links())),
+            lambda: len(list(gateway().links())),
         ),
         gauge(
             "kafscale_gateway_storage_links_up",
             "Storage instances whose commit stream is up.",
-            lambda: sum(link.up for link in gateway.links()),
+            lambda: sum(link.up for link in gateway().links()),
         ),
+    ]
+
+
+def _coordinator_families(gateway: Callable[[], Gateway]) -> list[Family]:
+
+    def of_coordinators(read: Callable[[Coordinators], float]) -> Callable[[], float]:
+        def value() -> float:
+            coordinators = gateway().coordinators
+            return read(coordinators) if coordinators else 0
+
+        return value
+
+    def shards() -> Values:
+        coordinators = gateway().coordinators
+        return by_label(coordinators.shards()) if coordinators else {}
+
+    return [
         gauge(
             "kafscale_gateway_coordinators_silent",
             "Registered coordinators that did not answer when last asked.",
@@ -123,7 +204,7 @@ def _families(gateway: Gateway, figures: GatewayFigures) -> list[Family]:
             "kafscale_gateway_coordinator_shards",
             "gauge",
             "Of the 64 parts that groups are divided into, those that each registered coordinator is given.",
-            lambda: by_label(gateway.coordinators.shards()) if gateway.coordinators else {},
+            shards,
             ("coordinator",),
         ),
         counter(

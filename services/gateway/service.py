@@ -62,7 +62,10 @@ class Gateway:
     def __init__(self, parts: GatewayParts) -> None:
         self._parts = parts
         settings = parts.settings
+        self.settings = settings
         self.fetch_sessions = FetchSessions(settings.max_fetch_sessions, settings.max_fetch_session_partitions)
+        self.request_memory = Room(settings.request_memory_bytes)
+        self.reply_memory = ReplyMemory(settings.reply_memory_bytes)
         self._router: Router | None = None
         self._coordinators: Coordinators | None = None
         self._registration: Registration | None = None
@@ -125,8 +128,8 @@ class Gateway:
             listeners=bound,
             topics=TopicCache(parts.catalog),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
-            request_memory=Room(settings.request_memory_bytes),
-            reply_memory=ReplyMemory(settings.reply_memory_bytes),
+            request_memory=self.request_memory,
+            reply_memory=self.reply_memory,
             fetch_sessions=self.fetch_sessions,
             conversions=trio.CapacityLimiter(_CONVERSIONS),
             figures=parts.figures,

@@ -18,6 +18,7 @@ from kafscale.service.cluster import (
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings
+from services.indexer.monitoring import families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 
@@ -33,6 +34,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("indexer", settings)
         indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
+        operations.metrics.add(families(indexer.figures))
         async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings, operations):
             endpoint.ready(operations)
             await stopping.wait()

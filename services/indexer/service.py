@@ -24,6 +24,7 @@ from kafscale.v1.indexer_pb2 import (
     WriteCatalogPageReply,
     WriteCatalogPageRequest,
 )
+from services.indexer.figures import IndexerFigures
 from services.indexer.settings import IndexerSettings
 from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
@@ -43,16 +44,19 @@ class IndexerService:
         self, store: ObjectStore, namespace: str, settings: IndexerSettings, *, run_sync: RunSync = run_in_thread
     ) -> None:
         self._interval = settings.interval
-        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync)
+        self.figures = IndexerFigures()
+        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, figures=self.figures)
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
     async def build(self, request: BuildRequest) -> BuildReply:
         """Raises CorruptData where the request cannot describe a segment."""
         try:
             offsets, positions = array("q", request.offsets), array("I", request.positions)
-            return BuildReply(index=build_index(offsets, positions, self._interval))
+            index = build_index(offsets, positions, self._interval)
         except ValueError as error:
             raise CorruptData(f"no segment's batches: {error}") from error
+        self.figures.indexes["built"] += 1
+        return BuildReply(index=index)
 
     async def verify(self, request: SegmentRef) -> VerifyReply:
         """Raises Unavailable or Refused where the store does not tell."""
@@ -112,8 +116,10 @@ class IndexerService:
             stored = await self._stored.index(ref)
             faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
             if stored is not None and not faults:
+                self.figures.indexes["intact"] += 1
                 return stored.body
             if await self._stored.write_index(ref, fresh, instead_of=stored):
+                self.figures.indexes["rebuilt"] += 1
                 _log.info("index rebuilt", key=self._stored.index_key(ref), reason="; ".join(faults))
                 return fresh
         raise Unavailable(f"{self._stored.index_key(ref)}: others go on writing it")
@@ -129,6 +135,7 @@ class IndexerService:
                 index = parse_index(stored.body)
                 return await self._scan(ref, index.entry_for(offset), offset)
             except CorruptData as error:
+                self.figures.damaged += 1
                 _log.warning("index led astray, reading the segment", key=self._stored.index_key(ref), error=str(error))
         return await self._stored.study(ref, lambda segment: _position_in(segment, offset))
 

@@ -1,6 +1,7 @@
 """Reads and writes the objects that the indexer works on: segments, always verified, indexes, and catalog pages."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
@@ -14,6 +15,7 @@ from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import SegmentRef, WriteCatalogPageRequest
+from services.indexer.figures import IndexerFigures
 
 T = TypeVar("T")
 
@@ -21,10 +23,13 @@ T = TypeVar("T")
 class StoredSegments:
     """One namespace's segments and indexes. At most ``reads`` segments are in memory at the same time."""
 
-    def __init__(self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync) -> None:
+    def __init__(
+        self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync, figures: IndexerFigures
+    ) -> None:
         self._store = store
         self._namespace = namespace
         self._run_sync = run_sync
+        self._figures = figures
         self._limiter = trio.CapacityLimiter(reads)
 
     def segment_key(self, ref: SegmentRef) -> str:
@@ -46,12 +51,29 @@ class StoredSegments:
                 raise CorruptSegment(f"begins at offset {segment.header.base_offset}")
             return work(segment)
 
-        async with self._limiter:
+        async with self._turn():
             body = (await self._store.get(key)).body
+            self._figures.segments_read += 1
+            self._figures.read_bytes += len(body)
             try:
                 return await self._run_sync(lambda: parse_and_work(body))
             except CorruptSegment as error:
                 raise CorruptSegment(f"{key}: {error}") from error
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        figures = self._figures
+        figures.waiting += 1
+        try:
+            await self._limiter.acquire()
+        finally:
+            figures.waiting -= 1
+        figures.reading += 1
+        try:
+            yield
+        finally:
+            figures.reading -= 1
+            self._limiter.release()
 
     async def piece(self, ref: SegmentRef, position: int, length: int) -> bytes:
         return await self._store.get_range(self.segment_key(ref), position, length)
@@ -84,4 +106,5 @@ class StoredSegments:
             await put_derived(self._store, key, page)
         except (PreconditionFailed, ObjectNotFound) as error:
             raise Unavailable(f"{key}: others write it at the same time") from error
+        self._figures.pages += 1
         return key

@@ -4,11 +4,15 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 
 from kafscale.records.batch import placed_prefix, walk, with_log_append_time
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 from services.storage.producers import Sequenced
 from services.storage.sink_progress import SinkEpoch
+
+Trigger = Literal["size", "interval", "quiet", "request", "hand_over"]
+"""Why a buffer is sealed: it is full; flush.ms is over; no more comes; somebody asks for it; its partition leaves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +27,7 @@ class Buffer:
     # How far it has the epochs of sinks, and how many of its bytes are theirs.
     sinks: dict[SinkEpoch, int] = field(default_factory=dict)
     staged: int = 0
+    trigger: Trigger = "size"
     started: bool = False
     segment: BuiltSegment | None = None
 
@@ -78,7 +83,7 @@ class WriteBuffer:
         self._open.size += len(records)
         self.uncommitted_bytes += len(records)
         if self._open.size >= self.segment_bytes:
-            self.seal()
+            self.seal("size")
         return base
 
     def note(self, batch: Sequenced) -> None:
@@ -96,10 +101,11 @@ class WriteBuffer:
         """Where the batch is that was appended last."""
         return self._open if self._open.pieces else self._sealed[-1]
 
-    def seal(self) -> bool:
+    def seal(self, trigger: Trigger) -> bool:
         """Close the open buffer, if there is anything in it."""
         if not self._open.pieces:
             return False
+        self._open.trigger = trigger
         self._sealed.append(self._open)
         self._open = Buffer(self._open.next_offset, self._open.next_offset)
         return True

@@ -63,6 +63,7 @@ async def answer_fetch(
             result.status, result.detail = Status.UNAVAILABLE, "the store has not answered in time"
         elif whole or len(records) <= left:
             result.records = records
+            parts.figures.fetched_bytes += len(records)
             left_of[fetch.group] -= len(records)
     return reply
 

@@ -18,12 +18,14 @@ class StorageFigures:
     """Plain numbers that the parts of a run add to."""
 
     def __init__(self) -> None:
-        self.flushes = 0
+        self.flushes: Counter[str] = Counter()  # by trigger
+        self.appended_bytes = self.appended_records = self.fetched_bytes = 0
         self.flush_seconds = Histogram()
         self.segments = self.committed_bytes = 0
         self.commit_seconds = Histogram()
         self.refused: Counter[str] = Counter()  # by status
         self.builds: Counter[str] = Counter()  # by who built the index
+        self.take_over_seconds = Histogram()
         self.take_overs = self.hand_overs = self.fenced = 0
         self.leases_lost = 0
         self.staged_bytes = self.sink_commits = self.sink_batches = self.stages_expired = 0

@@ -85,7 +85,7 @@ class Flusher:
 
     async def _store(self, partition: Partition, buffer: Buffer) -> None:
         began = trio.current_time()
-        self._figures.flushes += 1
+        self._figures.flushes[buffer.trigger] += 1
         try:
             segment = await self._build(partition, buffer)
             index = await self._index(segment)

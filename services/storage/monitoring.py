@@ -1,14 +1,17 @@
 """What a storage instance shows of itself: its checks and its metrics."""
 
 from collections.abc import Callable
+from typing import get_args
 
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.service.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from services.storage.buffer import Trigger
 from services.storage.figures import StorageFigures
 from services.storage.run import Run
 from services.storage.service import StorageService
+from services.storage.settings import StorageSettings
 
 
 def show(storage: StorageService, figures: StorageFigures, members: Members, operations: Operations) -> None:
@@ -24,7 +27,7 @@ def show(storage: StorageService, figures: StorageFigures, members: Members, ope
     operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
     operations.health.add("partitions", lambda: _partitions(storage.current))
     operations.health.add("sinks", lambda: _sinks(storage.current))
-    operations.metrics.add(_families(figures, current))
+    operations.metrics.add(families(figures, current, storage.settings))
 
 
 def _partitions(run: Run | None) -> Finding:
@@ -46,7 +49,10 @@ def _sinks(run: Run | None) -> Finding:
     )
 
 
-def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> list[Family]:
+_Now = Callable[[Callable[[Run], float]], Callable[[], float]]
+
+
+def families(figures: StorageFigures, current: Callable[[], Run | None], settings: StorageSettings) -> list[Family]:
     """``current`` gives the present run; None: there is none."""
 
     def now(read: Callable[[Run], float]) -> Callable[[], float]:
@@ -56,7 +62,15 @@ def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> lis
 
         return value
 
-    segments, indexes = figures.segment_cache, figures.index_cache
+    return [
+        *_ownership_families(figures, now),
+        *_write_families(figures, now, settings),
+        *_read_families(figures, now, settings),
+        *_sink_families(figures, now, settings),
+    ]
+
+
+def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
     return [
         gauge(
             "kafscale_storage_partitions_owned",
@@ -69,11 +83,49 @@ def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> lis
             now(lambda run: sum(bool(partition.offline) for partition in run.owned)),
         ),
         gauge(
+            "kafscale_storage_partitions_loading",
+            "Partitions that this instance is taking over.",
+            now(lambda run: run.owned.loading),
+        ),
+        counter("kafscale_storage_take_overs_total", "Partitions taken over.", lambda: figures.take_overs),
+        Family(
+            "kafscale_storage_take_over_seconds",
+            "histogram",
+            "How long take-overs took, their failed tries and the waiting for the former owner included.",
+            lambda: {(): figures.take_over_seconds},
+        ),
+        counter("kafscale_storage_hand_overs_total", "Partitions given back in order.", lambda: figures.hand_overs),
+        counter("kafscale_storage_fenced_total", "Partitions lost to another owner.", lambda: figures.fenced),
+        counter("kafscale_storage_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+    ]
+
+
+def _write_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
+    return [
+        counter(
+            "kafscale_storage_appended_bytes_total",
+            "Bytes of batches that were taken in, as they came: from producers and of sinks.",
+            lambda: figures.appended_bytes,
+        ),
+        counter(
+            "kafscale_storage_appended_records_total",
+            "Offsets that these batches were given.",
+            lambda: figures.appended_records,
+        ),
+        gauge(
             "kafscale_storage_buffered_bytes",
             "Records that are taken in and not committed yet.",
             now(lambda run: run.buffered_bytes),
         ),
-        counter("kafscale_storage_flushes_total", "Buffers whose upload began.", lambda: figures.flushes),
+        gauge("kafscale_storage_buffer_limit_bytes", "KAFSCALE_BUFFER_BYTES.", lambda: settings.buffer_bytes),
+        Family(
+            "kafscale_storage_flushes_total",
+            "counter",
+            "Buffers whose upload began, by why they were closed: full (size), at the end of flush.ms (interval), as "
+            "nothing more came (quiet), on request, or to hand the partition over (hand_over).",
+            lambda: by_label(figures.flushes, get_args(Trigger)),
+            ("trigger",),
+        ),
         Family(
             "kafscale_storage_flush_seconds",
             "histogram",
@@ -104,15 +156,21 @@ def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> lis
             lambda: by_label(figures.builds, ("indexer", "storage")),
             ("by",),
         ),
-        counter("kafscale_storage_take_overs_total", "Partitions taken over.", lambda: figures.take_overs),
-        counter("kafscale_storage_hand_overs_total", "Partitions given back in order.", lambda: figures.hand_overs),
-        counter("kafscale_storage_fenced_total", "Partitions lost to another owner.", lambda: figures.fenced),
-        counter("kafscale_storage_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+    ]
+
+
+def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
+    segments, indexes = figures.segment_cache, figures.index_cache
+    return [
+        counter(
+            "kafscale_storage_fetched_bytes_total",
+            "Bytes of batches given to gateways for consumers.",
+            lambda: figures.fetched_bytes,
+        ),
         gauge("kafscale_storage_scans", "Scans under way.", lambda: figures.scans),
         counter(
             "kafscale_storage_scanned_bytes_total", "Bytes of batches given to scans.", lambda: figures.scanned_bytes
         ),
-        *_sink_families(figures, now),
         Family(
             "kafscale_storage_cache_requests_total",
             "counter",
@@ -135,12 +193,17 @@ def _families(figures: StorageFigures, current: Callable[[], Run | None]) -> lis
             },
             ("cache",),
         ),
+        Family(
+            "kafscale_storage_cache_limit_bytes",
+            "gauge",
+            "KAFSCALE_CACHE_SIZE and KAFSCALE_INDEX_CACHE_SIZE.",
+            lambda: {("segments",): settings.cache_size, ("indexes",): settings.index_cache_size},
+            ("cache",),
+        ),
     ]
 
 
-def _sink_families(
-    figures: StorageFigures, now: Callable[[Callable[[Run], float]], Callable[[], float]]
-) -> list[Family]:
+def _sink_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
     return [
         counter("kafscale_storage_staged_bytes_total", "Bytes that sinks staged.", lambda: figures.staged_bytes),
         counter("kafscale_storage_sink_commits_total", "Epochs of sinks committed.", lambda: figures.sink_commits),
@@ -153,6 +216,7 @@ def _sink_families(
             lambda: figures.stages_expired,
         ),
         gauge("kafscale_storage_sinks", "Sinks that are remembered.", now(lambda run: len(run.sinks.view))),
+        gauge("kafscale_storage_sinks_limit", "KAFSCALE_MAX_SINKS.", lambda: settings.max_sinks),
         gauge(
             "kafscale_storage_sinks_pending",
             "Sinks whose committed epoch some partition does not show yet.",

@@ -18,6 +18,7 @@ from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.buffer import WriteBuffer
+from services.storage.figures import StorageFigures
 from services.storage.finder import Damaged
 from services.storage.partition import CommittedLog, Partition
 from services.storage.producers import ProducerTable
@@ -76,6 +77,7 @@ class OwnedPartitions:
         run_id: str,
         restore: Callable[[CommittedLog, PartitionState], Awaitable[tuple[ProducerTable, int]]],
         taken: Callable[[Partition | None], None],
+        figures: StorageFigures,
     ) -> None:
         self._nursery = nursery
         self._metadata = metadata
@@ -86,6 +88,7 @@ class OwnedPartitions:
         self._run_id = run_id
         self._restore = restore
         self._taken = taken
+        self._figures = figures
         self._defaults = default_values(settings)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
@@ -97,6 +100,11 @@ class OwnedPartitions:
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
+
+    @property
+    def loading(self) -> int:
+        """Take-overs under way."""
+        return len(self._loading)
 
     @property
     def nothing_left(self) -> bool:
@@ -193,6 +201,7 @@ class OwnedPartitions:
             if not taken.offline:
                 await self._restore_producers(partition)
             self._partitions[key] = partition
+            self._figures.take_over_seconds.observe(trio.current_time() - load.since)
             self._refusal.over()
             log.info("partition taken over", partition=f"{ref.topic}-{ref.partition}", epoch=taken.state.epoch)
             if partition.offline:

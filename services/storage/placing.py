@@ -44,7 +44,7 @@ def place(
         partition.producers.add(batch, now_ms)
         buffer.note(batch)
     end = buffer.next_offset
-    run.appended(partition, len(records))
+    run.appended(partition, len(records), end - base)
     # Producers get their replies as room comes back: all at the next commit's would send as much again at once.
     too_much = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
     congested = too_much > 0 or run.buffered_bytes > settings.buffer_bytes // 2

@@ -9,7 +9,7 @@ from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.assignment import Assignment
-from services.storage.buffer import Buffer
+from services.storage.buffer import Buffer, Trigger
 from services.storage.cache import CachedSegment, SegmentId
 from services.storage.catalogs import Catalogs
 from services.storage.commits import CommitStreams
@@ -49,7 +49,7 @@ class Run:
         self._nursery = nursery
         self.buffered_bytes = 0
         self.lost_bytes = 0
-        self._timers = SealTimers(self.seal)
+        self._timers = SealTimers(self._seal_in_time)
         self._moved = trio.Event()
         self.membership = Membership(
             parts.metadata,
@@ -69,6 +69,7 @@ class Run:
             run_id=run_id,
             restore=self._restore,
             taken=self._taken,
+            figures=parts.figures,
         )
         self._configs = TopicConfigs(parts.catalog, self.owned, self._configured)
         self.assignment = Assignment(
@@ -207,13 +208,19 @@ class Run:
         self._nursery.start_soon(self._configs.run)
         self._nursery.start_soon(self.sinks.run)
 
-    def appended(self, partition: Partition, size: int) -> None:
-        """Batches came into the partition's buffer: flush what is full or due, and see to the rest in time."""
+    def appended(self, partition: Partition, size: int, records: int) -> None:
+        """Batches came into the partition's buffer, of ``size`` bytes and so many offsets."""
         self.buffered_bytes += size
+        self._parts.figures.appended_bytes += size
+        self._parts.figures.appended_records += records
+        self._flush_in_time(partition)
+
+    def _flush_in_time(self, partition: Partition) -> None:
+        """Flush what is full or due, and see to the rest in time."""
         settings, now, waiting = self._parts.settings, trio.current_time(), partition.buffer.open_bytes
         due = partition.last_flush + partition.config.flush_ms / 1000
         if waiting and due <= now:
-            self.seal(partition)
+            self.seal(partition, "interval")
         elif waiting >= settings.early_flush_bytes:
             # Each append moves this on: it comes when producers have sent all they may and wait for acks.
             self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
@@ -221,17 +228,21 @@ class Run:
             self._timers.set(partition, due)
         self._flusher.start(partition)
 
-    def seal(self, partition: Partition) -> None:
+    def seal(self, partition: Partition, trigger: Trigger) -> None:
         """Close the open buffer and upload it."""
         self._timers.clear(partition)
-        if partition.buffer.seal():
+        if partition.buffer.seal(trigger):
             partition.last_flush = trio.current_time()
         self._flusher.start(partition)
 
-    async def flush(self, partition: Partition) -> bool:
+    def _seal_in_time(self, partition: Partition) -> None:
+        interval_is_over = partition.last_flush + partition.config.flush_ms / 1000 <= trio.current_time()
+        self.seal(partition, "interval" if interval_is_over else "quiet")
+
+    async def flush(self, partition: Partition, trigger: Trigger) -> bool:
         """Wait until all that is buffered now is committed; False: this epoch ended first."""
         end = partition.buffer.next_offset
-        self.seal(partition)
+        self.seal(partition, trigger)
         while partition.log.committed_end < end and not partition.closed and not partition.offline:
             await self.moved()
         return partition.log.committed_end >= end
@@ -266,7 +277,7 @@ class Run:
         with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000):
             # What is buffered now is uploaded at once; each partition takes more until its turn comes.
             for partition in self.owned:
-                self.seal(partition)
+                self.seal(partition, "hand_over")
             await self._tell_leaving()
             await self.assignment.give_all()
         with trio.move_on_after(_RELEASE_SECONDS):
@@ -291,7 +302,7 @@ class Run:
 
     async def _store_all(self, partition: Partition) -> None:
         """Wait until all that this epoch took in is in the partition's state, or the epoch is over."""
-        await self.flush(partition)
+        await self.flush(partition, "hand_over")
         await self.snapshots.write_last(partition)
         self._committer.ready(partition)
         while partition.unsaid and not partition.closed and not partition.offline:
@@ -300,7 +311,7 @@ class Run:
     def _configured(self, partition: Partition) -> None:
         # What is buffered may be due earlier than it was.
         self._timers.clear(partition)
-        self.appended(partition, 0)
+        self._flush_in_time(partition)
 
     def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
         """The partition's state moved on from ``former`` and holds ``buffers`` now."""

@@ -61,6 +61,7 @@ from services.storage.plans import plan_scans
 from services.storage.refusal import refusal_of, unanswered
 from services.storage.run import Run
 from services.storage.scan_stream import scan
+from services.storage.settings import StorageSettings
 from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
 from services.storage.topic_list import described_topics
@@ -86,6 +87,10 @@ class StorageService:
     def _lost(self) -> None:
         self._parts.figures.leases_lost += 1
         log.error("lease lost: everything is taken over anew")
+
+    @property
+    def settings(self) -> StorageSettings:
+        return self._parts.settings
 
     @property
     def current(self) -> Run | None:
@@ -210,13 +215,13 @@ class StorageService:
         # Sealed all at once: while one is waited for, the others are uploaded too.
         for one in found:
             if isinstance(one, Partition):
-                run.seal(one)
+                run.seal(one, "request")
         reply = FlushReply()
         for one in found:
             if isinstance(one, NotAvailable):
                 reply.results.append(PartitionFlushed(status=one.status, detail=str(one)))
                 continue
-            done = await run.flush(one)
+            done = await run.flush(one, "request")
             status = Status.OK if done else Status.NOT_OWNER
             reply.results.append(
                 PartitionFlushed(partition=one.ref, status=status, committed_end=one.log.committed_end)

@@ -81,7 +81,7 @@ class SinkAppends:
         view: SinkView,
         *,
         nursery: trio.Nursery,
-        appended: Callable[[Partition, int], None],
+        appended: Callable[[Partition, int, int], None],
         moved: Callable[[], Awaitable[None]],
         buffered: Callable[[], int],
     ) -> None:
@@ -258,11 +258,11 @@ class SinkAppends:
             if not _takes(partition):
                 return
             append_time = self._parts.now_ms() if partition.config.log_append_time else None
-            partition.buffer.append(batch, log_append_time_ms=append_time)
+            base = partition.buffer.append(batch, log_append_time_ms=append_time)
             partition.buffer.note_staged(epoch, number, len(batch))
             partition.sinks.appended(epoch, number)
             self._parts.figures.sink_batches += 1
-            self._appended(partition, len(batch))
+            self._appended(partition, len(batch), partition.buffer.next_offset - base)
 
     def _has_room(self, partition: Partition, size: int) -> bool:
         settings, buffer = self._parts.settings, partition.buffer

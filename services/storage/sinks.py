@@ -33,7 +33,7 @@ class Sinks:
         owned: OwnedPartitions,
         *,
         nursery: trio.Nursery,
-        appended: Callable[[Partition, int], None],
+        appended: Callable[[Partition, int, int], None],
         moved: Callable[[], Awaitable[None]],
         buffered: Callable[[], int],
     ) -> None:

@@ -206,7 +206,7 @@ def parsed(frame: bytes) -> Request:
     connection = KafkaConnection(
         flexible=codec.is_flexible,
         on_ready=lambda: None,
-        on_reply=lambda size: None,
+        on_reply=lambda slot, size: None,
         max_request_bytes=1 << 20,
         max_in_flight=1,
         max_in_flight_bytes=1 << 20,

@@ -82,7 +82,7 @@ MUTATIONS = (
     _breaking(
         "a config that changes counts for what is buffered",
         "services/storage/run.py",
-        "        self._timers.clear(partition)\n        self.appended(partition, 0)",
+        "        self._timers.clear(partition)\n        self._flush_in_time(partition)",
         "        pass",
         _STORAGE + "test_a_shorter_flush_ms_counts_for_what_waits_already",
     ),

@@ -40,7 +40,7 @@ MUTATIONS = (
     Mutation(
         (2,),
         "services/storage/run.py",
-        "            for partition in self.owned:\n                self.seal(partition)\n"
+        '            for partition in self.owned:\n                self.seal(partition, "hand_over")\n'
         "            await self._tell_leaving()\n            await self.assignment.give_all()\n",
         "            pass\n",
         _WRITE + "test_pitfall_02_idle_buffer_is_flushed_by_time_and_by_shutdown",
@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         (4,),
         "services/storage/service.py",
-        "run.seal(one)",
+        'run.seal(one, "request")',
         "continue",
         _WRITE + "test_pitfall_04_partitions_of_one_request_are_flushed_together",
     ),

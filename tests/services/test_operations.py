@@ -3,31 +3,47 @@
 import json
 import random
 import re
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpcore
+import pytest
 import trio
+from confluent_kafka import Consumer, TopicPartition
+from kio.schema.errors import ErrorCode
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
+from kafscale.objects.metrics import OUTCOMES, WITH_BODIES
+from kafscale.service.metrics import Described
+from services.cli import docs
+from services.gateway.registry import APIS
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
 from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
+from tests.clients.adapters.interface import ClientError, Message
 from tests.servers.cluster import START_SECONDS, Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
+from tests.unit.monitoring.catalogue import expressions
+from tests.unit.monitoring.promql import read
 
-_DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
-_ROW = re.compile(r"^\| `(kafscale_\w+)` \| (\w+) \| [\w, -]+ \| (.*) \|$", re.MULTILINE)
-_SHOWN_BY = {
-    "Every process": ("gateway", "storage", "indexer", "coordinator"),
-    "Storage, indexer": ("storage", "indexer"),
-    "Storage": ("storage",),
-    "Gateway": ("gateway",),
-    "Coordinator": ("coordinator",),
+_ROOT = Path(__file__).resolve().parents[2]
+_MAY_BE_SILENT = {
+    "gateway": {"grpc_server_started_total", "grpc_server_handled_total", "grpc_server_handling_seconds"},
 }
+"""What a service shows of calls that it may not take at all."""
+_MAY_NOT_OCCUR = {
+    "api": {api.name for api in APIS.values()},
+    "error": {error.name.upper() for error in ErrorCode},
+    "operation": set(WITH_BODIES),
+    "outcome": OUTCOMES,
+    "service": {"all"},
+}
+"""Values that alerts and dashboards name, and that all is well without."""
 
 _SHORT_WINDOW = {"KAFSCALE_S3_HEALTH_WINDOW_SEC": "4"}
 """So that who asks S3 for nothing looks at it every two seconds."""
@@ -43,38 +59,93 @@ def readiness(process: ServiceProcess) -> tuple[int, dict[str, Any]]:
     return status, json.loads(body)["checks"]
 
 
-def documented() -> dict[str, set[tuple[str, str, str]]]:
-    """Name, type and meaning of each metric that docs/operations.md has for a service."""
-    text = _DOCUMENT.read_text()
-    metrics = text[text.index("## Metrics") : text.index("## Alerts")]
-    found: dict[str, set[tuple[str, str, str]]] = {}
-    for heading, body in re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", metrics, re.MULTILINE | re.DOTALL):
-        for service in _SHOWN_BY[heading]:
-            found.setdefault(service, set()).update(_ROW.findall(body))
-    return found
+def documented(service: str) -> dict[str, Described]:
+    return {metric.name: metric for group in docs.METRICS if service in group.services for metric in group.metrics}
 
 
-def shown(process: ServiceProcess) -> set[tuple[str, str, str]]:
+def shown(process: ServiceProcess) -> dict[str, Metric]:
+    """What a process shows, by names as documents have them."""
     _, text = ask(process, "/metrics")
-    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
-    helps = re.findall(r"^# HELP (kafscale_\S+) (.*)$", text, re.MULTILINE)
-    return {(name, types[name], meaning) for name, meaning in helps}
+    found = list(text_string_to_metric_families(text))
+    return {f"{metric.name}_total" if metric.type == "counter" else metric.name: metric for metric in found}
 
 
-def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and_no_others(
+def value_of(process: ServiceProcess, name: str, **labels: str) -> float:
+    """The sum of the samples of ``name`` that have ``labels``; a histogram's by its number of observations."""
+    metric = shown(process)[name]
+    wanted = f"{name}_count" if metric.type == "histogram" else name
+    samples = [sample for sample in metric.samples if sample.name == wanted]
+    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+
+@contextmanager
+def load(cluster: Cluster) -> Iterator[None]:
+    """Ten records, a group that has committed three of them, and a request that is refused."""
+    client = ConfluentClient(cluster.bootstrap)
+    client.create_topic("orders", partitions=1)
+    with pytest.raises(ClientError):
+        client.create_topic("orders", partitions=1)
+    client.produce("orders", [Message(value=b"%d" % number) for number in range(10)])
+    settings = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
+    try:
+        consumer.subscribe(["orders"])
+        assert len(consumer.consume(10, timeout=60)) == 10
+        consumer.commit(offsets=[TopicPartition("orders", 0, 3)], asynchronous=False)
+        yield
+    finally:
+        consumer.close()
+
+
+async def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and_no_others(
     make_cluster: MakeCluster,
 ) -> None:
-    with make_cluster() as cluster:
-        wanted = documented()
+    env = {"KAFSCALE_GROUP_LAG_INTERVAL_MS": "200", "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+    with make_cluster(env=env) as cluster, load(cluster):
+        (gateway,), (storage,), (coordinator,) = cluster.gateways, cluster.storages, cluster.coordinators
+        await until(lambda: value_of(coordinator, "kafscale_coordinator_group_lag") == 7, seconds=60)
+        values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for process in cluster.processes:
             told = [json.loads(line) for line in process.log.read_text().splitlines()]
             assert {(line["service"], line["instance"]) for line in told} == {(process.service, process.address)}
             assert [line["event"] for line in told].count("serving") == 1
             assert ask(process, "/healthz") == (200, "ok\n")
             assert readiness(process)[0] == 200
-            assert shown(process) == wanted[process.service]
-    mentioned = set(re.findall(r"\bkafscale_[a-z0-9_]+", _DOCUMENT.read_text()))
-    assert mentioned == {name for metrics in wanted.values() for name, _, _ in metrics}
+            found, wanted = shown(process), documented(process.service)
+            assert found.keys() == wanted.keys()
+            silent = {name for name, metric in found.items() if not metric.samples}
+            assert silent <= _MAY_BE_SILENT.get(process.service, set())
+            for name, metric in found.items():
+                assert (metric.type, metric.documentation) == (wanted[name].kind, wanted[name].help)
+                for sample in metric.samples:
+                    assert sample.labels.keys() - {"le"} == set(wanted[name].labels), name
+                    for label, value in sample.labels.items():
+                        values[name, label].add(value)
+        assert value_of(gateway, "kafscale_gateway_request_seconds", api="Produce") == value_of(
+            gateway, "kafscale_gateway_requests_total", api="Produce"
+        )
+        refused = {"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}
+        assert value_of(gateway, "kafscale_gateway_errors_total", **refused) == 1
+        assert value_of(gateway, "grpc_client_handled_total", grpc_method="Append", grpc_code="OK") >= 1
+        assert value_of(storage, "grpc_server_handled_total", grpc_method="Append", grpc_code="OK") >= 1
+        assert value_of(storage, "kafscale_storage_appended_records_total") == 10
+        assert value_of(storage, "kafscale_storage_flushes_total") >= 1
+        assert value_of(coordinator, "kafscale_coordinator_groups", state="Stable") == 1
+        assert value_of(coordinator, "kafscale_coordinator_rebalances_total") >= 1
+    for expression in expressions():
+        for selector in read(expression).selectors:
+            for matcher in selector.matchers:
+                name = re.sub("_(bucket|count|sum)$", "", selector.metric)
+                known = values[name, matcher.label] | _MAY_NOT_OCCUR.get(matcher.label, set())
+                assert set(matcher.values) <= known, f"{matcher.label}={matcher.value}: {expression}"
+
+
+def test_operations_names_metrics_that_exist() -> None:
+    known = {metric.name for group in docs.METRICS for metric in group.metrics}
+    mentioned = set(
+        re.findall(r"\b(?:kafscale|grpc|process)_[a-z0-9_]+\b", (_ROOT / "docs" / "operations.md").read_text())
+    )
+    assert mentioned - known == set()
 
 
 async def test_indexers_that_go_and_come_are_shown_without_a_flush(make_cluster: MakeCluster) -> None:

@@ -32,7 +32,7 @@ def handle(call: Call) -> Work | None:
 
 async def _change(call: Call, request: Any) -> None:
     answers = await change_all(call.environment, API.name, request.resources, _replacement, dry=request.validate_only)
-    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+    call.answer(_Reply(answers))
 
 
 def _replacement(resource: Any) -> Change:
@@ -50,7 +50,7 @@ def _replacement(resource: Any) -> Change:
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
-    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+    call.answer(_Reply(answers))
 
 
 API = Api(KEY, "AlterConfigs", range(3), handle, fail)

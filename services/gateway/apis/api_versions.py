@@ -47,17 +47,17 @@ def api(others: Iterable[Api]) -> Api:
 
     def handle(call: Call) -> Work | None:
         if call.version not in versions:
-            call.reply(codec.encode_response(KEY, 0, _Reply(ErrorCode.unsupported_version, ranges)))
+            call.answer(_Reply(ErrorCode.unsupported_version, ranges), version=0)
             return None
         request = codec.decode_request(KEY, call.version, call.request.body)
         names = (getattr(request, "client_software_name", "-"), getattr(request, "client_software_version", "-"))
         valid = call.version < 3 or all(_SOFTWARE.fullmatch(name) for name in names)
         reply = _Reply(ErrorCode.none, ranges) if valid else _Reply(ErrorCode.invalid_request, ())
-        call.reply(codec.encode_response(KEY, call.version, reply))
+        call.answer(reply)
         return None
 
     def fail(call: Call, error: ErrorCode) -> None:
         version = call.version if call.version in versions else 0
-        call.reply(codec.encode_response(KEY, version, _Reply(error, ())))
+        call.answer(_Reply(error, ()), version=version)
 
     return Api(KEY, "ApiVersions", versions, handle, fail)

@@ -86,7 +86,7 @@ async def _grow_all(
     async with trio.open_nursery() as nursery:
         for topic, count, answer in plans:
             nursery.start_soon(_grow, call.environment, topic, count, answer, deadline)
-    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+    call.answer(_Reply(answers))
 
 
 async def _grow(environment: Environment, topic: TopicInfo, count: int, answer: _Topic, deadline: float) -> None:
@@ -107,7 +107,7 @@ async def _grow(environment: Environment, topic: TopicInfo, count: int, answer: 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     answers = [_Topic(topic.name, error) for topic in request.topics]
-    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+    call.answer(_Reply(answers))
 
 
 API = Api(KEY, "CreatePartitions", range(4), handle, fail)

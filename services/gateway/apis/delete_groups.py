@@ -50,7 +50,7 @@ async def _delete(call: Call, names: list[str]) -> None:
 
 
 def _answer(call: Call, results: list[_Result]) -> None:
-    call.reply(codec.encode_response(KEY, call.version, _Reply(results)))
+    call.answer(_Reply(results))
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -45,7 +45,7 @@ _Asked = tuple[Question[PartitionTruncation, PartitionTruncated], _Partition]
 
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
-    call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+    call.answer(_Reply(topics))
 
 
 def handle(call: Call) -> Work | None:

@@ -43,9 +43,10 @@ def _decode(call: Call) -> Any:
 
 def _answer(call: Call, responses: list[_Topic]) -> None:
     if call.version == 0:
+        call.count_errors(*responses)
         call.reply(legacy.encode_delete_topics(responses))
     else:
-        call.reply(codec.encode_response(KEY, call.version, _Reply(responses)))
+        call.answer(_Reply(responses))
 
 
 def _asked(call: Call) -> tuple[list[_Topic], float]:

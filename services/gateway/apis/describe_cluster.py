@@ -65,13 +65,13 @@ def handle(call: Call) -> Work | None:
         reply = _Reply(ErrorCode.mismatched_endpoint_type, message, cluster_id, kind)
     else:
         reply = _Reply(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}", cluster_id, kind)
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
     return None
 
 
 def fail(call: Call, error: ErrorCode) -> None:
     reply = _Reply(error, None, call.environment.cluster_id, _BROKERS)
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 API = Api(KEY, "DescribeCluster", range(3), handle, fail)

@@ -66,7 +66,7 @@ def handle(call: Call) -> Work | None:
         names = set(resource.configuration_keys or ())
         asked = (config for config in configs if not names or config.name in names)
         result.configs = tuple(_shown(asked, synonyms=request.include_synonyms, documented=documented))
-    call.reply(codec.encode_response(KEY, call.version, _Reply(results)))
+    call.answer(_Reply(results))
     return None
 
 
@@ -97,7 +97,7 @@ def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     results = [_Result(asked.resource_type, asked.resource_name, (), error) for asked in request.resources]
-    call.reply(codec.encode_response(KEY, call.version, _Reply(results)))
+    call.answer(_Reply(results))
 
 
 API = Api(KEY, "DescribeConfigs", range(1, 5), handle, fail)

@@ -101,7 +101,7 @@ def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: i
 
 
 def _answer(call: Call, groups: list[_Group]) -> None:
-    call.reply(codec.encode_response(KEY, call.version, _Reply(groups)))
+    call.answer(_Reply(groups))
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -103,12 +103,12 @@ async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> Non
             if result.status == common_pb2.OK:
                 answer.partition_size = result.bytes
     directory = _Directory(call.environment.namespace, topics)
-    call.reply(codec.encode_response(KEY, call.version, _Reply([directory])))
+    call.answer(_Reply([directory]))
 
 
 def fail(call: Call, error: ErrorCode) -> None:
     directory = _Directory(call.environment.namespace, [], error)
-    call.reply(codec.encode_response(KEY, call.version, _Reply([directory], error)))
+    call.answer(_Reply([directory], error))
 
 
 API = Api(KEY, "DescribeLogDirs", range(1, 6), handle, fail)

@@ -56,7 +56,7 @@ def handle(call: Call) -> Work | None:
     names = sorted(named or (name for name, topic in view.by_name.items() if topic.live))
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    call.reply(codec.encode_response(KEY, call.version, _described(call, view, names, request)))
+    call.answer(_described(call, view, names, request))
     return None
 
 
@@ -90,7 +90,7 @@ def _error(name: str) -> ErrorCode:
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     topics = [_Topic(error, topic.name) for topic in request.topics]
-    call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+    call.answer(_Reply(topics))
 
 
 API = Api(KEY, "DescribeTopicPartitions", range(1), handle, fail)

@@ -298,9 +298,10 @@ class _Fetch:
             else:
                 position.result.records = position.records
         codes = (result.error_code for topic in self.topics for result in topic.results)
-        self.call.environment.figures.answered("Fetch", codes)
+        self.call.environment.figures.answered(API_KEY, codes)
         match self.visit.answer(self.topics):
             case ErrorCode() as error:
+                self.call.environment.figures.answered(API_KEY, [error])
                 self.call.reply(*encode_response([], self.call.version, error_code=error))
             case session_id, told:
                 pieces = encode_response(told, self.call.version, session_id=session_id, aborted=self.aborted)
@@ -315,6 +316,7 @@ def handle(call: Call) -> Work | None:
     request = decode_request(call.request.body, call.version)
     visit = call.environment.fetch_sessions.visit(request, call.version)
     if isinstance(visit, ErrorCode):
+        call.environment.figures.answered(API_KEY, [visit])
         call.reply(*encode_response([], call.version, error_code=visit))
         return None
     return _serve(_Fetch(call, request, visit))
@@ -341,6 +343,7 @@ def fail(call: Call, error: ErrorCode) -> None:
         )
         for topic in request.topics
     ]
+    call.environment.figures.answered(API_KEY, (result.error_code for topic in topics for result in topic.results))
     call.reply(*encode_response(topics, call.version, error_code=error))
 
 

@@ -77,7 +77,7 @@ def _refused(key: str, error: ErrorCode, message: str | None = None) -> _Coordin
 
 def _answer(call: Call, coordinators: list[_Coordinator]) -> None:
     reply = _Reply(coordinators) if call.version >= _SEVERAL_FROM else coordinators[0]
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -47,7 +47,7 @@ async def _beat(call: Call, beat: pb.MemberHeartbeat) -> None:
 
 
 def _answer(call: Call, error: ErrorCode) -> None:
-    call.reply(codec.encode_response(KEY, call.version, _Reply(error)))
+    call.answer(_Reply(error))
 
 
 API = Api(KEY, "Heartbeat", range(5), handle, _answer)

@@ -42,7 +42,7 @@ def handle(call: Call) -> Work | None:
 
 async def _change(call: Call, request: Any) -> None:
     answers = await change_all(call.environment, API.name, request.resources, _changes, dry=request.validate_only)
-    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+    call.answer(_Reply(answers))
 
 
 def _changes(resource: Any) -> Change:
@@ -91,7 +91,7 @@ def _changed_list(config: Any, before: str) -> str:
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
-    call.reply(codec.encode_response(KEY, call.version, _Reply(answers)))
+    call.answer(_Reply(answers))
 
 
 API = Api(KEY, "IncrementalAlterConfigs", range(2), handle, fail)

@@ -30,7 +30,7 @@ class _Reply:
 
 
 def _answer(call: Call, reply: _Reply) -> None:
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def handle(call: Call) -> Work | None:

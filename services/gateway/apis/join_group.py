@@ -99,7 +99,7 @@ async def _join(call: Call, asked: pb.JoinGroupRequest) -> None:
 def _answer(call: Call, reply: _Reply) -> None:
     if reply.protocol_name is None and call.version < _NO_PROTOCOL_IS_NULL_FROM:
         reply = replace(reply, protocol_name="")
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

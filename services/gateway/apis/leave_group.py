@@ -75,7 +75,7 @@ async def _leave(call: Call, asked: pb.LeaveGroupRequest) -> None:
 
 
 def _answer(call: Call, error: ErrorCode, members: Sequence[_Member] = ()) -> None:
-    call.reply(codec.encode_response(KEY, call.version, _Reply(error, members)))
+    call.answer(_Reply(error, members))
 
 
 API = Api(KEY, "LeaveGroup", range(6), handle, _answer, ordered=True)

@@ -61,7 +61,7 @@ async def _list(call: Call, wanted: pb.ListGroupsRequest) -> None:
 
 
 def _answer(call: Call, reply: _Reply) -> None:
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -70,12 +70,11 @@ def _decode(call: Call) -> Any:
 
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
-    codes = (partition.error_code for topic in topics for partition in topic.partitions)
-    call.environment.figures.answered("ListOffsets", codes)
     if call.version == 0:
+        call.count_errors(*topics)
         call.reply(legacy.encode_list_offsets(topics))
     else:
-        call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+        call.answer(_Reply(topics))
 
 
 def handle(call: Call) -> Work | None:

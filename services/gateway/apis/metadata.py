@@ -163,7 +163,7 @@ def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = Er
         cluster_authorized_operations=ALL_ON_CLUSTER if asked_for else NOT_ASKED_FOR,
         error_code=error,
     )
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -115,7 +115,7 @@ def _errors(call: Call, reply: pb.OffsetCommitReply, count: int) -> list[ErrorCo
 
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
-    call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+    call.answer(_Reply(topics))
 
 
 def fail(call: Call, error: ErrorCode) -> None:

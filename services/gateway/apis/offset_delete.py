@@ -75,7 +75,7 @@ async def _delete(call: Call, delete: pb.OffsetDeleteRequest, topics: list[_Topi
 
 
 def _answer(call: Call, reply: _Reply) -> None:
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -196,7 +196,7 @@ def _refused(call: Call, group_id: str, topics: list[_Asked] | None, error: Erro
 
 def _answer(call: Call, groups: list[_Group]) -> None:
     reply = _Reply(groups) if call.version >= _SEVERAL_FROM else groups[0]
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

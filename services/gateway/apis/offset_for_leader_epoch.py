@@ -53,9 +53,10 @@ def _decode(call: Call) -> Any:
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
     if call.version <= 1:
+        call.count_errors(*topics)
         call.reply(legacy.encode_offset_for_leader_epoch(topics, call.version))
     else:
-        call.reply(codec.encode_response(KEY, call.version, _Reply(topics)))
+        call.answer(_Reply(topics))
 
 
 def handle(call: Call) -> Work | None:

@@ -128,7 +128,7 @@ class _Produce:
 
     def _reply(self) -> None:
         codes = (result.error_code for topic in self.topics for result in topic.results)
-        self._figures.answered("Produce", codes)
+        self._figures.answered(API_KEY, codes)
         if self._acks != 0:
             self._slot.reply(encode_response(self.topics, self._version))
             return

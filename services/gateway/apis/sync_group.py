@@ -70,7 +70,7 @@ async def _sync(call: Call, asked: pb.SyncGroupRequest) -> None:
 
 
 def _answer(call: Call, reply: _Reply) -> None:
-    call.reply(codec.encode_response(KEY, call.version, reply))
+    call.answer(reply)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

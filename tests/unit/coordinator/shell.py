@@ -118,9 +118,13 @@ class Coordinators:
     async def _serve(self, address: str, changes: dict[str, Any], task_status: trio.TaskStatus[Instance]) -> None:
         gate = Gate(self.metadata)
         members = Members(gate, NAMESPACE, "coordinator")
-        settings = {"lease_ttl_seconds": LEASE_SECONDS, "group_initial_rebalance_delay_ms": 1_000, **changes}
+        settings = {
+            "lease_ttl_seconds": LEASE_SECONDS,
+            "group_initial_rebalance_delay_ms": 1_000,
+            "group_lag_series": 0,
+        }
         parts = Parts(
-            settings=CoordinatorSettings(**settings),
+            settings=CoordinatorSettings(**settings | changes),
             namespace=NAMESPACE,
             metadata=gate,
             members=members,

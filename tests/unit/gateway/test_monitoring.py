@@ -1,11 +1,15 @@
-"""What a gateway shows of the coordinators that it asks."""
+"""What a gateway shows of requests, and of the coordinators that it asks."""
+
+from trio.testing import MockClock
 
 from kafscale.errors import Unavailable
 from kafscale.service.operations import Operations
 from services.gateway.monitoring import show
 from tests.unit.gateway import group_asking as asking
+from tests.unit.gateway.asking import fetch_body
 from tests.unit.gateway.harness import Harness, running_gateway
 from tests.unit.gateway.test_coordinators import groups_of, two_coordinators
+from tests.unit.gateway.test_fetch import waiting
 from tests.unit.gateway.two_owners import settled
 
 
@@ -16,9 +20,9 @@ def _check(operations: Operations) -> tuple[object, object]:
     return check["state"], check.get("reason")
 
 
-def _metrics(operations: Operations) -> dict[str, float]:
+def _metrics(operations: Operations, prefix: str = "kafscale_gateway_coordinator") -> dict[str, float]:
     lines = operations.metrics.text().decode().splitlines()
-    shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith("kafscale_gateway_coordinator"))
+    shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith(prefix))
     return {name: float(value) for name, value in shown.items()}
 
 
@@ -59,3 +63,31 @@ async def test_which_coordinators_there_are_what_they_are_given_and_whether_they
         assert shown["kafscale_gateway_coordinators_gone_total"] == 1
         await _gone(harness, "a")
         assert _check(operations) == ("unavailable", "no coordinator is registered: consumer groups stand still")
+
+
+async def test_requests_are_shown_by_version_and_how_long_they_took_and_what_they_were_told(
+    mock_clock: MockClock,
+) -> None:
+    async with running_gateway() as harness:
+        operations, client = Operations(), await harness.connect()
+        show(harness.gateway, harness.parts.figures, operations)
+        await client.ask(18, 0)
+        await client.call(18, 999, b"")
+        await client.call(18, 1000, b"")
+        assert _metrics(operations, "kafscale_gateway_requests_total") == {
+            'kafscale_gateway_requests_total{api="ApiVersions",version="0"}': 1,
+            'kafscale_gateway_requests_total{api="ApiVersions",version="other"}': 2,
+        }
+        assert _metrics(operations, "kafscale_gateway_errors_total") == {
+            'kafscale_gateway_errors_total{api="ApiVersions",error="UNSUPPORTED_VERSION"}': 2
+        }
+        await harness.topic("t")
+        await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=7_000))
+        await waiting(harness)
+        mock_clock.jump(7)
+        await client.receive()
+        shown = _metrics(operations, "kafscale_gateway_request_seconds")
+        assert shown['kafscale_gateway_request_seconds_count{api="ApiVersions"}'] == 3
+        assert shown['kafscale_gateway_request_seconds_sum{api="ApiVersions"}'] == 0
+        assert shown['kafscale_gateway_request_seconds_bucket{api="Fetch",le="5"}'] == 0
+        assert shown['kafscale_gateway_request_seconds_bucket{api="Fetch",le="10"}'] == 1

@@ -30,7 +30,7 @@ class Shell:
         self.connection = KafkaConnection(
             flexible=codec.is_flexible,
             on_ready=self._wake,
-            on_reply=self.replies.append,
+            on_reply=lambda _, size: self.replies.append(size),
             max_request_bytes=max_request_bytes,
             max_in_flight=max_in_flight,
             max_in_flight_bytes=max_in_flight_bytes,

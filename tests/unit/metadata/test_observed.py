@@ -47,3 +47,4 @@ async def test_a_refusal_is_an_answer_and_a_broken_watch_is_none(autojump_clock:
             await watch.next()
     assert health.finding().state is State.DEGRADED
     assert health.operations["watch", "unavailable"] == 1
+    assert "watch" not in health.seconds

@@ -63,6 +63,7 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from services.storage.figures import StorageFigures
 from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
@@ -253,7 +254,7 @@ class Caller:
 
 
 class World:
-    """Stores that outlive the services started on them. ``indexing``: an indexer answers."""
+    """Stores that outlive the services started on them. ``indexing``: an indexer answers. ``figures``: of them all."""
 
     def __init__(
         self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0, indexing: bool = False
@@ -265,6 +266,7 @@ class World:
             indexer = IndexerService(self.objects, NAMESPACE, IndexerSettings(), run_sync=inline)
             self.indexer = DirectIndexer(indexer)
         self.settings = settings or StorageSettings(compression_codec="producer", retention_ms=-1)
+        self.figures = StorageFigures()
         self.runs = 0
         self.now_ms = 1_700_000_000_000
 
@@ -294,6 +296,7 @@ class World:
             run_sync=inline,
             address=address,
             lease_clock=trio.current_time,
+            figures=self.figures,
         )
         runs: list[str] = []
 

@@ -20,7 +20,7 @@ def _segment(epoch: int, base_offset: int, records: bytes) -> bytes:
     """The object that an owner in ``epoch`` would put."""
     buffer = WriteBuffer(epoch=epoch, next_offset=base_offset, segment_bytes=1 << 20)
     buffer.append(records)
-    buffer.seal()
+    buffer.seal("size")
     (sealed,) = buffer.to_start(1)
     return build_segment(sealed.pieces, epoch=epoch, created_ms=0, flags=0).data
 

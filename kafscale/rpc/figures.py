@@ -1,0 +1,74 @@
+"""What calls add up to, by gRPC's usual metrics: how many began, how they ended, how long they took."""
+
+from collections import Counter
+from typing import Any, Literal
+
+import grpc
+
+from kafscale.rpc.methods import Method
+from kafscale.vitals import Family, Histogram
+
+_Side = Literal["server", "client"]
+
+
+class CallFigures:
+    """Calls of one side. One thread adds to them, any may read.
+
+    How long calls took is told of those with one reply: a stream lasts as long as its reader likes.
+    """
+
+    def __init__(self) -> None:
+        self._methods: dict[str, Method[Any, Any]] = {}  # by path
+        self._started: Counter[str] = Counter()  # by path
+        self._ended: Counter[tuple[str, str]] = Counter()  # by path and code
+        self._seconds: dict[str, Histogram] = {}  # by path
+
+    def know(self, method: Method[Any, Any]) -> None:
+        """Show it from now on, also when it is never called."""
+        self._methods[method.path] = method
+        self._started[method.path] += 0
+        self._ended[method.path, grpc.StatusCode.OK.name] += 0
+        if not method.streams:
+            self._seconds[method.path] = Histogram()
+
+    def began(self, method: Method[Any, Any]) -> None:
+        if method.path not in self._methods:
+            self.know(method)
+        self._started[method.path] += 1
+
+    def ended(self, method: Method[Any, Any], code: grpc.StatusCode, seconds: float) -> None:
+        self._ended[method.path, code.name] += 1
+        if not method.streams:
+            self._seconds[method.path].observe(seconds)
+
+    def families(self, side: _Side) -> list[Family]:
+        labels = ("grpc_type", "grpc_service", "grpc_method")
+        whose = "that this process takes" if side == "server" else "that this process makes to other services"
+        # Copies: the other thread may add a key meanwhile.
+        return [
+            Family(
+                f"grpc_{side}_started_total",
+                "counter",
+                f"Calls {whose}.",
+                lambda: {self._labels(path): count for path, count in self._started.copy().items()},
+                labels,
+            ),
+            Family(
+                f"grpc_{side}_handled_total",
+                "counter",
+                f"Calls {whose} and that have ended, by gRPC's status code.",
+                lambda: {(*self._labels(path), code): count for (path, code), count in self._ended.copy().items()},
+                (*labels, "grpc_code"),
+            ),
+            Family(
+                f"grpc_{side}_handling_seconds",
+                "histogram",
+                f"How long calls {whose} took, of those with one reply.",
+                lambda: {self._labels(path): seconds for path, seconds in self._seconds.copy().items()},
+                labels,
+            ),
+        ]
+
+    def _labels(self, path: str) -> tuple[str, str, str]:
+        _, service, name = path.split("/")
+        return ("server_stream" if self._methods[path].streams else "unary", service, name)

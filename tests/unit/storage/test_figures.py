@@ -1,0 +1,65 @@
+"""What a storage instance counts: what came in and went out, and why buffers were flushed."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale.v1.common_pb2 import Status
+from tests.unit.storage.harness import World, batch
+
+_FULL = 10_000
+
+
+@pytest.mark.parametrize(
+    ("trigger", "sizes"),
+    [("size", [_FULL]), ("interval", [100]), ("quiet", [3_000]), ("request", [100]), ("hand_over", [100])],
+)
+async def test_a_flush_is_counted_by_why_it_came(trigger: str, sizes: list[int], autojump_clock: MockClock) -> None:
+    world = World()
+    settings: dict[str, Any] = {"segment_bytes": _FULL, "early_flush_bytes": 2_000, "flush_interval_ms": 60_000}
+    async with world.service(**settings) as (caller, catalog):
+        ref = await world.topic(catalog)
+        # What comes first is stored at once: the interval counts from the last flush.
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+        assert world.figures.flushes == {"interval": 1}
+        for size in sizes:
+            appended = await caller.append(ref, batch(b"x" * size))
+        if trigger == "request":
+            await caller.flush(ref)
+        elif trigger != "hand_over":
+            assert await caller.durable(appended)
+    world.figures.flushes["interval"] -= 1
+    assert +world.figures.flushes == {trigger: 1}
+
+
+async def test_what_comes_in_and_goes_out_is_counted_once(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        records = batch(b"a", b"b") + batch(b"c")
+        assert await caller.durable(await caller.append(ref, records))
+        assert (world.figures.appended_bytes, world.figures.appended_records) == (len(records), 3)
+        assert (await caller.append(ref, b"no batch")).detail
+        assert world.figures.appended_records == 3
+        for _ in range(2):
+            assert len((await caller.fetch(ref, 0)).records) == len(records)
+        assert world.figures.fetched_bytes == 2 * len(records)
+        assert not (await caller.fetch(ref, 3)).records
+        assert world.figures.fetched_bytes == 2 * len(records)
+
+
+async def test_a_take_over_is_timed_with_the_tries_before_it(autojump_clock: MockClock) -> None:
+    world = World()
+    seconds = world.figures.take_over_seconds
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"x")))
+    assert (sum(seconds.counts), seconds.total) == (1, 0)
+    async with world.service(graceful=False) as (caller, _):
+        asked = trio.current_time()
+        # The dead owner's lease has to run out.
+        while (await caller.fetch(ref, 0)).status != Status.OK:  # noqa: ASYNC110  as a gateway tries again
+            await trio.sleep(0.1)
+        assert sum(seconds.counts) == 2
+        assert 1 < seconds.total <= trio.current_time() - asked
