@@ -3,8 +3,9 @@
 Checks need no waiting; a change waits until its deadline, in Trio's time. All raise RefusedPart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 from kio.schema.errors import ErrorCode
@@ -68,17 +69,7 @@ def configs_of_new(configs: Mapping[str, str | None]) -> Mapping[str, str]:
 
 async def create_topic(environment: Environment, api: str, topic: NewTopic, deadline: float) -> TopicInfo:
     """A name whose topic is still being deleted is waited for. ``api`` asks for it."""
-    with trio.move_on_at(deadline):
-        try:
-            with environment.asking_the_store(api):
-                return await _make(environment, topic)
-        except TopicExists as error:
-            raise RefusedPart(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.") from error
-        except InvalidTopicName as error:
-            raise RefusedPart(ErrorCode.invalid_topic_exception, str(error)) from error
-        except STORE_FAILURES as error:
-            raise RefusedPart(ErrorCode.request_timed_out, str(error)) from error
-    raise RefusedPart(ErrorCode.request_timed_out, "The topic was not made within the request's timeout.")
+    return await _stored(environment, api, deadline, "The topic was not made", partial(_make, environment, topic))
 
 
 async def _make(environment: Environment, topic: NewTopic) -> TopicInfo:
@@ -111,33 +102,33 @@ def check_growth(environment: Environment, name: str, partitions: int) -> TopicI
 async def grow_topic(
     environment: Environment, api: str, topic: TopicInfo, partitions: int, deadline: float
 ) -> TopicInfo:
-    with trio.move_on_at(deadline):
-        try:
-            with environment.asking_the_store(api):
-                return await environment.catalog.grow(topic.id, partitions)
-        except NotMorePartitions as error:
-            raise RefusedPart(ErrorCode.invalid_partitions, str(error)) from error
-        except UnknownTopic as error:
-            message = f"The topic {topic.name} does not exist."
-            raise RefusedPart(ErrorCode.unknown_topic_or_partition, message) from error
-        except STORE_FAILURES as error:
-            raise RefusedPart(ErrorCode.request_timed_out, str(error)) from error
-    raise RefusedPart(ErrorCode.request_timed_out, "The partitions were not made within the request's timeout.")
+    step = partial(environment.catalog.grow, topic.id, partitions)
+    return await _stored(environment, api, deadline, "The partitions were not made", step)
 
 
 async def delete_topic(environment: Environment, api: str, topic: TopicInfo, deadline: float) -> None:
     """Returns when the topic is hidden from clients; its objects are removed after that, then the name is free."""
-    with trio.move_on_at(deadline):
-        try:
-            with environment.asking_the_store(api):
-                await environment.catalog.mark_deleting(topic.id)
-                return
-        except UnknownTopic as error:
-            message = f"The topic {topic.name} does not exist."
-            raise RefusedPart(ErrorCode.unknown_topic_or_partition, message) from error
-        except STORE_FAILURES as error:
-            raise RefusedPart(ErrorCode.request_timed_out, str(error)) from error
-    raise RefusedPart(ErrorCode.request_timed_out, "The topic was not deleted within the request's timeout.")
+    step = partial(environment.catalog.mark_deleting, topic.id)
+    await _stored(environment, api, deadline, "The topic was not deleted", step)
+
+
+async def _stored(
+    environment: Environment, api: str, deadline: float, late: str, step: Callable[[], Awaitable[TopicInfo]]
+) -> TopicInfo:
+    try:
+        with trio.move_on_at(deadline), environment.asking_the_store(api):
+            return await step()
+    except TopicExists as error:
+        raise RefusedPart(ErrorCode.topic_already_exists, f"Topic '{error}' already exists.") from error
+    except InvalidTopicName as error:
+        raise RefusedPart(ErrorCode.invalid_topic_exception, str(error)) from error
+    except NotMorePartitions as error:
+        raise RefusedPart(ErrorCode.invalid_partitions, str(error)) from error
+    except UnknownTopic as error:
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"The topic {error} does not exist.") from error
+    except STORE_FAILURES as error:
+        raise RefusedPart(ErrorCode.request_timed_out, str(error)) from error
+    raise RefusedPart(ErrorCode.request_timed_out, f"{late} within the request's timeout.")
 
 
 def _check_most(environment: Environment, partitions: int) -> None:
