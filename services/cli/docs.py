@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from kafscale.service.admin import AdminClientSettings, AdminTokenSettings
 from kafscale.service.etcd import EtcdSettings
 from kafscale.service.groups import GroupSettings
 from kafscale.service.health import HealthSettings
@@ -19,6 +20,7 @@ from kafscale.service.rpc import RpcSettings
 from kafscale.service.settings import Setting, documented
 from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.topics.definitions import DEFINITIONS
+from services.cli.admin.server import SETTINGS as ASKING
 from services.coordinator import __main__ as coordinator
 from services.coordinator import document as groups
 from services.coordinator.settings import CoordinatorSettings
@@ -44,6 +46,8 @@ SETTINGS: dict[str, type] = {
     "Addresses of services": NetworkSettings,
     "Calls between services": RpcSettings,
     "etcd": EtcdSettings,
+    "The token of operators": AdminTokenSettings,
+    "The `kafscale` command": AdminClientSettings,
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Logs": LogSettings,
@@ -56,6 +60,7 @@ READERS: dict[str, tuple[type, ...]] = {
     "indexer": indexer.SETTINGS,
     "coordinator": coordinator.SETTINGS,
     "the one-process mode": dev.SETTINGS,
+    "the `kafscale` command": ASKING,
 }
 """What each process reads."""
 

@@ -214,13 +214,15 @@ class StorageService:
         reply = FlushReply()
         for one in found:
             if isinstance(one, NotAvailable):
-                reply.results.append(PartitionFlushed(status=one.status, detail=str(one)))
+                reply.results.append(PartitionFlushed(status=one.status, detail=str(one), owner=one.owner))
                 continue
             done = await run.flush(one)
-            status = Status.OK if done else Status.NOT_OWNER
-            reply.results.append(
-                PartitionFlushed(partition=one.ref, status=status, committed_end=one.log.committed_end)
-            )
+            result = PartitionFlushed(partition=one.ref, committed_end=one.log.committed_end)
+            if one.offline:
+                result.status, result.detail = Status.DAMAGED, one.offline
+            elif not done:
+                result.status, result.owner = Status.NOT_OWNER, run.owned.elsewhere(one.key)
+            reply.results.append(result)
         return reply
 
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:

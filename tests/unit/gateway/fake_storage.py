@@ -273,12 +273,16 @@ class FakeStorage:
         return ListOffsetsReply(results=results)
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
-        """Commits what the partitions have; the gateway does not ask for it."""
+        """Commits what the partitions have."""
         reply = FlushReply()
         for ref in request.partitions:
-            partition = self.partition(ref)
-            self.commit(partition)
-            reply.results.add(partition=ref, committed_end=partition.committed_end)
+            partition, result = self.partition(ref), reply.results.add(partition=ref)
+            refusal = self._refusal(ref)
+            if refusal is not None:
+                result.status, result.owner = refusal
+            else:
+                self.commit(partition)
+                result.committed_end = partition.committed_end
         return reply
 
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
@@ -297,7 +301,7 @@ class FakeStorage:
         return reply
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
-        """What is committed, as it came."""
+        """What is committed, as it came, each batch a segment."""
         reply = LogSizesReply()
         for query in request.queries:
             partition, result = self.partition(query.partition), reply.results.add()
@@ -305,7 +309,8 @@ class FakeStorage:
             if refusal is not None:
                 result.status, result.owner = refusal
             else:
-                result.bytes = sum(len(batch) for _, end, batch in partition.batches if end <= partition.committed_end)
+                stored = [batch for _, end, batch in partition.batches if end <= partition.committed_end]
+                result.bytes, result.segments = sum(map(len, stored)), len(stored)
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
