@@ -68,11 +68,17 @@ class Shell:
         return json.loads(done.stdout)
 
 
-def _await(what: str, there: Callable[[], bool]) -> None:
+def _once(what: str, look: Callable[[], Any], there: Callable[[Any], bool]) -> Any:
+    """What is seen when it is as it should be."""
     deadline = time.monotonic() + PATIENCE
-    while not there():
-        assert time.monotonic() < deadline, what
+    while not there(found := look()):
+        assert time.monotonic() < deadline, f"{what}: {found}"
         time.sleep(0.2)
+    return found
+
+
+def _await(what: str, there: Callable[[], bool]) -> None:
+    _once(what, there, bool)
 
 
 def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
@@ -89,19 +95,27 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
         records = [Message(b"%d" % number) for number in range(partition, RECORDS, PARTITIONS)]
         client.produce("orders", records, ProduceOptions(partition=partition))
     assert {row[0] for row in shell.rows("flush orders")} == {"orders"}
-    partitions = shell.json("partition list orders")["partitions"]
+    # What owners tell is there at once; who they are, gateways learn by watching.
+    partitions = _once(
+        "the owners are known",
+        lambda: shell.json("partition list orders")["partitions"],
+        lambda found: all(each["owner"] for each in found),
+    )
     ends = [(each["partition"], each["log_start"], each["high_watermark"]) for each in partitions]
     assert ends == [(partition, 0, RECORDS // PARTITIONS) for partition in range(PARTITIONS)]
     assert {each["owner"] for each in partitions} <= {storage.address for storage in cluster.storages}
     assert all(each["epoch"] >= 1 and each["bytes"] > 0 and each["segments"] > 0 for each in partitions)
 
-    shown = shell.json("cluster")
+    shown = _once(
+        "every process answers",
+        lambda: shell.json("cluster"),
+        lambda found: all(member["health"] == "READY" for member in found["members"]),
+    )
     assert [member["service"] for member in shown["members"]] == [
         *("coordinator", "gateway", "gateway", "indexer", "storage", "storage")
     ]
     assert (shown["topics"], shown["partitions"]) == (1, PARTITIONS)
     by_address = {member["address"]: member for member in shown["members"]}
-    assert "UNREACHABLE" not in {member["health"] for member in shown["members"]}
     assert set(by_address) == {process.address for process in cluster.processes}
     assert sum(by_address[storage.address]["owned"] for storage in cluster.storages) == PARTITIONS
     assert sum(by_address[gateway.address]["owned"] for gateway in cluster.gateways) == PARTITIONS
@@ -144,14 +158,14 @@ def _read_all(cluster: Cluster, shell: Shell) -> None:
         assert refused.stderr == "Error: The group readers has members (Stable); stop them first.\n"
     finally:
         consumer.close()
-    assert shell.rows("group list")[0][:3] == ["readers", "Empty", "consumer"]
+    _await("the member has left", lambda: shell.rows("group list")[0][:3] == ["readers", "Empty", "consumer"])
     assert shell.run("group reset readers --to earliest --yes").returncode == 0
     again = _reader(cluster)
     try:
         assert _read(again) == RECORDS
     finally:
         again.close()
-    assert shell.run("group delete readers --yes").returncode == 0
+    _await("the group is deleted", lambda: shell.run("group delete readers --yes").returncode == 0)
     assert shell.rows("group list") == []
 
 
