@@ -15,6 +15,7 @@ DESCRIBE_TOPIC = method(SERVICE, "DescribeTopic", pb.DescribeTopicRequest, pb.De
 GROW_TOPIC = method(SERVICE, "GrowTopic", pb.GrowTopicRequest, pb.GrowTopicReply)
 DELETE_TOPIC = method(SERVICE, "DeleteTopic", pb.DeleteTopicRequest, pb.DeleteTopicReply)
 LIST_PARTITIONS = method(SERVICE, "ListPartitions", pb.ListPartitionsRequest, pb.ListPartitionsReply)
+LIST_SEGMENTS = method(SERVICE, "ListSegments", pb.ListSegmentsRequest, pb.ListSegmentsReply)
 FLUSH_TOPICS = method(SERVICE, "FlushTopics", pb.FlushTopicsRequest, pb.FlushTopicsReply)
 DESCRIBE_CONFIGS = method(SERVICE, "DescribeConfigs", pb.DescribeConfigsRequest, pb.DescribeConfigsReply)
 ALTER_CONFIGS = method(SERVICE, "AlterConfigs", pb.AlterConfigsRequest, pb.AlterConfigsReply)

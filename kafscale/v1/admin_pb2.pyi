@@ -195,6 +195,46 @@ class PartitionStatus(_message.Message):
     error: str
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., owner: _Optional[str] = ..., owner_run: _Optional[str] = ..., epoch: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
+class ListSegmentsRequest(_message.Message):
+    __slots__ = ("topic", "partition", "start_offset", "limit", "verify")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    start_offset: int
+    limit: int
+    verify: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., limit: _Optional[int] = ..., verify: _Optional[bool] = ...) -> None: ...
+
+class ListSegmentsReply(_message.Message):
+    __slots__ = ("segments", "next_offset", "high_watermark")
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentStatus]
+    next_offset: int
+    high_watermark: int
+    def __init__(self, segments: _Optional[_Iterable[_Union[SegmentStatus, _Mapping]]] = ..., next_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...
+
+class SegmentStatus(_message.Message):
+    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    end_offset: int
+    bytes: int
+    epoch: int
+    object: str
+    faults: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class FlushTopicsRequest(_message.Message):
     __slots__ = ("topics", "partition")
     TOPICS_FIELD_NUMBER: _ClassVar[int]

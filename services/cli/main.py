@@ -6,6 +6,7 @@ import click
 
 from services.cli.admin.cluster import cluster, flush
 from services.cli.admin.group import group
+from services.cli.admin.segment import segment
 from services.cli.admin.server import EXIT_CODES
 from services.cli.admin.topic import config, partition, topic
 from services.cli.inspect import inspect
@@ -30,5 +31,5 @@ def run() -> None:
     sys.exit(run_dev())
 
 
-for command in (cluster, topic, partition, group, config, flush, inspect):
+for command in (cluster, topic, partition, segment, group, config, flush, inspect):
     main.add_command(command)

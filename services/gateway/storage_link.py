@@ -37,6 +37,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionQuery,
     PartitionTruncated,
     PartitionTruncation,
+    SegmentsReply,
+    SegmentsRequest,
     SizeQuery,
 )
 from services.gateway.appender import AppendQueue, AppendStream
@@ -168,6 +170,11 @@ class StorageLink:
         request = LogSizesRequest(queries=queries, wait_ms=round(self._timeout * 1000 * _SIZES_WAIT))
         reply = await self._client.log_sizes(request, timeout=self._timeout)
         return self._looked_at(queries, reply.results)
+
+    async def segments(self, queries: list[SegmentsRequest]) -> Sequence[SegmentsReply]:
+        """A call for each query. Raises Unavailable."""
+        replies = [await self._client.segments(query, timeout=self._timeout) for query in queries]
+        return self._looked_at(queries, replies)
 
     async def flush(self, partitions: list[PartitionRef]) -> Sequence[PartitionFlushed]:
         """One call, answered when what they have buffered is stored; a result for each. Raises Unavailable."""

@@ -44,6 +44,8 @@ from kafscale.v1.storage_pb2 import (
     PlanScanRequest,
     ScanPiece,
     ScanRequest,
+    SegmentsReply,
+    SegmentsRequest,
     StageReply,
     StageRequest,
     TopicsReply,
@@ -61,6 +63,7 @@ from services.storage.plans import plan_scans
 from services.storage.refusal import refusal_of, unanswered
 from services.storage.run import Run
 from services.storage.scan_stream import scan
+from services.storage.segment_list import list_segments
 from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
 from services.storage.topic_list import described_topics
@@ -191,6 +194,9 @@ class StorageService:
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         at_a_time = self._parts.settings.reads_in_flight
         return LogSizesReply(results=await log_sizes(self._current(), request, at_a_time=at_a_time))
+
+    async def segments(self, request: SegmentsRequest) -> SegmentsReply:
+        return await list_segments(self._current(), self._parts.indexer, request)
 
     async def topics(self, request: TopicsRequest) -> TopicsReply:
         return await described_topics(self._parts, request)

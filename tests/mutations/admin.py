@@ -5,6 +5,7 @@ from tests.mutations.mutation import Mutation
 _ADMIN = "tests/unit/gateway/test_admin.py::"
 _CLI = "tests/unit/cli/test_admin.py::"
 _GROUPS = "tests/unit/gateway/test_admin_groups.py::"
+_SEGMENTS = "tests/unit/storage/test_segment_list.py::"
 _SIZES = "tests/unit/storage/test_sizes.py::"
 _TOKEN = "tests/contract/rpc/test_token.py::"
 _WRONG = "tests/unit/storage/test_wrong_metadata.py::"
@@ -125,7 +126,7 @@ MUTATIONS = (
         "services/cli/admin/topic.py",
         "        server.ask(ALTER_CONFIGS, checked)\n",
         "",
-        _CLI + "test_what_goes_wrong_has_a_status_and_a_text",
+        _CLI + "test_a_topic_is_altered_wholly_or_not_at_all",
     ),
     _breaking(
         "the next gateway is asked when one does not answer",
@@ -133,6 +134,34 @@ MUTATIONS = (
         "            except StatusError as error:\n                foreign",
         "            except StatusError as error:\n                raise\n                foreign",
         _CLI + "test_the_first_gateway_that_answers_is_asked",
+    ),
+    _breaking(
+        "a segment that nobody remembers is missed",
+        "services/storage/segment_list.py",
+        "if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:",
+        "if end < log.committed_end:",
+        _SEGMENTS + "test_what_is_not_whole_is_found",
+    ),
+    _breaking(
+        "what a dead owner left is no part of the log",
+        "services/storage/segment_list.py",
+        "        except OfAnotherEpoch:\n            return\n",
+        "",
+        _SEGMENTS + "test_what_a_dead_owner_left_is_no_part_of_the_log",
+    ),
+    _breaking(
+        "a store that does not answer is no damage, and not whole either",
+        "services/storage/segment_list.py",
+        "        raise failures[0]\n",
+        "        pass\n",
+        _SEGMENTS + "test_a_store_that_does_not_answer_is_no_damage",
+    ),
+    _breaking(
+        "a topic is verified to its end",
+        "services/cli/admin/segment.py",
+        "        if start >= page.high_watermark:\n            return {",
+        "        if True:\n            return {",
+        _CLI + "test_a_topic_is_verified_to_its_end",
     ),
     _breaking(
         "a command that failed in part does not end with 0",

@@ -104,6 +104,7 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     ends = [(each["partition"], each["log_start"], each["high_watermark"]) for each in partitions]
     assert ends == [(partition, 0, RECORDS // PARTITIONS) for partition in range(PARTITIONS)]
     assert {each["owner"] for each in partitions} <= {storage.address for storage in cluster.storages}
+    assert sum(map(int, (row[2] for row in shell.rows("segment verify orders")))) >= PARTITIONS
     assert all(each["epoch"] >= 1 and each["bytes"] > 0 and each["segments"] > 0 for each in partitions)
 
     shown = _once(

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.storage_pb2 import LogSize, PartitionFlushed, SizeQuery
+from kafscale.v1.storage_pb2 import LogSize, PartitionFlushed, SegmentsReply, SegmentsRequest, SizeQuery
 from services.gateway.admin.logs import NOBODY, UNKNOWN, ends_of, key_of, refusal_text
 from services.gateway.api import Environment
 from services.gateway.commit_view import Key
@@ -77,15 +77,47 @@ async def _sizes(environment: Environment, refs: Sequence[PartitionRef]) -> dict
     return {question.key: question.results[0] for question in questions if question.results}
 
 
+async def list_segments(environment: Environment, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
+    ref = _partition(known_topic(environment, request.topic), request.partition)
+    start = max(request.start_offset, 0)
+    query = SegmentsRequest(partition=ref, start=start, limit=request.limit, verify=request.verify)
+    question: Question[SegmentsRequest, SegmentsReply] = Question(key_of(ref), [query])
+    await ask_owners(environment.router, [question], StorageLink.segments)
+    if not question.results:
+        raise RefusedPart(ErrorCode.leader_not_available, f"{ref.topic}-{ref.partition}: {NOBODY}")
+    (found,) = question.results
+    if found.status != common_pb2.OK:
+        damaged = found.status == common_pb2.DAMAGED
+        raise RefusedPart(
+            ErrorCode.corrupt_message if damaged else ErrorCode.leader_not_available,
+            f"{ref.topic}-{ref.partition}: {refusal_text(found, found.detail)}",
+        )
+    reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.committed_end)
+    for each in found.segments:
+        reply.segments.add(
+            base_offset=each.base_offset,
+            end_offset=each.end_offset,
+            bytes=each.bytes,
+            epoch=each.epoch,
+            object=each.object,
+            faults=each.faults,
+        )
+    return reply
+
+
+def _partition(topic: KnownTopic, partition: int) -> PartitionRef:
+    if not 0 <= partition < len(topic.partitions):
+        message = f"The topic {topic.info.name} has no partition {partition}."
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
+    return topic.partitions[partition]
+
+
 async def flush_topics(environment: Environment, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
     refs = _partitions(environment, request.topics)
     if request.HasField("partition"):
         if len(request.topics) != 1:
             raise RefusedPart(ErrorCode.invalid_request, "A partition needs the one topic that it is of.")
-        if not 0 <= request.partition < len(refs):
-            message = f"The topic {request.topics[0]} has no partition {request.partition}."
-            raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
-        refs = [refs[request.partition]]
+        refs = [_partition(known_topic(environment, request.topics[0]), request.partition)]
     questions: list[Question[PartitionRef, PartitionFlushed]] = [Question(key_of(ref), [ref]) for ref in refs]
     # A store may be slow with one instance's records: the others' answers do not make it late.
     grace_ms = environment.settings.storage_timeout_ms

@@ -26,6 +26,7 @@ _CODES = {
     ErrorCode.invalid_request: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_group_id: _STATUS.INVALID_ARGUMENT,
     ErrorCode.non_empty_group: _STATUS.FAILED_PRECONDITION,
+    ErrorCode.corrupt_message: _STATUS.DATA_LOSS,
     ErrorCode.request_timed_out: _STATUS.DEADLINE_EXCEEDED,
 }
 """How operators are told what is refused; the rest may succeed when it is repeated."""
@@ -75,6 +76,10 @@ class AdminService:
     async def list_partitions(self, request: pb.ListPartitionsRequest) -> pb.ListPartitionsReply:
         with self._asked() as environment:
             return await partitions.list_partitions(environment, request)
+
+    async def list_segments(self, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
+        with self._asked() as environment:
+            return await partitions.list_segments(environment, request)
 
     async def flush_topics(self, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
         with self._asked() as environment:

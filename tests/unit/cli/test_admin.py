@@ -13,8 +13,9 @@ from services.cli.admin.output import plain
 from services.cli.admin.server import Exit
 from services.cli.main import main
 from tests.unit.cli.admin_server import AdminServer, admin_server
+from tests.unit.gateway.asking import produce
 from tests.unit.gateway.group_asking import commit, stable
-from tests.unit.gateway.harness import Harness
+from tests.unit.gateway.harness import Harness, batch
 from tests.unit.gateway.test_admin_groups import assignment
 
 TOKEN = "the-token-of-the-operators"
@@ -82,6 +83,16 @@ def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
     assert "t (being deleted)" in server.run("topic", "list").output
 
 
+def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t")
+    refused = server.run("topic", "alter", "t", "--partitions", "2", "--config", "no.such=9")
+    assert refused.exit_code == Exit.WRONG
+    refused = server.run("topic", "alter", "t", "--partitions", "1", "--config", "flush.ms=9")
+    assert refused.exit_code == Exit.WRONG
+    (topic,) = server.harness.catalog.view.by_name.values()
+    assert (topic.partitions, topic.configs) == (1, {})
+
+
 def test_partitions_and_flush(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 5000)
     heads, row = server.run("partition", "list", "t").output.splitlines()
@@ -91,6 +102,50 @@ def test_partitions_and_flush(server: AdminServer) -> None:
     assert reply["partitions"][0]["high_watermark"] == 5000
     assert server.run("flush", "t").output.splitlines()[1].split() == ["t", "0", "0"]
     assert server.run("flush", "--all").exit_code == server.run("flush", "t", "--partition", "0").exit_code == 0
+
+
+async def _write(harness: Harness, batches: int) -> None:
+    """Each a segment of two records."""
+    client = await harness.connect()
+    for _ in range(batches):
+        await produce(client, batch(b"1", b"2"))
+
+
+def test_segments(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t", 2)
+    server.there(_write, server.harness, 5)
+    rows = [line.split() for line in server.run("segment", "list", "t", "0").output.splitlines()]
+    assert [row[:2] for row in rows[1:]] == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"], ["8", "9"]]
+    some = server.run("segment", "list", "t", "0", "--from", "3", "--limit", "2").output.splitlines()
+    assert [line.split()[:2] for line in some[1:3]] == [["2", "3"], ["4", "5"]]
+    assert some[3:] == ["there are more: --from 6"]
+    reply = json.loads(server.run("segment", "list", "t", "1", "-o", "json").output)
+    assert reply == {"segments": [], "next_offset": 0, "high_watermark": 0}
+
+
+def test_a_topic_is_verified_to_its_end(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t")
+    server.there(_write, server.harness, 5)
+    server.harness.storage.most_segments = 2
+    assert server.run("segment", "verify", "t").output.splitlines()[1].split()[1:3] == ["0", "5"]
+    assert len(server.run("segment", "list", "t", "0").output.splitlines()) == 6
+
+
+def test_segments_are_verified(server: AdminServer) -> None:
+    topic = server.there(server.harness.topic, "t", 2)
+    server.there(_write, server.harness, 5)
+    whole = server.run("segment", "verify", "t")
+    assert whole.exit_code == 0
+    assert [line.split()[1:3] for line in whole.output.splitlines()[1:]] == [["0", "5"], ["1", "0"]]
+    server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
+    found = server.run("segment", "verify", "t", "--partition", "0")
+    assert found.exit_code == Exit.FAILED
+    assert found.stdout.splitlines()[1].split()[-1] == "1"
+    assert found.stdout.splitlines()[2:] == ["rotten"]
+    assert found.stderr == "Error: 1 segment of topic t not whole\n"
+    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
+    assert [(each["partition"], each["segments"], len(each["faulty"])) for each in told] == [(0, 5, 1), (1, 0, 0)]
+    assert told[0]["faulty"][0]["base_offset"] == 6
 
 
 def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
@@ -175,6 +230,9 @@ def test_groups_with_members(server: AdminServer) -> None:
         ("flush t --all", Exit.WRONG, "name the topics, or give --all"),
         ("flush t u --partition 0", Exit.WRONG, "the one topic"),
         ("flush t --partition 9", Exit.NOT_FOUND, "no partition 9"),
+        ("segment list t 9", Exit.NOT_FOUND, "no partition 9"),
+        ("segment verify t --partition 9", Exit.NOT_FOUND, "no partition 9"),
+        ("segment verify no", Exit.NOT_FOUND, "The topic no does not exist"),
         ("group describe no", Exit.NOT_FOUND, "The group no does not exist"),
         ("group reset g --to noon", Exit.WRONG, "'noon' is not earliest"),
         ("group reset g --to offset=x", Exit.WRONG, "'x' is no whole number"),
@@ -199,8 +257,6 @@ def quiet() -> Iterator[AdminServer]:
     with admin_server() as server:
         server.there(server.harness.topic, "t")
         yield server
-        (topic,) = server.harness.catalog.view.by_name.values()
-        assert (topic.partitions, topic.configs) == (1, {})
 
 
 def test_the_first_gateway_that_answers_is_asked(quiet: AdminServer) -> None:

@@ -34,6 +34,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetch,
     PartitionFetched,
     PartitionOffset,
+    SegmentsReply,
+    SegmentsRequest,
 )
 
 Key = tuple[bytes, int]
@@ -100,6 +102,9 @@ class FakeStorage:
         # A message with more fetches is refused as too large.
         self.most_fetches = 10_000
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
+        self.rotten: set[bytes] = set()  # batches as they are stored
+        # A reply about segments has no more.
+        self.most_segments = 1000
         self.changed = trio.Event()
 
     def hand_over(self, ref: PartitionRef, to: str) -> None:
@@ -311,6 +316,21 @@ class FakeStorage:
             else:
                 stored = [batch for _, end, batch in partition.batches if end <= partition.committed_end]
                 result.bytes, result.segments = sum(map(len, stored)), len(stored)
+        return reply
+
+    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        """Each batch is a segment."""
+        refusal = self._refusal(request.partition)
+        if refusal is not None:
+            return SegmentsReply(status=refusal[0], owner=refusal[1])
+        partition = self.partition(request.partition)
+        found = [each for each in partition.batches if each[1] > request.start and each[1] <= partition.committed_end]
+        shown = found[: min(request.limit or self.most_segments, self.most_segments)]
+        end = partition.committed_end
+        reply = SegmentsReply(next=found[len(shown)][0] if len(shown) < len(found) else end, committed_end=end)
+        for base, following, batch in shown:
+            faults = ["rotten"] if request.verify and batch in self.rotten else []
+            reply.segments.add(base_offset=base, end_offset=following, bytes=len(batch), epoch=1, faults=faults)
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:

@@ -14,7 +14,7 @@ from kafscale.service.health import Health
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.metadata_pb2 import Member
-from kafscale.v1.storage_pb2 import PartitionOffset
+from kafscale.v1.storage_pb2 import PartitionOffset, SegmentsReply, SegmentsRequest
 from kafscale.vitals import Finding, State
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
@@ -184,6 +184,52 @@ async def test_who_has_a_partition_by_now_is_asked_to_store_it() -> None:
         two.a.hand_over(two.ref(0), "b")
         (done,) = (await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"]))).partitions
         assert (done.high_watermark, done.error) == (4, "")
+
+
+async def test_segments_are_asked_of_the_owner_some_at_a_time() -> None:
+    async with two_owners(2) as two:
+        admin, client = await admin_of(two.harness), await two.harness.connect()
+        await produce(client, batch(b"1", b"2"))
+        await produce(client, batch(b"3"))
+        whole = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0))
+        assert [(each.base_offset, each.end_offset, each.epoch) for each in whole.segments] == [(0, 2, 1), (2, 3, 1)]
+        assert (whole.next_offset, whole.high_watermark) == (3, 3)
+        first = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0, limit=1, start_offset=-5))
+        assert (len(first.segments), first.next_offset) == (1, 2)
+        two.a.rotten.add(two.a.partition(two.ref(0)).batches[1][2])
+        checked = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0, verify=True))
+        assert [list(each.faults) for each in checked.segments] == [[], ["rotten"]]
+        two.a.hand_over(two.ref(0), "b")
+        moved = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0))
+        assert list(moved.segments) == []
+        two.b.hand_over(two.ref(1), "")
+        with refused(CODE.UNAVAILABLE, "t-1: NOT_OWNER"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=1))
+        with refused(CODE.NOT_FOUND, "no partition 2"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=2))
+        with refused(CODE.NOT_FOUND, "The topic no does not exist"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="no"))
+
+
+async def test_segments_that_cannot_be_listed_for_damage_are_told_from_those_of_a_silent_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t")
+
+        async def damaged(_: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+            return SegmentsReply(status=common_pb2.DAMAGED, detail="a hole")
+
+        async def silent(_: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+            raise Unavailable("no answer")
+
+        monkeypatch.setattr(harness.storage, "segments", damaged)
+        with refused(CODE.DATA_LOSS, "t-0: DAMAGED: a hole"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
+        monkeypatch.setattr(harness.storage, "segments", silent)
+        with refused(CODE.UNAVAILABLE, "t-0: no storage instance has answered"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
 
 
 async def test_configs_are_described_set_and_unset() -> None:
