@@ -1,12 +1,7 @@
 """The `kafscale` command on the four services, and clients that see what it does."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -17,8 +12,8 @@ from tests.clients.adapters.interface import Message, ProduceOptions
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.services.shell import LONG_SECONDS, Shell, once
 
-PATIENCE = 90.0
 SETTINGS = {
     "KAFSCALE_ADMIN_TOKEN": "only-operators-know-this",
     # Who was killed stays registered as long as this test looks.
@@ -36,59 +31,18 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
         yield cluster
 
 
-class Shell:
-    """Runs `kafscale`; ``servers``: whom it asks."""
-
-    def __init__(self, servers: str) -> None:
-        settings = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
-        self._environ = {**settings, **SETTINGS, "KAFSCALE_ADMIN_SERVER": servers}
-
-    def run(self, command: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        program = "from services.cli.main import main; main(prog_name='kafscale')"
-        done = subprocess.run(
-            [sys.executable, "-c", program, *command.split()],
-            check=False,
-            env={**self._environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        print(f"$ kafscale {command}", done.stdout, done.stderr, f"status {done.returncode}", sep="\n")
-        return done
-
-    def rows(self, command: str) -> list[list[str]]:
-        """The words of each line below the heads."""
-        done = self.run(command)
-        assert done.returncode == 0, done.stderr
-        return [line.split() for line in done.stdout.splitlines()[1:]]
-
-    def json(self, command: str) -> Any:
-        done = self.run(f"{command} -o json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
-def _once(what: str, look: Callable[[], Any], there: Callable[[Any], bool]) -> Any:
-    """What is seen when it is as it should be."""
-    deadline = time.monotonic() + PATIENCE
-    while not there(found := look()):
-        assert time.monotonic() < deadline, f"{what}: {found}"
-        time.sleep(0.2)
-    return found
-
-
 def _await(what: str, there: Callable[[], bool]) -> None:
-    _once(what, there, bool)
+    once(what, there, bool)
 
 
 def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
-    shell = Shell(",".join(gateway.address for gateway in cluster.gateways))
+    shell = Shell(SETTINGS, ",".join(gateway.address for gateway in cluster.gateways))
     made = shell.run(f"topic create orders --partitions {PARTITIONS} --config retention.ms=86400000")
     assert (made.returncode, made.stdout) == (0, f"topic orders made, with {PARTITIONS} partitions\n")
     again = shell.run("topic create orders")
     assert (again.returncode, again.stderr) == (Exit.EXISTS, "Error: Topic 'orders' already exists.\n")
     for gateway in cluster.gateways:
-        _await("both gateways know the topic", lambda at=gateway: _knows(Shell(at.address), "orders"))  # type: ignore[misc]
+        _await("both gateways know the topic", lambda at=gateway: _knows(Shell(SETTINGS, at.address), "orders"))  # type: ignore[misc]
 
     client = ConfluentClient(cluster.bootstrap)
     for partition in range(PARTITIONS):
@@ -96,7 +50,7 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
         client.produce("orders", records, ProduceOptions(partition=partition))
     assert {row[0] for row in shell.rows("flush orders")} == {"orders"}
     # What owners tell is there at once; who they are, gateways learn by watching.
-    partitions = _once(
+    partitions = once(
         "the owners are known",
         lambda: shell.json("partition list orders")["partitions"],
         lambda found: all(each["owner"] for each in found),
@@ -107,7 +61,7 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     assert sum(map(int, (row[2] for row in shell.rows("segment verify orders")))) >= PARTITIONS
     assert all(each["epoch"] >= 1 and each["bytes"] > 0 and each["segments"] > 0 for each in partitions)
 
-    shown = _once(
+    shown = once(
         "every process answers",
         lambda: shell.json("cluster"),
         lambda found: all(member["health"] == "READY" for member in found["members"]),
@@ -139,7 +93,7 @@ def _knows(shell: Shell, topic: str) -> bool:
 def _partitions_of(cluster: Cluster, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
     try:
-        return len(consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
+        return len(consumer.list_topics(topic, timeout=LONG_SECONDS).topics[topic].partitions)
     finally:
         consumer.close()
 
@@ -180,7 +134,7 @@ def _reader(cluster: Cluster) -> Consumer:
 def _read(consumer: Consumer) -> int:
     """Records up to the last one."""
     seen: set[bytes] = set()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LONG_SECONDS
     while len(seen) < RECORDS:
         assert time.monotonic() < deadline, f"{len(seen)} records"
         message = consumer.poll(0.2)
@@ -192,7 +146,7 @@ def _read(consumer: Consumer) -> int:
 def test_who_does_not_answer_is_shown_as_long_as_it_is_registered(cluster: Cluster) -> None:
     """And the command asks the next gateway."""
     asked, killed = cluster.gateways[1], cluster.gateways[0]
-    shell = Shell(f"{killed.address},{asked.address}")
+    shell = Shell(SETTINGS, f"{killed.address},{asked.address}")
     killed.kill()
     members = {member["address"]: member for member in shell.json("cluster")["members"]}
     assert members[killed.address]["health"] == "UNREACHABLE"

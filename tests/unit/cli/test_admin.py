@@ -3,8 +3,12 @@
 import json
 from collections.abc import Iterator
 
+import grpc
 import pytest
 from click.testing import CliRunner
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
@@ -257,6 +261,17 @@ def quiet() -> Iterator[AdminServer]:
     with admin_server() as server:
         server.there(server.harness.topic, "t")
         yield server
+
+
+def test_who_has_no_proto_file_learns_it_by_reflection(quiet: AdminServer) -> None:
+    """As grpcurl does."""
+    with grpc.insecure_channel(quiet.address) as channel:
+        pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        described = pool.FindServiceByName("kafscale.v1.Admin").methods_by_name["ListTopics"]
+        asked, reply = (GetMessageClass(kind) for kind in (described.input_type, described.output_type))
+        path = f"/kafscale.v1.Admin/{described.name}"
+        call = channel.unary_unary(path, asked.SerializeToString, reply.FromString)
+        assert [topic.name for topic in call(asked(), timeout=60).topics] == ["t"]
 
 
 def test_the_first_gateway_that_answers_is_asked(quiet: AdminServer) -> None:
