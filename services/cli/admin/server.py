@@ -51,6 +51,8 @@ Exit status of commands that ask a cluster:
   6  the token is missing or wrong
   7  nobody answers, or not in time: the outcome may be unknown"""
 
+_LOOK_SECONDS = 10.0
+"""What one of several gateways may take to say whether it serves, which costs it nothing."""
 _STATUS = grpc.StatusCode
 _EXITS = {
     _STATUS.INVALID_ARGUMENT: Exit.WRONG,
@@ -103,10 +105,11 @@ class Server:
     async def _find(self) -> str:
         """A call is sent once: whom it is sent to is chosen by asking something that may be asked again."""
         reasons = []
+        timeout = self._timeout if len(self._addresses) == 1 else min(self._timeout, _LOOK_SECONDS)
         for address in self._addresses:
             try:
                 async with self._channel(address) as channel:
-                    if await PeerHealth(channel).serving(SERVICE.full_name, timeout=self._timeout):
+                    if await PeerHealth(channel).serving(SERVICE.full_name, timeout=timeout):
                         return address
                 reasons.append(f"{address}: it is stopping")
             except StatusError as error:

@@ -13,7 +13,7 @@ from kafscale.v1 import coordinator_pb2 as coordinator_pb
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.admin.groups import committed, described
 from services.gateway.admin.logs import UNKNOWN, Ends, ends_of, key_of
-from services.gateway.admin.partitions import known_topic
+from services.gateway.admin.partitions import known_topic, partition_of
 from services.gateway.api import Environment
 from services.gateway.group_errors import NO_COORDINATOR, group_code
 from services.gateway.kafka_errors import RefusedPart
@@ -94,15 +94,11 @@ def _wanted(
     places = {place for place in before if not request.topics}
     for asked in request.topics:
         known = known_topic(environment, asked.topic)
-        for partition in asked.partitions or range(len(known.partitions)):
-            if not 0 <= partition < len(known.partitions):
-                message = f"The topic {asked.topic} has no partition {partition}."
-                raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
-            places.add((asked.topic, partition))
+        places.update((asked.topic, partition) for partition in asked.partitions or range(len(known.partitions)))
     if not places:
         message = f"The group {request.group} has no offsets; name the topics that it is to begin with."
         raise RefusedPart(ErrorCode.group_id_not_found, message)
-    return [known_topic(environment, topic).partitions[partition] for topic, partition in sorted(places)]
+    return [partition_of(known_topic(environment, topic), partition) for topic, partition in sorted(places)]
 
 
 def _target(request: pb.ResetOffsetsRequest, ends: Ends, at: int, ref: PartitionRef) -> int:

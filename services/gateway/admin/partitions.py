@@ -78,7 +78,7 @@ async def _sizes(environment: Environment, refs: Sequence[PartitionRef]) -> dict
 
 
 async def list_segments(environment: Environment, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
-    ref = _partition(known_topic(environment, request.topic), request.partition)
+    ref = partition_of(known_topic(environment, request.topic), request.partition)
     start = max(request.start_offset, 0)
     query = SegmentsRequest(partition=ref, start=start, limit=request.limit, verify=request.verify)
     question: Question[SegmentsRequest, SegmentsReply] = Question(key_of(ref), [query])
@@ -105,7 +105,8 @@ async def list_segments(environment: Environment, request: pb.ListSegmentsReques
     return reply
 
 
-def _partition(topic: KnownTopic, partition: int) -> PartitionRef:
+def partition_of(topic: KnownTopic, partition: int) -> PartitionRef:
+    """Raises RefusedPart where it has no such one."""
     if not 0 <= partition < len(topic.partitions):
         message = f"The topic {topic.info.name} has no partition {partition}."
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
@@ -117,7 +118,7 @@ async def flush_topics(environment: Environment, request: pb.FlushTopicsRequest)
     if request.HasField("partition"):
         if len(request.topics) != 1:
             raise RefusedPart(ErrorCode.invalid_request, "A partition needs the one topic that it is of.")
-        refs = [_partition(known_topic(environment, request.topics[0]), request.partition)]
+        refs = [partition_of(known_topic(environment, request.topics[0]), request.partition)]
     questions: list[Question[PartitionRef, PartitionFlushed]] = [Question(key_of(ref), [ref]) for ref in refs]
     # A store may be slow with one instance's records: the others' answers do not make it late.
     grace_ms = environment.settings.storage_timeout_ms
