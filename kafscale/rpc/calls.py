@@ -5,6 +5,7 @@ cancelled or is gone, its deadline has passed, the server stops) it cancels the 
 """
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,7 +53,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._handlers = {
-            path: self._adapted(method, handler)
+            path: self._adapted(method, handler, service.token)
             for service in services
             for path, (method, handler) in service.methods.items()
         }
@@ -63,16 +64,19 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(handler_call_details.method)
 
-    def _adapted(self, method: Method[Any, Any], handler: _Handler) -> Any:
+    def _adapted(self, method: Method[Any, Any], handler: _Handler, token: str) -> Any:
+        serve = self._serve_stream if method.streams else self._serve
+        answer = partial(self._answer, serve, method, handler, token.encode())
         if method.streams:
-            return grpc.unary_stream_rpc_method_handler(partial(self._answer, self._serve_stream, method, handler))
-        return grpc.unary_unary_rpc_method_handler(partial(self._answer, self._serve, method, handler))
+            return grpc.unary_stream_rpc_method_handler(answer)
+        return grpc.unary_unary_rpc_method_handler(answer)
 
     async def _answer(
         self,
         serve: Callable[[_Call], Awaitable[bytes]],
         method: Method[Any, Any],
         handler: _Handler,
+        token: bytes,
         request: bytes,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> bytes:
@@ -81,7 +85,10 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         outcome: _Outcome = _GONE
         self._figures.began(method)
         try:
-            outcome = await self._outcome(serve, method, handler, request, context)
+            if token and not _bears(token, context):
+                outcome = grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong"
+            else:
+                outcome = await self._outcome(serve, method, handler, request, context)
         finally:
             code = grpc.StatusCode.OK if isinstance(outcome, bytes) else outcome[0]
             self._figures.ended(method, code, loop.time() - began)
@@ -179,6 +186,16 @@ async def _write(context: "grpc.aio.ServicerContext[bytes, bytes]", data: bytes)
         await in_asyncio(context.write(data))
     except Exception as error:
         raise Unavailable("the reader of the stream is gone") from error
+
+
+def _bears(token: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:
+    """Whether the caller shows ``token``. How long this takes tells nothing of it."""
+    shown = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+    if len(shown) != 1:
+        return False
+    value = shown[0].encode() if isinstance(shown[0], str) else shown[0]
+    scheme, _, rest = value.partition(b" ")
+    return hmac.compare_digest(rest, token) and scheme.lower() == b"bearer"
 
 
 def _request(call: _Call) -> Any:

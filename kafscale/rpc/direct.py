@@ -69,6 +69,8 @@ from kafscale.v1.storage_pb2 import (
     PlanScanRequest,
     ScanPiece,
     ScanRequest,
+    SegmentsReply,
+    SegmentsRequest,
     StageReply,
     StageRequest,
     TopicsReply,
@@ -90,6 +92,7 @@ class SegmentStorage(Protocol):
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply: ...
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply: ...
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply: ...
+    async def segments(self, request: SegmentsRequest) -> SegmentsReply: ...
     async def stage(self, request: StageRequest) -> StageReply: ...
     async def commit_sink(self, request: CommitSinkRequest) -> CommitSinkReply: ...
     async def discard_stages(self, request: DiscardStagesRequest) -> DiscardStagesReply: ...
@@ -198,6 +201,9 @@ class DirectStorage:
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await _call(self._service.log_sizes, request, timeout)
+
+    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        return await _call(self._service.segments, request, timeout)
 
     async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
         return await _call(self._service.stage, request, timeout)

@@ -25,11 +25,22 @@ _KINDS: dict[grpc.StatusCode, type[KafscaleError]] = {code: kind for kind, code 
 # Details travel in a header, percent-encoded to three times their bytes; peers take 8 KiB of headers.
 _MOST_DETAIL_BYTES = 2000
 
+
+class StatusError(KafscaleError):
+    """An error with a gRPC status of its own, of a service that others than ours call."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details or code.name)
+        self.code = code
+
+
 _log = structlog.get_logger(__name__)
 
 
 def status_of(error: Exception, method: str) -> tuple[grpc.StatusCode, str]:
     """The code and details that tell a caller of ``error``. What is no KafscaleError is INTERNAL, and logged."""
+    if isinstance(error, StatusError):
+        return error.code, _shortened(str(error))
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind], _shortened(str(error))

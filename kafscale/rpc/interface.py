@@ -73,6 +73,8 @@ from kafscale.v1.storage_pb2 import (
     PlanScanRequest,
     ScanPiece,
     ScanRequest,
+    SegmentsReply,
+    SegmentsRequest,
     StageReply,
     StageRequest,
     TopicsReply,
@@ -104,6 +106,7 @@ class SegmentStorageClient(Protocol):
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply: ...
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply: ...
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply: ...
+    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply: ...
     def commits(self, request: CommitsRequest) -> AbstractAsyncContextManager[MessageStream[CommitsEvent]]: ...
 
 

@@ -31,10 +31,14 @@ class Method(Generic[Q, A]):
 
 @dataclass(frozen=True, slots=True)
 class BoundService:
-    """A service object's methods by path: ``(request)`` gives the reply, streaming ones are ``(request, send)``."""
+    """A service object's methods by path: ``(request)`` gives the reply, streaming ones are ``(request, send)``.
+
+    ``token``: what callers must show as ``authorization: Bearer ...``; empty: nothing.
+    """
 
     name: str
     methods: Mapping[str, tuple[Method[Any, Any], Callable[..., Awaitable[Any]]]]
+    token: str = ""
 
 
 def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[A]) -> Method[Q, A]:
@@ -51,10 +55,12 @@ def bind(
     *,
     waiting: Collection[str] = (),
     large: Collection[str] = (),
+    token: str = "",
 ) -> BoundService:
     """``implementation`` has a method for each of the service: ``list_offsets`` for ``ListOffsets``.
 
     ``waiting`` names the methods whose calls wait for other callers, ``large`` those whose streams have large messages.
+    ``token``: see `BoundService`.
     Raises AttributeError when a method is lacking, TypeError for a method that streams requests.
     """
     methods = {}
@@ -63,7 +69,7 @@ def bind(
             raise TypeError(f"{descriptor.full_name}: a server takes no streams of requests")
         found = replace(_described(descriptor), waits=descriptor.name in waiting, large=descriptor.name in large)
         methods[found.path] = (found, getattr(implementation, _snake_case(descriptor.name)))
-    return BoundService(service.full_name, methods)
+    return BoundService(service.full_name, methods, token)
 
 
 def _described(descriptor: MethodDescriptor) -> Method[Any, Any]:

@@ -66,6 +66,8 @@ from kafscale.v1.storage_pb2 import (
     PlanScanRequest,
     ScanPiece,
     ScanRequest,
+    SegmentsReply,
+    SegmentsRequest,
     StageReply,
     StageRequest,
     TopicsReply,
@@ -81,6 +83,7 @@ _FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
 _DELETE_RECORDS = method(_STORAGE, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsReply)
 _EPOCH_ENDS = method(_STORAGE, "EpochEnds", EpochEndsRequest, EpochEndsReply)
 _LOG_SIZES = method(_STORAGE, "LogSizes", LogSizesRequest, LogSizesReply)
+_SEGMENTS = method(_STORAGE, "Segments", SegmentsRequest, SegmentsReply)
 _TOPICS = method(_STORAGE, "Topics", TopicsRequest, TopicsReply)
 _PLAN_SCAN = method(_STORAGE, "PlanScan", PlanScanRequest, PlanScanReply)
 _SCAN = method(_STORAGE, "Scan", ScanRequest, ScanPiece)
@@ -152,6 +155,9 @@ class GrpcStorage:
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await self._channel.call(_LOG_SIZES, request, timeout=timeout)
+
+    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        return await self._channel.call(_SEGMENTS, request, timeout=timeout)
 
     async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
         return await self._channel.call(_STAGE, request, timeout=timeout)

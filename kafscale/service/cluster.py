@@ -31,6 +31,7 @@ from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
+from kafscale.service.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member
 
 EVERY_SERVICE = (
@@ -203,6 +204,7 @@ async def registered(
             service=endpoint.service,
             address=endpoint.address,
             started_ms=wall_clock_ms(),
+            version=kafscale_version(),
         )
         membership = Membership(
             metadata,

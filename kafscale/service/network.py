@@ -106,8 +106,8 @@ class NetworkSettings(LeaseSettings):
         "KAFSCALE_RPC_ADDR",
         default=None,
         parse=optional(_address),
-        doc="Where this process takes the calls of other services, and storage those of Spark jobs, for which the "
-        "one-process mode has storage's. The default has a port of its own for each service.",
+        doc="Where this process takes the calls of other services; storage those of Spark jobs too, a gateway those of "
+        "operators. The one-process mode takes both, at storage's. The default has a port of its own for each service.",
         default_text=_by_service("rpc"),
     )
     rpc_advertised_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default

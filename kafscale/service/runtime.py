@@ -2,11 +2,11 @@
 
 import os
 import threading
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import trio
 
+from kafscale.service.version import kafscale_version
 from kafscale.vitals import Family, Histogram, gauge
 
 _LOOK_SECONDS = 0.25
@@ -44,7 +44,7 @@ class EventLoop:
 
 def process_families(service: str) -> list[Family]:
     """Of the process that runs ``service``."""
-    build = package_version()
+    build = kafscale_version() or "unknown"
     return [
         Family(
             "kafscale_build_info",
@@ -55,14 +55,6 @@ def process_families(service: str) -> list[Family]:
         ),
         gauge("process_threads", "Threads of the process, gRPC's own included.", _threads),
     ]
-
-
-def package_version() -> str:
-    """Of KafScale, as it is installed; ``unknown`` where it runs from a tree that is not."""
-    try:
-        return version("kafscale")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _threads() -> int:

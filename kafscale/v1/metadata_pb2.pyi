@@ -220,7 +220,7 @@ class EpochHistory(_message.Message):
     def __init__(self, format: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[EpochHistory.Entry, _Mapping]]] = ..., topic_id: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners")
+    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners", "version")
     class Listener(_message.Message):
         __slots__ = ("name", "host", "port")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,7 @@ class Member(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     format: int
     run_id: str
     service: str
@@ -246,7 +247,8 @@ class Member(_message.Message):
     leaving: bool
     node_id: int
     listeners: _containers.RepeatedCompositeFieldContainer[Member.Listener]
-    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ...) -> None: ...
+    version: str
+    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
 
 class NodeId(_message.Message):
     __slots__ = ("format", "instance")

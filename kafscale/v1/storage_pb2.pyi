@@ -189,16 +189,18 @@ class FlushReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionFlushed, _Mapping]]] = ...) -> None: ...
 
 class PartitionFlushed(_message.Message):
-    __slots__ = ("partition", "status", "detail", "committed_end")
+    __slots__ = ("partition", "status", "detail", "committed_end", "owner")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     status: _common_pb2.Status
     detail: str
     committed_end: int
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., committed_end: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., committed_end: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
     __slots__ = ("partitions",)
@@ -289,16 +291,62 @@ class LogSizesReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[LogSize, _Mapping]]] = ...) -> None: ...
 
 class LogSize(_message.Message):
-    __slots__ = ("status", "detail", "bytes", "owner")
+    __slots__ = ("status", "detail", "bytes", "owner", "segments")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     bytes: int
     owner: str
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., bytes: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    segments: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., bytes: _Optional[int] = ..., owner: _Optional[str] = ..., segments: _Optional[int] = ...) -> None: ...
+
+class SegmentsRequest(_message.Message):
+    __slots__ = ("partition", "start", "limit", "verify")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    start: int
+    limit: int
+    verify: bool
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ..., verify: _Optional[bool] = ...) -> None: ...
+
+class SegmentsReply(_message.Message):
+    __slots__ = ("status", "detail", "owner", "segments", "next", "committed_end")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    owner: str
+    segments: _containers.RepeatedCompositeFieldContainer[StoredSegment]
+    next: int
+    committed_end: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., owner: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ..., next: _Optional[int] = ..., committed_end: _Optional[int] = ...) -> None: ...
+
+class StoredSegment(_message.Message):
+    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    end_offset: int
+    bytes: int
+    epoch: int
+    object: str
+    faults: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TopicsRequest(_message.Message):
     __slots__ = ("names",)

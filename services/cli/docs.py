@@ -17,6 +17,7 @@ from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.pool import pool_families
+from kafscale.service.admin import AdminClientSettings, AdminTokenSettings
 from kafscale.service.etcd import EtcdSettings
 from kafscale.service.groups import GroupSettings
 from kafscale.service.health import Health, HealthSettings
@@ -30,6 +31,7 @@ from kafscale.service.settings import Setting, documented
 from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.topics.definitions import DEFINITIONS
 from kafscale.vitals import Family
+from services.cli.admin.server import SETTINGS as ASKING
 from services.coordinator import __main__ as coordinator
 from services.coordinator import document as groups
 from services.coordinator import monitoring as coordinator_monitoring
@@ -63,6 +65,8 @@ SETTINGS: dict[str, type] = {
     "Addresses of services": NetworkSettings,
     "Calls between services": RpcSettings,
     "etcd": EtcdSettings,
+    "The token of operators": AdminTokenSettings,
+    "The `kafscale` command": AdminClientSettings,
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Logs": LogSettings,
@@ -75,6 +79,7 @@ READERS: dict[str, tuple[type, ...]] = {
     "indexer": indexer.SETTINGS,
     "coordinator": coordinator.SETTINGS,
     "the one-process mode": dev.SETTINGS,
+    "the `kafscale` command": ASKING,
 }
 """What each process reads."""
 

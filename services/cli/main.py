@@ -4,10 +4,15 @@ import sys
 
 import click
 
+from services.cli.admin.cluster import cluster, flush
+from services.cli.admin.group import group
+from services.cli.admin.segment import segment
+from services.cli.admin.server import EXIT_CODES
+from services.cli.admin.topic import config, partition, topic
 from services.cli.inspect import inspect
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EXIT_CODES)
 @click.version_option(package_name="kafscale")
 def main() -> None:
     """KafScale: Kafka-protocol streaming whose log is immutable segments in object storage."""
@@ -26,4 +31,5 @@ def run() -> None:
     sys.exit(run_dev())
 
 
-main.add_command(inspect)
+for command in (cluster, topic, partition, segment, group, config, flush, inspect):
+    main.add_command(command)

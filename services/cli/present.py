@@ -27,6 +27,16 @@ def quoted(data: bytes | None, width: int) -> str:
     return f'"{"".join(shown)}"'
 
 
+def printable(text: str) -> str:
+    """``text`` with what cannot be shown escaped."""
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def count(number: int, of: str) -> str:
+    """``1 topic``, ``2,000 topics``."""
+    return f"{number:,} {of}{'' if number == 1 else 's'}"
+
+
 def time_text(timestamp_ms: int) -> str:
     """UTC with milliseconds; ``-`` for none (-1), the bare number for what no calendar has."""
     if timestamp_ms == -1:
@@ -45,7 +55,9 @@ def facts(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"  {name:<{width}}  {value}"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> Iterator[str]:
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = (), indent: str = "  "
+) -> Iterator[str]:
     """Aligned lines, heads first; the columns named in ``left`` are set left, the others right."""
     widths = [max(len(head), *(len(row[i]) for row in rows), 0) for i, head in enumerate(heads)]
     for row in (heads, *rows):
@@ -53,7 +65,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence
             f"{cell:<{width}}" if head in left else f"{cell:>{width}}"
             for cell, head, width in zip(row, heads, widths, strict=True)
         )
-        yield ("  " + "  ".join(cells)).rstrip()
+        yield (indent + "  ".join(cells)).rstrip()
 
 
 def _escaped(character: str) -> str:

@@ -9,9 +9,7 @@ import trio
 
 from kafscale.errors import ConfigError
 from kafscale.objects.interface import ObjectNotFound
-from kafscale.objects.s3 import S3ObjectStore
 from kafscale.service.settings import load
-from kafscale.service.stores import S3Settings, open_credentials
 
 _SCHEME = "s3://"
 
@@ -62,6 +60,10 @@ class S3Source:
         return S3Source(self._bucket, str(PurePosixPath(self._key).with_suffix(suffix)))
 
     async def _get(self) -> bytes:
+        # What speaks to S3 takes as long to import as all that other commands need.
+        from kafscale.objects.s3 import S3ObjectStore  # noqa: PLC0415
+        from kafscale.service.stores import S3Settings, open_credentials  # noqa: PLC0415
+
         settings = replace(load(S3Settings, os.environ), bucket=self._bucket)
         async with (
             open_credentials(settings, patience=0) as credentials,

@@ -21,6 +21,7 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, suspension_clock
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topics import live_topic_ids
+from kafscale.service.version import kafscale_version
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.metadata_pb2 import Member
 from services.coordinator.claims import SERVICE, Claim, ShardOwners, StillOwned, claim, release
@@ -77,7 +78,14 @@ class Run:
         self.membership = Membership(
             parts.metadata,
             namespace=parts.namespace,
-            member=Member(format=1, run_id=run_id, service=SERVICE, address=parts.address, started_ms=parts.now_ms()),
+            member=Member(
+                format=1,
+                run_id=run_id,
+                service=SERVICE,
+                address=parts.address,
+                started_ms=parts.now_ms(),
+                version=kafscale_version(),
+            ),
             ttl_seconds=settings.lease_ttl_seconds,
             clock=parts.lease_clock,
         )

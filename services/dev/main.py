@@ -1,6 +1,6 @@
 """The one-process mode: the objects of the four services, put together with the direct transport.
 
-Readers and writers of whole topics, such as Spark jobs, reach its storage by gRPC.
+Readers and writers of whole topics, such as Spark jobs, reach its storage by gRPC, and operators its Admin service.
 """
 
 import random
@@ -16,9 +16,12 @@ from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.health import StoreHealth
 from kafscale.objects.metrics import OperationCounters
+from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.direct import DirectCoordinator, DirectIndexer, DirectStorage
+from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.typed import bind_storage
-from kafscale.service.cluster import Endpoint
+from kafscale.service.admin import AdminClientSettings
+from kafscale.service.cluster import Endpoint, connector
 from kafscale.service.health import HealthSettings
 from kafscale.service.listeners import Listener
 from kafscale.service.logging import LogSettings
@@ -33,6 +36,8 @@ from services.coordinator.monitoring import show as show_coordinator
 from services.coordinator.run import Parts as CoordinatorParts
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
+from services.gateway.admin.cluster import ClusterReport
+from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
@@ -63,8 +68,9 @@ log = structlog.get_logger()
 
 def run_dev() -> int:
     """Read the environment, run until a signal, and give the exit status."""
-    # Alone in its environment: what only services of their own read, such as etcd's address, has no effect here.
-    known = [declared.env for _, settings in documented(SETTINGS) for declared in settings]
+    # Alone in its environment but for the commands that are given to it: what only services of their own read, such as
+    # etcd's address, has no effect here.
+    known = [declared.env for _, settings in documented((*SETTINGS, AdminClientSettings)) for declared in settings]
     return run_process(SETTINGS, _serve, grace_ms=_grace_ms, known=known)
 
 
@@ -115,7 +121,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.figures, operations)
-        gateways = Members(metadata, namespace, "gateway")
+        gateways, indexers = (Members(metadata, namespace, service) for service in ("gateway", "indexer"))
         ownership = OwnershipMap(metadata, namespace)
         gateway_parts = GatewayParts(
             settings=settings[GatewaySettings],
@@ -133,6 +139,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(gateway_parts)
         show_gateway(gateway, gateway_parts.figures, operations)
+        report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
+        admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
         async def serve_storage(task_status: trio.TaskStatus[None]) -> None:
@@ -150,10 +158,11 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
-        await nursery.start(endpoint.serve, stopping, bind_storage(storage))
+        await nursery.start(endpoint.serve, stopping, bind_storage(storage), admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
         await nursery.start(gateways.run)
+        await nursery.start(indexers.run)
         await nursery.start(ownership.run)
         # Clients leave first, then what they sent is stored, then the stores close.
         await nursery.start(serve_clients)

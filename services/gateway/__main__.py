@@ -7,6 +7,8 @@ import trio
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.rpc.admin import bind_admin
+from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.typed import GrpcCoordinator, GrpcStorage
 from kafscale.service.cluster import (
     EVERY_SERVICE,
@@ -22,6 +24,8 @@ from kafscale.service.network import LeaseSettings
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings
+from services.gateway.admin.cluster import ClusterReport
+from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
@@ -38,8 +42,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("gateway", settings)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
-        storages, gateways, coordinators = (
-            Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator")
+        storages, gateways, coordinators, indexers = (
+            Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
         parts = GatewayParts(
             settings=settings[GatewaySettings],
@@ -55,12 +59,15 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
         )
+        gateway = Gateway(parts)
+        report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
+        admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
+        watched = (catalog.run, storages.run, gateways.run, coordinators.run, indexers.run, ownership.run)
         async with (
-            running(settings, catalog.run, storages.run, gateways.run, coordinators.run, ownership.run),
-            endpoint.serving(),
+            running(settings, *watched),
+            endpoint.serving(admin),
             trio.open_nursery() as nursery,
         ):
-            gateway = Gateway(parts)
             show(gateway, parts.figures, operations)
             # Without a proven lease it serves on: it knows whom to ask.
             operations.watch_lease(lambda: gateway.membership, unready_from=None)

@@ -12,6 +12,7 @@ from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.metadata.node_ids import Claim, NodeIds, instance_of
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.service.listeners import Listener
+from kafscale.service.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member
 
 _LEAVING_SECONDS = 1.0
@@ -46,6 +47,7 @@ class Registration:
             format=1,
             service="gateway",
             address=address,
+            version=kafscale_version(),
             listeners=[
                 Member.Listener(name=each.name, host=each.advertised_host, port=each.advertised_port)
                 for each in listeners

@@ -77,6 +77,11 @@ class Router:
     def links(self) -> Iterable[StorageLink]:
         return self._links.values()
 
+    @property
+    def storages(self) -> MembersView:
+        """The storage instances that are registered."""
+        return self._storages.view
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""
         async with trio.open_nursery() as nursery:

@@ -69,6 +69,7 @@ class Gateway:
         self._router: Router | None = None
         self._coordinators: Coordinators | None = None
         self._registration: Registration | None = None
+        self._environment: Environment | None = None
 
     @property
     def membership(self) -> Membership | None:
@@ -83,6 +84,11 @@ class Gateway:
     def coordinators(self) -> Coordinators | None:
         """None: not started yet."""
         return self._coordinators
+
+    @property
+    def environment(self) -> Environment | None:
+        """What handlers use; None: not started yet."""
+        return self._environment
 
     async def run(
         self,
@@ -144,6 +150,7 @@ class Gateway:
             await nursery.start(router.run)
             await nursery.start(coordinators.run)
             await nursery.start(registration.run)
+            self._environment = environment
             nursery.start_soon(leave)
             task_status.started(bound)
             await acceptor.run(stop, environment)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kafscale.rpc.limits import LARGEST_PAYLOAD
+from kafscale.service.admin import AdminTokenSettings
 from kafscale.service.groups import GroupSettings
 from kafscale.service.listeners import ListenerSettings
 from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
@@ -10,7 +11,7 @@ from kafscale.topics.definitions import COMPRESSION_TYPES, LONGEST_FLUSH_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(ListenerSettings, GroupSettings):
+class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
     """Sizes in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(

@@ -16,6 +16,7 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.interface import MessageStream, SegmentStorageClient
 from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
@@ -25,15 +26,19 @@ from kafscale.v1.storage_pb2 import (
     EpochQuery,
     FetchReply,
     FetchRequest,
+    FlushRequest,
     ListOffsetsRequest,
     LogSize,
     LogSizesRequest,
     PartitionFetch,
     PartitionFetched,
+    PartitionFlushed,
     PartitionOffset,
     PartitionQuery,
     PartitionTruncated,
     PartitionTruncation,
+    SegmentsReply,
+    SegmentsRequest,
     SizeQuery,
 )
 from services.gateway.appender import AppendQueue, AppendStream
@@ -165,6 +170,16 @@ class StorageLink:
         request = LogSizesRequest(queries=queries, wait_ms=round(self._timeout * 1000 * _SIZES_WAIT))
         reply = await self._client.log_sizes(request, timeout=self._timeout)
         return self._looked_at(queries, reply.results)
+
+    async def segments(self, queries: list[SegmentsRequest]) -> Sequence[SegmentsReply]:
+        """A call for each query. Raises Unavailable."""
+        replies = [await self._client.segments(query, timeout=self._timeout) for query in queries]
+        return self._looked_at(queries, replies)
+
+    async def flush(self, partitions: list[PartitionRef]) -> Sequence[PartitionFlushed]:
+        """One call, answered when what they have buffered is stored; a result for each. Raises Unavailable."""
+        reply = await self._client.flush(FlushRequest(partitions=partitions), timeout=self._timeout)
+        return self._looked_at([PartitionFlushed(partition=ref) for ref in partitions], reply.results)
 
     async def delete_records(self, truncations: list[PartitionTruncation]) -> Sequence[PartitionTruncated]:
         """One call; a result for each partition. Raises Unavailable."""

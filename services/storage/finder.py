@@ -1,5 +1,7 @@
 """Finds the segments of a committed log: from what is known, else by listing, a few keys at a time."""
 
+from typing import NamedTuple
+
 from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.objects.interface import ObjectStore
@@ -21,6 +23,13 @@ class OfAnotherEpoch(Damaged):
 
 class OffsetsMissing(Damaged):
     """In an imported segment, or behind it, as far as a part of it tells: only its footer can prove that."""
+
+
+class Extent(NamedTuple):
+    """How much stored segments take together."""
+
+    bytes: int
+    segments: int
 
 
 class SegmentFinder:
@@ -63,13 +72,13 @@ class SegmentFinder:
             known = log.segments.after(segment.base_offset) or next(iter(found), None)
         return known
 
-    async def size_from(self, log: CommittedLog, segment: KnownSegment | None) -> int:
+    async def extent_from(self, log: CommittedLog, segment: KnownSegment | None) -> Extent:
         """How much ``segment`` and all after it take. Raises Damaged."""
-        total = 0
+        size = segments = 0
         while segment is not None:
-            total += segment.size
+            size, segments = size + segment.size, segments + 1
             segment = await self.after(log, segment)
-        return total
+        return Extent(size, segments)
 
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
         """The first segment of a log that is not empty as a listing shows it now; None: there is none."""

@@ -168,7 +168,7 @@ class Retention:
         segment: KnownSegment | None = await self._reader.holding(view, start)
         too_much, now_ms, compared = -1, self._now_ms(), False
         if config.retention_bytes != _UNLIMITED:
-            too_much = await self._reader.finder.size_from(view, segment) - config.retention_bytes
+            too_much = (await self._reader.finder.extent_from(view, segment)).bytes - config.retention_bytes
         while segment is not None:
             # As in Kafka, as much as the limit is kept at least.
             too_much -= segment.size

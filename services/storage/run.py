@@ -7,6 +7,7 @@ from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.service.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.assignment import Assignment
 from services.storage.buffer import Buffer, Trigger
@@ -54,7 +55,14 @@ class Run:
         self.membership = Membership(
             parts.metadata,
             namespace=parts.namespace,
-            member=Member(format=1, run_id=run_id, service="storage", address=parts.address, started_ms=parts.now_ms()),
+            member=Member(
+                format=1,
+                run_id=run_id,
+                service="storage",
+                address=parts.address,
+                started_ms=parts.now_ms(),
+                version=kafscale_version(),
+            ),
             ttl_seconds=settings.lease_ttl_seconds,
             clock=parts.lease_clock,
         )

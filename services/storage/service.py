@@ -44,6 +44,8 @@ from kafscale.v1.storage_pb2 import (
     PlanScanRequest,
     ScanPiece,
     ScanRequest,
+    SegmentsReply,
+    SegmentsRequest,
     StageReply,
     StageRequest,
     TopicsReply,
@@ -61,6 +63,7 @@ from services.storage.plans import plan_scans
 from services.storage.refusal import refusal_of, unanswered
 from services.storage.run import Run
 from services.storage.scan_stream import scan
+from services.storage.segment_list import list_segments
 from services.storage.settings import StorageSettings
 from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
@@ -197,6 +200,9 @@ class StorageService:
         at_a_time = self._parts.settings.reads_in_flight
         return LogSizesReply(results=await log_sizes(self._current(), request, at_a_time=at_a_time))
 
+    async def segments(self, request: SegmentsRequest) -> SegmentsReply:
+        return await list_segments(self._current(), self._parts.indexer, request)
+
     async def topics(self, request: TopicsRequest) -> TopicsReply:
         return await described_topics(self._parts, request)
 
@@ -219,13 +225,15 @@ class StorageService:
         reply = FlushReply()
         for one in found:
             if isinstance(one, NotAvailable):
-                reply.results.append(PartitionFlushed(status=one.status, detail=str(one)))
+                reply.results.append(PartitionFlushed(status=one.status, detail=str(one), owner=one.owner))
                 continue
             done = await run.flush(one, "request")
-            status = Status.OK if done else Status.NOT_OWNER
-            reply.results.append(
-                PartitionFlushed(partition=one.ref, status=status, committed_end=one.log.committed_end)
-            )
+            result = PartitionFlushed(partition=one.ref, committed_end=one.log.committed_end)
+            if one.offline:
+                result.status, result.detail = Status.DAMAGED, one.offline
+            elif not done:
+                result.status, result.owner = Status.NOT_OWNER, run.owned.elsewhere(one.key)
+            reply.results.append(result)
         return reply
 
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:

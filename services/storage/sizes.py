@@ -40,7 +40,8 @@ async def _log_size(run: Run, query: SizeQuery) -> LogSize:
         if view.log_start == view.committed_end:
             return LogSize()
         first = await run.reader.holding(view, view.log_start)
-        return LogSize(bytes=await run.reader.finder.size_from(view, first))
+        extent = await run.reader.finder.extent_from(view, first)
+        return LogSize(bytes=extent.bytes, segments=extent.segments)
     except NotAvailable as error:
         return LogSize(status=error.status, detail=str(error), owner=error.owner)
     except Damaged as error:

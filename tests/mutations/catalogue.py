@@ -1,6 +1,7 @@
 """Naive code for every pitfall that this release has to avoid, code that breaks other rules, and the tests of them."""
 
 from tests.mutations import (
+    admin,
     catalogs,
     configs,
     etcd,
@@ -28,6 +29,7 @@ REQUIRED = frozenset((*_ALONE, *range(21, 42)))
 """Numbers of pitfalls. The others are of parts that do not exist yet."""
 
 MUTATIONS: tuple[Mutation, ...] = (
+    *admin.MUTATIONS,
     *storage.MUTATIONS,
     *stores.MUTATIONS,
     *streams.MUTATIONS,

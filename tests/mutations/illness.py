@@ -95,14 +95,7 @@ MUTATIONS = (
     ),
     _breaking(
         "what etcd refuses is no bug of the gateway",
-        "services/gateway/apis/create_topics.py",
-        "except STORE_FAILURES as error:",
-        "except STORE_FAILURES[:1] as error:",
-        _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
-    ),
-    _breaking(
-        "what etcd refuses is no bug of the gateway",
-        "services/gateway/apis/delete_topics.py",
+        "services/gateway/topic_changes.py",
         "except STORE_FAILURES as error:",
         "except STORE_FAILURES[:1] as error:",
         _REFUSED + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",

@@ -40,8 +40,10 @@ def _here(directory: Path) -> Callable[[str], str]:
             command = f"KAFSCALE_RPC_ADDR={addresses.rpc} KAFSCALE_HTTP_ADDR={addresses.http} {command}"
             if service == "gateway":
                 command = f"KAFSCALE_BROKER_ADDR={DEFAULT_ADDRESS} {command}"
+        if command.startswith(".venv/bin/kafscale"):
+            command = f"KAFSCALE_ADMIN_SERVER={DEFAULTS['gateway'].rpc} {command}"
         command = re.sub(r"(?<=127\.0\.0\.1:)[0-9]+", lambda found: moved[found[0]], command)
-        return command.replace(DIRECTORY, str(directory)).replace(".venv/bin/python", sys.executable)
+        return command.replace(DIRECTORY, str(directory)).replace(".venv/bin", str(Path(sys.executable).parent))
 
     return here
 
@@ -71,7 +73,7 @@ def _await(there: Callable[[], bool], what: str) -> None:
 
 
 def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
-    [[stores], services, [write, read]] = _blocks()
+    [[stores], services, [write, read, look]] = _blocks()
     here = _here(tmp_path / "stores")
     with ExitStack() as running:
         running.enter_context(_running(here(stores), tmp_path / "stores.log"))
@@ -85,4 +87,6 @@ def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) ->
         subprocess.run(["bash", "-c", here(write)], check=True, timeout=LONG)
         done = subprocess.run(["bash", "-c", here(read)], check=True, timeout=LONG, capture_output=True, text=True)
         assert done.stdout == "hello\n"
+        done = subprocess.run(["bash", "-c", here(look)], check=True, timeout=LONG, capture_output=True, text=True)
+        assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["greetings", "0"]]
     assert {command.rpartition(".")[2] for command in services} == set(DEFAULTS)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from services.cli.admin.server import Exit
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.clients.process import ServerProcess
@@ -21,6 +22,7 @@ from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
 from tests.services.conftest import MakeCluster
+from tests.services.shell import Shell, once
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
 NOBODY = "127.0.0.1:1"
@@ -130,6 +132,24 @@ def test_the_one_process_mode_warns_of_what_only_services_of_their_own_read(tmp_
         )
 
 
+def test_the_one_process_mode_answers_the_command(tmp_path: Path) -> None:
+    ports = _own_ports()
+    command = [sys.executable, "-c", "from services.cli.main import main; main()", "run"]
+    shell = Shell({}, f"{NOBODY},{ports['KAFSCALE_RPC_ADDR']}")
+    with ServerProcess(
+        command, log=tmp_path / "log", env={"KAFSCALE_DATA_DIR": str(tmp_path / "data"), **ports}
+    ) as process:
+        process.wait_for(lambda line: True if "serving" in line else None, timeout=60)
+        assert shell.run("topic create hello --partitions 2").returncode == 0
+        assert ConfluentClient(ports["KAFSCALE_BROKER_ADDR"]).produce("hello", [Message(b"a")]) == [0]
+        assert [row[:2] + row[-3:] for row in shell.rows("partition list")][1] == ["hello", "1", "0", "0", "0"]
+        members = shell.json("cluster")["members"]
+        assert [(each["service"], each["address"], each["health"]) for each in members] == [
+            (service, "", "READY") for service in ("coordinator", "gateway", "storage")
+        ]
+        assert process.stop(timeout=60) == 0
+
+
 def test_a_variable_of_another_service_is_not_warned_of_and_one_of_none_is(make_cluster: MakeCluster) -> None:
     env = {"KAFSCALE_SEGMENT_BYTES": "4MB", "KAFSCALE_SEGMENT_BYTE": "4MB"}
     with make_cluster(gateways=0, storages=0, indexers=0, env=env) as cluster:
@@ -155,3 +175,16 @@ def test_the_four_talk_by_mutual_tls(make_cluster: MakeCluster, tmp_path: Path) 
         assert [record.value for record in client.consume("encrypted", count=2)] == [b"a", b"b"]
         [storage] = cluster.storages
         assert storage.events("no indexer answered, indexes are built here") == []
+        [gateway] = cluster.gateways
+        shell = Shell(tls, gateway.address)
+        assert [row[0] for row in shell.rows("topic list")] == ["encrypted"]
+        once(
+            "all are reached by TLS",
+            lambda: shell.json("cluster")["members"],
+            lambda members: {member["health"] for member in members} == {"READY"},
+        )
+        plain = shell.run("topic list --timeout 20", **dict.fromkeys(tls, ""))
+        uncertified = shell.run(
+            "topic list --timeout 20", **{TLS_CERT: "", TLS_KEY: ""}, KAFSCALE_RPC_TLS_CLIENT_AUTH=""
+        )
+        assert plain.returncode == uncertified.returncode == Exit.UNAVAILABLE

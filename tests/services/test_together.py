@@ -97,7 +97,12 @@ def test_kcat_and_librdkafka_through_two_gateways(patient: Cluster) -> None:
 
 
 def test_every_service_has_grpcs_health_and_reflection(patient: Cluster) -> None:
-    own = {"storage": {"kafscale.v1.SegmentStorage"}, "indexer": {"kafscale.v1.Indexer"}}
+    own = {
+        "gateway": {"kafscale.v1.Admin"},
+        "storage": {"kafscale.v1.SegmentStorage"},
+        "indexer": {"kafscale.v1.Indexer"},
+        "coordinator": {"kafscale.v1.GroupCoordinator"},
+    }
     for process in patient.processes:
         with grpc.insecure_channel(process.address) as channel:
             reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
@@ -105,7 +110,7 @@ def test_every_service_has_grpcs_health_and_reflection(patient: Cluster) -> None
             asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
             listed = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked, timeout=10)
             names = {service.name for service in next(iter(listed)).list_services_response.service}
-        assert own.get(process.service, set()) <= names
+        assert own[process.service] <= names
 
 
 @pytest.mark.parametrize("service", ["storage", "gateway", "indexer", "coordinator"])

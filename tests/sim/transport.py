@@ -42,6 +42,8 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
+    SegmentsReply,
+    SegmentsRequest,
     StageReply,
     StageRequest,
 )
@@ -91,6 +93,9 @@ class RemoteStorage:
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await self._call("log_sizes", lambda peer: peer.log_sizes(request, timeout=_FOREVER), timeout)
+
+    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        return await self._call("segments", lambda peer: peer.segments(request, timeout=_FOREVER), timeout)
 
     async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
         return await self._call("stage", lambda peer: peer.stage(request, timeout=_FOREVER), timeout)

@@ -14,11 +14,11 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.metadata.topic_values import NotMorePartitions, TopicInfo, UnknownTopic
+from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.assignments import check_replicas
 from services.gateway.kafka_errors import RefusedPart
+from services.gateway.topic_changes import check_growth, grow_topic
 
 KEY = 37
 
@@ -29,8 +29,8 @@ class _Topic:
     error_code: ErrorCode = ErrorCode.none
     error_message: str | None = None
 
-    def refuse(self, code: ErrorCode, message: str) -> None:
-        self.error_code, self.error_message = code, message
+    def refuse(self, refused: RefusedPart) -> None:
+        self.error_code, self.error_message = refused.code, str(refused)
 
 
 @dataclass(slots=True)
@@ -51,23 +51,14 @@ def handle(call: Call) -> Work | None:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
             plans.append((_checked(call.environment, topic), topic.count, answer))
         except RefusedPart as refused:
-            answer.refuse(refused.code, str(refused))
+            answer.refuse(refused)
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _grow_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
 def _checked(environment: Environment, asked: Any) -> TopicInfo:
     """The topic, whose change nothing stands against as far as is known here. Raises RefusedPart."""
-    topic = environment.catalog.view.live(asked.name)
-    if topic is None:
-        raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"The topic {asked.name} does not exist.")
-    try:
-        topic.grown(asked.count)
-    except NotMorePartitions as error:
-        raise RefusedPart(ErrorCode.invalid_partitions, str(error)) from error
-    most = environment.settings.max_partitions_per_topic
-    if asked.count > most:
-        raise RefusedPart(ErrorCode.invalid_partitions, f"{asked.count} partitions are more than {most}.")
+    topic = check_growth(environment, asked.name, asked.count)
     if asked.assignments is not None:
         more = asked.count - topic.partitions
         if len(asked.assignments) != more:
@@ -90,18 +81,10 @@ async def _grow_all(
 
 
 async def _grow(environment: Environment, topic: TopicInfo, count: int, answer: _Topic, deadline: float) -> None:
-    answer.refuse(ErrorCode.request_timed_out, "The partitions were not made within the request's timeout.")
-    with trio.move_on_at(deadline):
-        try:
-            with environment.asking_the_store(API.name):
-                await environment.catalog.grow(topic.id, count)
-            answer.error_code, answer.error_message = ErrorCode.none, None
-        except NotMorePartitions as error:
-            answer.refuse(ErrorCode.invalid_partitions, str(error))
-        except UnknownTopic:
-            answer.refuse(ErrorCode.unknown_topic_or_partition, f"The topic {topic.name} does not exist.")
-        except STORE_FAILURES as error:
-            answer.error_message = str(error)
+    try:
+        await grow_topic(environment, API.name, topic, count, deadline)
+    except RefusedPart as refused:
+        answer.refuse(refused)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

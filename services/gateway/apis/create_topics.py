@@ -10,27 +10,29 @@ timeout.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
-from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists
-from kafscale.paths import is_topic_name
-from kafscale.topics.configs import InvalidConfig, validate
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.assignments import check_replicas
 from services.gateway.configs import ShownConfig, topic_configs
-from services.gateway.ids import new_topic_id
 from services.gateway.kafka_errors import RefusedPart
+from services.gateway.topic_changes import (
+    DEFAULT_PARTITIONS,
+    NewTopic,
+    check_name,
+    configs_of_new,
+    create_topic,
+    partitions_of_new,
+)
 
 KEY = 19
 
-_DEFAULT = -1
+_DEFAULT_REPLICATION = -1
 
 
 @dataclass(slots=True)
@@ -43,20 +45,14 @@ class _Topic:
     replication_factor: int = -1
     configs: tuple[ShownConfig, ...] = ()
 
+    def refuse(self, refused: RefusedPart) -> None:
+        self.error_code, self.error_message = refused.code, str(refused)
+
 
 @dataclass(slots=True)
 class _Reply:
     topics: list[_Topic]
     throttle_time: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A topic that passed all checks."""
-
-    answer: _Topic
-    partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
 
 
 def _decode(call: Call) -> Any:
@@ -77,61 +73,42 @@ def handle(call: Call) -> Work | None:
     request = _decode(call)
     times = Counter(topic.name for topic in request.topics)
     answers: dict[str, _Topic] = {}
-    plans: list[_Plan] = []
+    plans: list[tuple[NewTopic, _Topic]] = []
     for topic in request.topics:
         answer = answers[topic.name] = _Topic(topic.name)
         try:
             if times[topic.name] > 1:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
-            plans.append(_plan(call.environment, topic, answer))
+            planned = _plan(call.environment, topic)
         except RefusedPart as refused:
-            answer.error_code, answer.error_message = refused.code, str(refused)
+            answer.refuse(refused)
+            continue
+        answer.num_partitions, answer.replication_factor = planned.partitions, 1
+        answer.configs = tuple(topic_configs(call.environment.settings, planned.configs))
+        plans.append((planned, answer))
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
-def _plan(environment: Environment, topic: Any, answer: _Topic) -> _Plan:
+def _plan(environment: Environment, topic: Any) -> NewTopic:
     """Check one topic as far as that is possible without changing anything. Raises RefusedPart."""
-    view = environment.catalog.view
-    if not is_topic_name(topic.name):
-        raise RefusedPart(ErrorCode.invalid_topic_exception, f"Topic name {topic.name!r} is not a legal one.")
-    if view.live(topic.name) is not None:
-        raise RefusedPart(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
-    collision = view.collision(topic.name)
-    if collision is not None:
-        raise RefusedPart(
-            ErrorCode.invalid_topic_exception, f"Topic '{topic.name}' collides with existing topic: {collision}"
-        )
+    check_name(environment, topic.name)
     partitions = _partitions(environment, topic)
-    try:
-        configs = validate({config.name: config.value for config in topic.configs})
-    except InvalidConfig as error:
-        raise RefusedPart(ErrorCode.invalid_config, str(error)) from error
-    answer.num_partitions, answer.replication_factor = partitions, 1
-    answer.configs = tuple(topic_configs(environment.settings, configs))
-    return _Plan(answer, partitions, configs)
+    return NewTopic(topic.name, partitions, configs_of_new({config.name: config.value for config in topic.configs}))
 
 
 def _partitions(environment: Environment, topic: Any) -> int:
     if topic.assignments:
-        if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
+        if topic.num_partitions != DEFAULT_PARTITIONS or topic.replication_factor != _DEFAULT_REPLICATION:
             raise RefusedPart(
                 ErrorCode.invalid_request,
                 "Partitions and replication factor must be -1 beside a manual assignment.",
             )
-        partitions = _assigned_partitions(topic.assignments)
-    else:
-        partitions = topic.num_partitions
-        if partitions == _DEFAULT:
-            partitions = environment.settings.auto_create_partitions
-        if partitions < 1:
-            raise RefusedPart(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
-        if topic.replication_factor != _DEFAULT and topic.replication_factor < 1:
-            raise RefusedPart(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0.")
-    most = environment.settings.max_partitions_per_topic
-    if partitions > most:
-        raise RefusedPart(ErrorCode.invalid_partitions, f"{partitions} partitions are more than {most}.")
-    return int(partitions)
+        return partitions_of_new(environment, _assigned_partitions(topic.assignments))
+    partitions = partitions_of_new(environment, topic.num_partitions)
+    if topic.replication_factor != _DEFAULT_REPLICATION and topic.replication_factor < 1:
+        raise RefusedPart(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0.")
+    return partitions
 
 
 def _assigned_partitions(assignments: Any) -> int:
@@ -144,46 +121,19 @@ def _assigned_partitions(assignments: Any) -> int:
     return len(indexes)
 
 
-async def _create_all(call: Call, answers: list[_Topic], plans: list[_Plan], deadline: float) -> None:
+async def _create_all(call: Call, answers: list[_Topic], plans: list[tuple[NewTopic, _Topic]], deadline: float) -> None:
     # At the same time: one that waits for its name must not use up the others' timeout.
     async with trio.open_nursery() as nursery:
-        for plan in plans:
-            nursery.start_soon(_create, call.environment, plan, deadline)
+        for planned, answer in plans:
+            nursery.start_soon(_create, call.environment, planned, answer, deadline)
     _answer(call, answers)
 
 
-async def _create(environment: Environment, plan: _Plan, deadline: float) -> None:
-    answer = plan.answer
-    answer.error_code = ErrorCode.request_timed_out
-    answer.error_message = "The topic was not made within the request's timeout."
-    with trio.move_on_at(deadline):
-        try:
-            with environment.asking_the_store(API.name):
-                answer.topic_id = await _make(environment, plan)
-            answer.error_code, answer.error_message = ErrorCode.none, None
-        except TopicExists:
-            answer.error_code = ErrorCode.topic_already_exists
-            answer.error_message = f"Topic '{answer.name}' already exists."
-        except InvalidTopicName as error:
-            answer.error_code, answer.error_message = ErrorCode.invalid_topic_exception, str(error)
-        except STORE_FAILURES as error:
-            answer.error_message = str(error)
-
-
-async def _make(environment: Environment, plan: _Plan) -> bytes:
-    while True:
-        try:
-            made = await environment.catalog.create(
-                plan.answer.name,
-                plan.partitions,
-                plan.configs,
-                now_ms=environment.now_ms(),
-                topic_id=new_topic_id(),
-            )
-        except TopicDeleting:
-            await environment.catalog.wait_free(plan.answer.name)
-        else:
-            return made.id
+async def _create(environment: Environment, planned: NewTopic, answer: _Topic, deadline: float) -> None:
+    try:
+        answer.topic_id = (await create_topic(environment, API.name, planned, deadline)).id
+    except RefusedPart as refused:
+        answer.refuse(refused)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

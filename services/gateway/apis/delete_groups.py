@@ -3,16 +3,14 @@
 - 0: names. 1: same on the wire. 2: flexible.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.coordinators import CoordinatorLink, Question
 from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.group_questions import delete_groups
 
 KEY = 42
 
@@ -29,10 +27,6 @@ class _Reply:
     throttle_time: int = 0
 
 
-async def _ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DeletedGroup]:
-    return (await link.client.delete_groups(pb.DeleteGroupsRequest(groups=groups), timeout=timeout)).groups
-
-
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     # One that is named twice is deleted, and told of, once.
@@ -40,8 +34,7 @@ def handle(call: Call) -> Work | None:
 
 
 async def _delete(call: Call, names: list[str]) -> None:
-    questions: list[Question[str, pb.DeletedGroup]] = [Question(name, name) for name in names]
-    await call.environment.coordinators.ask_all(questions, _ask)
+    questions = await delete_groups(call.environment.coordinators, names)
     results = [
         _Result(each.group, NO_COORDINATOR if each.result is None else group_code(each.result.error))
         for each in questions

@@ -14,9 +14,10 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
-from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.metadata.topic_values import UnknownTopic
+from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.topic_changes import delete_topic
 
 KEY = 20
 
@@ -65,6 +66,7 @@ def _asked(call: Call) -> tuple[list[_Topic], float]:
 def handle(call: Call) -> Work | None:
     asked, seconds = _asked(call)
     view = call.environment.catalog.view
+    live: list[tuple[TopicInfo, _Topic]] = []
     for topic in asked:
         by_id = topic.topic_id != codec.NO_TOPIC_ID
         if by_id == (topic.name is not None):
@@ -76,32 +78,27 @@ def handle(call: Call) -> Work | None:
             topic.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
         else:
             topic.name, topic.topic_id = found.name, found.id
+            live.append((found, topic))
     times = Counter(topic.topic_id for topic in asked if not topic.error_code)
     for topic in asked:
         if not topic.error_code and times[topic.topic_id] > 1:
             topic.error_code, topic.error_message = ErrorCode.invalid_request, "Duplicate topic."
-    return _delete_all(call, asked, trio.current_time() + seconds)
+    return _delete_all(call, asked, live, trio.current_time() + seconds)
 
 
-async def _delete_all(call: Call, topics: list[_Topic], deadline: float) -> None:
+async def _delete_all(call: Call, topics: list[_Topic], live: list[tuple[TopicInfo, _Topic]], deadline: float) -> None:
     async with trio.open_nursery() as nursery:
-        for topic in topics:
+        for info, topic in live:
             if not topic.error_code:
-                nursery.start_soon(_delete, call.environment, topic, deadline)
+                nursery.start_soon(_delete, call.environment, info, topic, deadline)
     _answer(call, topics)
 
 
-async def _delete(environment: Environment, topic: _Topic, deadline: float) -> None:
-    topic.error_code = ErrorCode.request_timed_out
-    with trio.move_on_at(deadline):
-        try:
-            with environment.asking_the_store(API.name):
-                await environment.catalog.mark_deleting(topic.topic_id)
-            topic.error_code = ErrorCode.none
-        except UnknownTopic:
-            topic.error_code = ErrorCode.unknown_topic_or_partition
-        except STORE_FAILURES as error:
-            topic.error_message = str(error)
+async def _delete(environment: Environment, info: TopicInfo, topic: _Topic, deadline: float) -> None:
+    try:
+        await delete_topic(environment, API.name, info, deadline)
+    except RefusedPart as refused:
+        topic.error_code, topic.error_message = refused.code, str(refused)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

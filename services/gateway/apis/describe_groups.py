@@ -12,8 +12,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.coordinators import CoordinatorLink, Question
+from services.gateway.coordinators import Question
 from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.group_questions import describe_groups
 
 KEY = 15
 
@@ -51,10 +52,6 @@ class _Reply:
     throttle_time: int = 0
 
 
-async def _ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DescribedGroup]:
-    return (await link.client.describe_groups(pb.DescribeGroupsRequest(groups=groups), timeout=timeout)).groups
-
-
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_ASKED_FOR
@@ -62,8 +59,7 @@ def handle(call: Call) -> Work | None:
 
 
 async def _describe(call: Call, names: Sequence[str], operations: int) -> None:
-    questions: list[Question[str, pb.DescribedGroup]] = [Question(name, name) for name in names]
-    await call.environment.coordinators.ask_all(questions, _ask)
+    questions = await describe_groups(call.environment.coordinators, names)
     _answer(call, [_shown(call, question, operations) for question in questions])
 
 

@@ -16,13 +16,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
 from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.coordinators import CoordinatorLink, Question
 from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH, group_code
+from services.gateway.group_questions import fetch_offsets, topics_gone
 
 KEY = 9
 
@@ -106,53 +105,31 @@ def _query(group: str, topics: list[_Asked] | None) -> pb.GroupOffsetsQuery:
 async def _fetch(call: Call, request: Any) -> None:
     stable = getattr(request, "require_stable", False)
     asked = [(group.group_id, _asked(call, group)) for group in _groups(call, request)]
-    questions: list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]] = [
-        Question(group, _query(group, topics)) for group, topics in asked
-    ]
-
-    async def ask(
-        link: CoordinatorLink, queries: list[pb.GroupOffsetsQuery], timeout: float
-    ) -> Sequence[pb.GroupOffsets]:
-        fetch = pb.OffsetFetchRequest(groups=queries, require_stable=stable)
-        groups = (await link.client.offset_fetch(fetch, timeout=timeout)).groups
-        for query, group in zip(queries, groups, strict=False):
-            if not query.all and not group.error and len(group.offsets) != len(query.partitions):
-                raise Unavailable("a coordinator answers other partitions than it was asked for")
-        return groups
-
-    await call.environment.coordinators.ask_all(questions, ask)
+    queries = [_query(group, topics) for group, topics in asked]
+    questions = await fetch_offsets(call.environment.coordinators, queries, stable=stable)
     try:
-        gone = await _gone(call, [question.result for question in questions if question.result is not None])
+        found = [question.result for question in questions if question.result is not None]
+        gone = await topics_gone(call.environment, API.name, found)
     except STORE_FAILURES:
         _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in asked])
         return
     answers = []
     for question, (group_id, topics) in zip(questions, asked, strict=True):
-        found = question.result
-        if found is None:
+        result = question.result
+        if result is None:
             answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
-        elif found.error != pb.GroupError.NONE:
-            answers.append(_refused(call, group_id, topics, _code(found.error)))
+        elif result.error != pb.GroupError.NONE:
+            answers.append(_refused(call, group_id, topics, _code(result.error)))
         elif topics is None:
-            answers.append(_Group(group_id, _all(found.offsets, gone)))
+            answers.append(_Group(group_id, _all(result.offsets, gone)))
         else:
-            answers.append(_Group(group_id, _named(topics, found.offsets, gone)))
+            answers.append(_Group(group_id, _named(topics, result.offsets, gone)))
     _answer(call, answers)
 
 
 def _code(error: pb.GroupError.Code) -> ErrorCode:
     # Java's consumer takes COORDINATOR_NOT_AVAILABLE for final here.
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
-
-
-async def _gone(call: Call, groups: Sequence[pb.GroupOffsets]) -> set[bytes]:
-    """The ids of topics that something is committed for and that are no more. Raises Unavailable, Refused."""
-    committed = {offset.topic_id for group in groups for offset in group.offsets if offset.offset >= 0}
-    unknown = {topic_id for topic_id in committed if call.environment.topics.by_id(topic_id) is None}
-    if unknown:
-        with call.environment.asking_the_store(API.name):
-            unknown -= await call.environment.catalog.live_ids()
-    return unknown
 
 
 def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:

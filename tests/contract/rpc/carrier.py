@@ -32,6 +32,8 @@ from kafscale.v1.storage_pb2 import (
     PlanScanRequest,
     ScanPiece,
     ScanRequest,
+    SegmentsReply,
+    SegmentsRequest,
     Stage,
     StageReply,
     StageRequest,
@@ -76,6 +78,9 @@ class Carrier:
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         return LogSizesReply()
+
+    async def segments(self, request: SegmentsRequest) -> SegmentsReply:
+        return SegmentsReply()
 
     async def topics(self, request: TopicsRequest) -> TopicsReply:
         return TopicsReply(instances=request.names)

@@ -34,6 +34,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetch,
     PartitionFetched,
     PartitionOffset,
+    SegmentsReply,
+    SegmentsRequest,
 )
 
 Key = tuple[bytes, int]
@@ -100,6 +102,9 @@ class FakeStorage:
         # A message with more fetches is refused as too large.
         self.most_fetches = 10_000
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
+        self.rotten: set[bytes] = set()  # batches as they are stored
+        # A reply about segments has no more.
+        self.most_segments = 1000
         self.changed = trio.Event()
 
     def hand_over(self, ref: PartitionRef, to: str) -> None:
@@ -273,12 +278,16 @@ class FakeStorage:
         return ListOffsetsReply(results=results)
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
-        """Commits what the partitions have; the gateway does not ask for it."""
+        """Commits what the partitions have."""
         reply = FlushReply()
         for ref in request.partitions:
-            partition = self.partition(ref)
-            self.commit(partition)
-            reply.results.add(partition=ref, committed_end=partition.committed_end)
+            partition, result = self.partition(ref), reply.results.add(partition=ref)
+            refusal = self._refusal(ref)
+            if refusal is not None:
+                result.status, result.owner = refusal
+            else:
+                self.commit(partition)
+                result.committed_end = partition.committed_end
         return reply
 
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
@@ -297,7 +306,7 @@ class FakeStorage:
         return reply
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
-        """What is committed, as it came."""
+        """What is committed, as it came, each batch a segment."""
         reply = LogSizesReply()
         for query in request.queries:
             partition, result = self.partition(query.partition), reply.results.add()
@@ -305,7 +314,23 @@ class FakeStorage:
             if refusal is not None:
                 result.status, result.owner = refusal
             else:
-                result.bytes = sum(len(batch) for _, end, batch in partition.batches if end <= partition.committed_end)
+                stored = [batch for _, end, batch in partition.batches if end <= partition.committed_end]
+                result.bytes, result.segments = sum(map(len, stored)), len(stored)
+        return reply
+
+    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        """Each batch is a segment."""
+        refusal = self._refusal(request.partition)
+        if refusal is not None:
+            return SegmentsReply(status=refusal[0], owner=refusal[1])
+        partition = self.partition(request.partition)
+        found = [each for each in partition.batches if each[1] > request.start and each[1] <= partition.committed_end]
+        shown = found[: min(request.limit or self.most_segments, self.most_segments)]
+        end = partition.committed_end
+        reply = SegmentsReply(next=found[len(shown)][0] if len(shown) < len(found) else end, committed_end=end)
+        for base, following, batch in shown:
+            faults = ["rotten"] if request.verify and batch in self.rotten else []
+            reply.segments.add(base_offset=base, end_offset=following, bytes=len(batch), epoch=1, faults=faults)
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:

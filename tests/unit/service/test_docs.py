@@ -16,8 +16,8 @@ from kafscale.service.variables import VARIABLES
 from services.cli import docs
 
 _ROOT = Path(__file__).resolve().parents[3]
-# Not KAFSCALE_S3_* and the like, which stand for several.
-_VARIABLE = re.compile(r"KAFSCALE_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
+# Not KAFSCALE_S3_* and the like, which stand for several, nor click's own, which begins with an underscore.
+_VARIABLE = re.compile(r"(?<!_)KAFSCALE_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
 
 
 def test_the_documents_are_what_the_code_says() -> None:

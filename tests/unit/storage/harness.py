@@ -45,6 +45,7 @@ from kafscale.v1.storage_pb2 import (
     EpochEndsRequest,
     EpochQuery,
     FetchRequest,
+    FlushReply,
     FlushRequest,
     ListOffsetsRequest,
     PartitionAppend,
@@ -241,8 +242,8 @@ class Caller:
         query = EpochQuery(partition=ref, epoch=epoch, leader_epoch=leader_epoch)
         return (await self.storage.epoch_ends(EpochEndsRequest(queries=[query]), timeout=TIMEOUT)).results[0]
 
-    async def flush(self, *refs: PartitionRef) -> None:
-        await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)
+    async def flush(self, *refs: PartitionRef) -> FlushReply:
+        return await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)
 
     async def fill(self, ref: PartitionRef, segments: int, batches: int = 4) -> None:
         """Segments of so many batches of 50 records, all committed."""

@@ -16,7 +16,7 @@ from services.storage.takeover import StillOwned, take_over
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
-def _segment(epoch: int, base_offset: int, records: bytes) -> bytes:
+def segment_of(epoch: int, base_offset: int, records: bytes) -> bytes:
     """The object that an owner in ``epoch`` would put."""
     buffer = WriteBuffer(epoch=epoch, next_offset=base_offset, segment_bytes=1 << 20)
     buffer.append(records)
@@ -78,7 +78,7 @@ async def test_an_object_of_a_later_owner_fences_and_is_not_replaced(autojump_cl
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
         key = paths.segment_key(NAMESPACE, ref.topic, 0, 1)
-        theirs = _segment(first.epoch + 1, 1, batch(b"theirs"))
+        theirs = segment_of(first.epoch + 1, 1, batch(b"theirs"))
         await world.objects.put_if_absent(key, theirs)
         await world.seize(ref)
         assert not await caller.durable(await caller.append(ref, batch(b"ours")))
@@ -94,7 +94,7 @@ async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
         key = paths.segment_key(NAMESPACE, ref.topic, 0, 1)
-        theirs = _segment(first.epoch + later, 1, batch(b"theirs"))
+        theirs = segment_of(first.epoch + later, 1, batch(b"theirs"))
         await world.objects.put_if_absent(key, theirs)
         ours = batch(b"ours" * 10_000)
         assert not await caller.durable(await caller.append(ref, ours))
@@ -111,7 +111,7 @@ async def test_a_partition_that_goes_offline_during_a_commit_keeps_what_that_com
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
-        theirs = _segment(first.epoch + 1, 2, batch(b"theirs"))
+        theirs = segment_of(first.epoch + 1, 2, batch(b"theirs"))
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, 2), theirs)
         await trio.sleep(1)
         world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=5))
@@ -149,7 +149,7 @@ async def test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_p
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
-        theirs = _segment(first.epoch + 1, 2, batch(b"theirs"))
+        theirs = segment_of(first.epoch + 1, 2, batch(b"theirs"))
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, 2), theirs)
         await trio.sleep(1)
         # The commit applies when the partition is offline already, its answer is lost, and its repetition takes long.

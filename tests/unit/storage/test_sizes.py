@@ -32,10 +32,11 @@ async def test_the_size_of_a_log_is_that_of_its_segments(autojump_clock: MockClo
         await caller.fill(ref, 3)
         (told,) = await sizes(caller, ref)
         assert (told.status, told.bytes) == (Status.OK, sum(await stored(world, ref)))
+        assert told.segments == len(await stored(world, ref)) > 2
         deleted = await caller.delete_records(ref, 250)
         assert deleted.log_start == 250
         (told,) = await sizes(caller, ref)
-        assert told.bytes == sum((await stored(world, ref))[-2:])
+        assert (told.bytes, told.segments) == (sum((await stored(world, ref))[-2:]), 2)
     async with world.service() as (caller, _):
         # The next run has to list them.
         (again,) = await sizes(caller, ref)
@@ -61,6 +62,8 @@ async def test_who_is_not_the_owner_names_it(autojump_clock: MockClock) -> None:
                 assert told.bytes > 0
             else:
                 assert (told.status, told.owner) == (Status.NOT_OWNER, owner.caller.run_id)
+                (flushed,) = (await instance.caller.flush(ref)).results
+                assert (flushed.status, flushed.owner) == (Status.NOT_OWNER, owner.caller.run_id)
 
 
 async def test_a_store_that_does_not_answer_is_told(autojump_clock: MockClock) -> None:

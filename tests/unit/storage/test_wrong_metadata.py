@@ -49,9 +49,11 @@ async def _is_offline(world: World, ref: PartitionRef, because: str) -> bool:
     async with world.service() as (caller, _):
         refused = await caller.append(ref, batch(b"another"))
         fetched = await caller.fetch(ref, 0)
+        (flushed,) = (await caller.flush(ref)).results
         await trio.sleep(60)
     assert await _objects(world) == before
-    return (refused.status, fetched.status) == (Status.DAMAGED, Status.DAMAGED) and because in refused.detail
+    damaged = {refused.status, fetched.status, flushed.status} == {Status.DAMAGED}
+    return damaged and because in refused.detail and because in flushed.detail
 
 
 async def test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline(autojump_clock: MockClock) -> None:

@@ -1,0 +1,32 @@
+"""The Admin service behind gRPC: its methods for clients, and how a gateway serves it.
+
+Its callers are operators' tools, not services: errors have gRPC's own status codes (`StatusError`), both ways.
+"""
+
+from kafscale.rpc.methods import BoundService, bind, method
+from kafscale.v1 import admin_pb2 as pb
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Admin"]
+
+CLUSTER_STATUS = method(SERVICE, "ClusterStatus", pb.ClusterStatusRequest, pb.ClusterStatusReply)
+LIST_TOPICS = method(SERVICE, "ListTopics", pb.ListTopicsRequest, pb.ListTopicsReply)
+CREATE_TOPIC = method(SERVICE, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply)
+DESCRIBE_TOPIC = method(SERVICE, "DescribeTopic", pb.DescribeTopicRequest, pb.DescribeTopicReply)
+GROW_TOPIC = method(SERVICE, "GrowTopic", pb.GrowTopicRequest, pb.GrowTopicReply)
+DELETE_TOPIC = method(SERVICE, "DeleteTopic", pb.DeleteTopicRequest, pb.DeleteTopicReply)
+LIST_PARTITIONS = method(SERVICE, "ListPartitions", pb.ListPartitionsRequest, pb.ListPartitionsReply)
+LIST_SEGMENTS = method(SERVICE, "ListSegments", pb.ListSegmentsRequest, pb.ListSegmentsReply)
+FLUSH_TOPICS = method(SERVICE, "FlushTopics", pb.FlushTopicsRequest, pb.FlushTopicsReply)
+DESCRIBE_CONFIGS = method(SERVICE, "DescribeConfigs", pb.DescribeConfigsRequest, pb.DescribeConfigsReply)
+ALTER_CONFIGS = method(SERVICE, "AlterConfigs", pb.AlterConfigsRequest, pb.AlterConfigsReply)
+LIST_GROUPS = method(SERVICE, "ListConsumerGroups", pb.ListConsumerGroupsRequest, pb.ListConsumerGroupsReply)
+DESCRIBE_GROUP = method(
+    SERVICE, "DescribeConsumerGroup", pb.DescribeConsumerGroupRequest, pb.DescribeConsumerGroupReply
+)
+RESET_OFFSETS = method(SERVICE, "ResetOffsets", pb.ResetOffsetsRequest, pb.ResetOffsetsReply)
+DELETE_GROUP = method(SERVICE, "DeleteConsumerGroup", pb.DeleteConsumerGroupRequest, pb.DeleteConsumerGroupReply)
+
+
+def bind_admin(service: object, *, token: str) -> BoundService:
+    """For `kafscale.rpc.server.RpcServer`. ``token``: what callers must show; empty: nothing."""
+    return bind(SERVICE, service, token=token)

@@ -1,0 +1,32 @@
+"""Arguments that several commands take."""
+
+from collections.abc import Sequence
+
+import click
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """``name=value`` as a pair. Raises BadParameter."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not name=value")
+    return name, value
+
+
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
+configs = click.option(
+    "--config",
+    "configs",
+    metavar="NAME=VALUE",
+    type=name_and_value,
+    multiple=True,
+    help="A config of the topic; may be given several times.",
+)
+
+
+def as_configs(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Raises UsageError where a name is given twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise click.UsageError("a config is given twice")
+    return found

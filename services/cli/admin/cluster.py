@@ -1,0 +1,92 @@
+"""`kafscale cluster`, `kafscale flush`: the processes of a cluster, and storing what they have buffered."""
+
+from collections.abc import Iterator
+
+import click
+
+from kafscale.rpc.admin import CLUSTER_STATUS, FLUSH_TOPICS
+from kafscale.v1 import admin_pb2 as pb
+from services.cli.admin.output import IN_PROCESS, as_json, show
+from services.cli.admin.server import Exit, Failed, Server, asking
+from services.cli.present import count, printable, table, time_text
+
+_HEALTH = {
+    pb.ClusterMember.UNKNOWN: "?",
+    pb.ClusterMember.READY: "ready",
+    pb.ClusterMember.NOT_READY: "not ready",
+    pb.ClusterMember.UNREACHABLE: "unreachable",
+}
+
+
+@click.command()
+@as_json
+@asking
+def cluster(server: Server, output: str) -> None:
+    """Show the processes of the cluster: addresses, versions, health, and what each has."""
+    reply = server.ask(CLUSTER_STATUS, pb.ClusterStatusRequest())
+    show(output, reply, _lines(reply))
+
+
+def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
+    without = reply.partitions_without_owner
+    yield (
+        f"Cluster {reply.cluster_id}, namespace {reply.namespace}: {count(reply.topics, 'topic')}, "
+        f"{count(reply.partitions, 'partition')}{f', {without:,} without an owner' if without else ''}"
+    )
+    yield ""
+    heads = ("SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "HAS")
+    rows = [
+        (
+            each.service,
+            str(each.node_id) if each.HasField("node_id") else "",
+            printable(each.address) or IN_PROCESS,
+            printable(each.version) or "?",
+            time_text(each.started_ms),
+            _HEALTH[each.health] + (", leaving" if each.leaving else ""),
+            _has(each),
+        )
+        for each in reply.members
+    ]
+    yield from table(heads, rows, left=heads, indent="")
+    for each in reply.members:
+        if each.detail:
+            yield f"{each.service} {printable(each.address)}: {printable(each.detail)}"
+
+
+def _has(member: pb.ClusterMember) -> str:
+    match member.service:
+        case "storage":
+            return f"owns {count(member.owned, 'partition')}"
+        case "gateway":
+            return f"leads {count(member.owned, 'partition')}; " + ", ".join(map(printable, member.listeners))
+        case "coordinator":
+            return f"{member.owned} of 64 shards of the groups"
+        case _:
+            return ""
+
+
+@click.command()
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.option("--partition", type=click.IntRange(0), help="Only this one, of one topic.")
+@click.option("--all", "everything", is_flag=True, help="All topics.")
+@as_json
+@asking
+def flush(server: Server, topics: tuple[str, ...], partition: int | None, everything: bool, output: str) -> None:
+    """Store what topics have buffered, and wait until it is.
+
+    What was produced before the command is in the object store when it ends, acks=0 and 1 included.
+    """
+    if everything == bool(topics):
+        raise click.UsageError("name the topics, or give --all")
+    if partition is not None and len(topics) != 1:
+        raise click.UsageError("--partition needs the one topic that it is of")
+    reply = server.ask(FLUSH_TOPICS, pb.FlushTopicsRequest(topics=topics, partition=partition))
+    heads = ("TOPIC", "PARTITION", "STORED UP TO", "ERROR")
+    rows = [
+        (each.topic, str(each.partition), "-" if each.error else str(each.high_watermark), printable(each.error))
+        for each in reply.partitions
+    ]
+    show(output, reply, table(heads, rows, left=("TOPIC", "ERROR"), indent=""))
+    failed = sum(bool(each.error) for each in reply.partitions)
+    if failed:
+        raise Failed(f"{failed} of {count(len(reply.partitions), 'partition')} may not be stored", Exit.FAILED)

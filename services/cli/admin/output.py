@@ -1,0 +1,49 @@
+"""What commands print: tables for people, or the reply as JSON."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from google.protobuf.message import Message
+
+IN_PROCESS = "(in process)"
+"""Stands for the address of what is in the process that answers."""
+
+as_json = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="json: the whole reply, with the names of protos/kafscale/v1/admin.proto.",
+)
+
+
+def show(output: str, reply: Message, lines: Iterable[str]) -> None:
+    """``lines`` are for people."""
+    if output == "json":
+        click.echo(json.dumps(plain(reply), indent=2, ensure_ascii=False))
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """All its fields; numbers are numbers, unlike in protobuf's own JSON. An optional field that is not set is null."""
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field(message: Message, field: Any) -> Any:
+    value = getattr(message, field.name)
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(sorted(value.items()))
+    return [_value(field, each) for each in value] if field.is_repeated else _value(field, value)
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return plain(value)
+    return value if field.enum_type is None else field.enum_type.values_by_number[value].name

@@ -1,0 +1,118 @@
+"""`kafscale segment`: what a log is made of in the object store, and whether it is whole."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from kafscale.rpc.admin import LIST_PARTITIONS, LIST_SEGMENTS
+from kafscale.v1 import admin_pb2 as pb
+from services.cli.admin.output import as_json, plain, show
+from services.cli.admin.server import Exit, Failed, Server, asking
+from services.cli.present import count, printable, table
+
+
+@click.group()
+def segment() -> None:
+    """List and verify the segments of a partition."""
+
+
+@segment.command("list")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--from", "start", metavar="OFFSET", type=click.IntRange(0), help="Begin at the one that holds this.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many at most.")
+@as_json
+@asking
+def list_segments(server: Server, *, topic: str, partition: int, start: int | None, limit: int, output: str) -> None:
+    """List segments with their offsets, sizes, epochs, and keys in the bucket."""
+    reply = pb.ListSegmentsReply(next_offset=start or 0)
+    while len(reply.segments) < limit:
+        request = pb.ListSegmentsRequest(
+            topic=topic, partition=partition, start_offset=reply.next_offset, limit=limit - len(reply.segments)
+        )
+        page = server.ask(LIST_SEGMENTS, request)
+        reply.MergeFrom(page)
+        if page.next_offset >= page.high_watermark:
+            break
+    show(output, reply, _lines(reply))
+
+
+def _lines(reply: pb.ListSegmentsReply) -> Iterator[str]:
+    heads = ("FIRST OFFSET", "LAST OFFSET", "BYTES", "EPOCH", "OBJECT")
+    rows = [
+        (str(each.base_offset), str(each.end_offset - 1), f"{each.bytes:,}", str(each.epoch), printable(each.object))
+        for each in reply.segments
+    ]
+    yield from table(heads, rows, left=("OBJECT",), indent="")
+    if reply.next_offset < reply.high_watermark:
+        yield f"there are more: --from {reply.next_offset}"
+
+
+@segment.command()
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="Only this one.")
+@as_json
+@asking
+def verify(server: Server, *, topic: str, partition: int | None, output: str) -> None:
+    """Read all segments of a topic from the object store, with their indexes, and check them.
+
+    Ends with status 1 where one is missing or damaged. Storage does the reading, which takes its time and costs
+    requests to the object store. `kafscale inspect --verify` tells more of a single one.
+    """
+    known = server.ask(LIST_PARTITIONS, pb.ListPartitionsRequest(topics=[topic])).partitions
+    wanted = [each for each in known if partition in (None, each.partition)]
+    if not wanted:
+        raise Failed(f"The topic {topic} has no partition {partition}.", Exit.NOT_FOUND)
+    with _progress(sum(max(each.bytes, 0) for each in wanted)) as advance:
+        results = [_verify(server, each, advance) for each in wanted]
+    if output == "json":
+        click.echo(json.dumps({"partitions": results}, indent=2, ensure_ascii=False))
+    else:
+        for line in _result_lines(topic, results):
+            click.echo(line)
+    faulty = sum(len(result["faulty"]) for result in results)
+    if faulty:
+        raise Failed(f"{count(faulty, 'segment')} of topic {topic} not whole", Exit.FAILED)
+
+
+def _verify(server: Server, partition: pb.PartitionStatus, advance: Callable[[int], None]) -> dict[str, Any]:
+    """Segments and bytes that were read, and the segments that are not whole."""
+    segments, size, faulty, start = 0, 0, [], 0
+    while True:
+        request = pb.ListSegmentsRequest(
+            topic=partition.topic, partition=partition.partition, start_offset=start, verify=True
+        )
+        page = server.ask(LIST_SEGMENTS, request)
+        read = sum(each.bytes for each in page.segments)
+        segments, size = segments + len(page.segments), size + read
+        faulty += [plain(each) for each in page.segments if each.faults]
+        advance(read)
+        start = page.next_offset
+        if start >= page.high_watermark:
+            return {"partition": partition.partition, "segments": segments, "bytes": size, "faulty": faulty}
+
+
+def _result_lines(topic: str, results: list[dict[str, Any]]) -> Iterator[str]:
+    heads = ("TOPIC", "PARTITION", "SEGMENTS", "BYTES", "NOT WHOLE")
+    rows = [
+        (topic, str(each["partition"]), f"{each['segments']:,}", f"{each['bytes']:,}", str(len(each["faulty"])))
+        for each in results
+    ]
+    yield from table(heads, rows, left=("TOPIC",), indent="")
+    for result in results:
+        for each in result["faulty"]:
+            yield from (printable(fault) for fault in each["faults"])
+
+
+@contextmanager
+def _progress(length: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, beside what is printed."""
+    if not sys.stderr.isatty() or not length:
+        yield lambda _: None
+        return
+    with click.progressbar(length=length, label="verifying", file=sys.stderr) as bar:
+        yield bar.update

@@ -1,0 +1,177 @@
+"""How commands reach a cluster: their common options, the gateway that answers, and errors as exit codes."""
+
+import functools
+import os
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import click
+import grpc
+import trio
+from google.protobuf.message import Message
+
+from kafscale.errors import ConfigError, KafscaleError
+from kafscale.rpc.admin import SERVICE
+from kafscale.rpc.client import Channel
+from kafscale.rpc.errors import StatusError
+from kafscale.rpc.methods import Method
+from kafscale.rpc.peer_health import PeerHealth
+from kafscale.service.admin import AdminClientSettings
+from kafscale.service.rpc import RpcSettings
+from kafscale.service.settings import load
+
+SETTINGS = (AdminClientSettings, RpcSettings)
+"""What the commands read; their options come first."""
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+
+class Exit(IntEnum):
+    """Statuses of commands that ask a cluster, besides 0."""
+
+    FAILED = 1
+    WRONG = 2
+    NOT_FOUND = 3
+    EXISTS = 4
+    REFUSED = 5
+    UNAUTHENTICATED = 6
+    UNAVAILABLE = 7
+
+
+EXIT_CODES = """\b
+Exit status of commands that ask a cluster:
+  0  done
+  1  it failed in part, was given up, or a service is broken: the message says what
+  2  wrong options, names, numbers or configs
+  3  no such topic, partition or group
+  4  the topic exists
+  5  refused as things are: the group has members
+  6  the token is missing or wrong
+  7  nobody answers, or not in time: the outcome may be unknown"""
+
+_LOOK_SECONDS = 10.0
+"""What one of several gateways may take to say whether it serves, which costs it nothing."""
+_STATUS = grpc.StatusCode
+_EXITS = {
+    _STATUS.INVALID_ARGUMENT: Exit.WRONG,
+    _STATUS.NOT_FOUND: Exit.NOT_FOUND,
+    _STATUS.ALREADY_EXISTS: Exit.EXISTS,
+    _STATUS.FAILED_PRECONDITION: Exit.REFUSED,
+    _STATUS.UNAUTHENTICATED: Exit.UNAUTHENTICATED,
+    _STATUS.UNAVAILABLE: Exit.UNAVAILABLE,
+    _STATUS.DEADLINE_EXCEEDED: Exit.UNAVAILABLE,
+    _STATUS.CANCELLED: Exit.UNAVAILABLE,
+}
+
+
+class Failed(click.ClickException):
+    """Ends the command with a message and ``exit_code``."""
+
+    def __init__(self, message: str, code: Exit) -> None:
+        super().__init__(message)
+        # click asks the instance.
+        self.exit_code = int(code)  # type: ignore[misc]
+
+
+class Server:
+    """The first of ``addresses`` that serves the Admin service; it is looked for once."""
+
+    def __init__(self, settings: AdminClientSettings, rpc: RpcSettings, *, timeout: float) -> None:
+        self._addresses = settings.admin_servers
+        self._metadata = (("authorization", f"Bearer {settings.admin_token}"),) if settings.admin_token else ()
+        self._rpc = rpc
+        self._timeout = timeout
+        self._found = ""
+
+    def ask(self, method: Method[Q, A], request: Q) -> A:
+        """Raises Failed."""
+        try:
+            return trio.run(self._ask, method, request)
+        except StatusError as error:
+            raise Failed(str(error), _EXITS.get(error.code, Exit.FAILED)) from error
+        except ConfigError as error:
+            raise Failed(str(error), Exit.WRONG) from error
+        except KafscaleError as error:
+            raise Failed(str(error), Exit.FAILED) from error
+
+    async def _ask(self, method: Method[Q, A], request: Q) -> A:
+        if not self._found:
+            self._found = await self._find()
+        async with self._channel(self._found) as channel:
+            return await channel.call(method, request, timeout=self._timeout, metadata=self._metadata)
+
+    async def _find(self) -> str:
+        """A call is sent once: whom it is sent to is chosen by asking something that may be asked again."""
+        reasons = []
+        timeout = self._timeout if len(self._addresses) == 1 else min(self._timeout, _LOOK_SECONDS)
+        for address in self._addresses:
+            try:
+                async with self._channel(address) as channel:
+                    if await PeerHealth(channel).serving(SERVICE.full_name, timeout=timeout):
+                        return address
+                reasons.append(f"{address}: it is stopping")
+            except StatusError as error:
+                foreign = error.code in (_STATUS.NOT_FOUND, _STATUS.UNIMPLEMENTED)
+                reasons.append(f"{address}: {'it is no gateway' if foreign else error}")
+        raise Failed("no gateway answers: " + "; ".join(reasons), Exit.UNAVAILABLE)
+
+    def _channel(self, address: str) -> Channel:
+        return Channel(address, self._rpc.limits(), tls=self._rpc.tls(), error_of=StatusError)
+
+
+_FILE = click.Path(dir_okay=False)
+_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "server": (
+        "KAFSCALE_ADMIN_SERVER",
+        {"metavar": "HOST:PORT,...", "help": "Gateways; the first that answers is asked. Default: this machine's."},
+    ),
+    "token": (
+        "KAFSCALE_ADMIN_TOKEN",
+        {
+            "metavar": "TOKEN",
+            "help": "What gateways ask for. Others may see it among the processes, unlike the variable.",
+        },
+    ),
+    "tls_ca": (
+        "KAFSCALE_RPC_TLS_CA_FILE",
+        {"type": _FILE, "help": "Encrypt; who may have signed gateways' certificates (PEM)."},
+    ),
+    "tls_cert": ("KAFSCALE_RPC_TLS_CERT_FILE", {"type": _FILE, "help": "The certificate to show (PEM)."}),
+    "tls_key": ("KAFSCALE_RPC_TLS_KEY_FILE", {"type": _FILE, "help": "Its key (PEM)."}),
+    "tls_server_name": (
+        "KAFSCALE_RPC_TLS_SERVER_NAME",
+        {"metavar": "NAME", "help": "The name that gateways' certificates must carry."},
+    ),
+}
+"""By the name of the argument: the variable that it stands for, and what click is told of it."""
+
+_timeout = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 3600),
+    default=60.0,
+    show_default=True,
+    help="What a gateway may take for an answer.",
+)
+
+
+def asking(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options by which a cluster is reached; its first argument is the `Server`."""
+
+    @functools.wraps(command)
+    def asked(*, timeout: float, **arguments: Any) -> None:
+        given = {variable: arguments.pop(name) for name, (variable, _) in _OPTIONS.items()}
+        environ = {**os.environ, **{variable: value for variable, value in given.items() if value is not None}}
+        try:
+            settings, rpc = load(AdminClientSettings, environ), load(RpcSettings, environ)
+        except ConfigError as error:
+            raise Failed(str(error), Exit.WRONG) from error
+        command(Server(settings, rpc, timeout=timeout), **arguments)
+
+    wrapped = _timeout(asked)
+    for name, (variable, details) in reversed(_OPTIONS.items()):
+        text = f"{details['help']} [{variable}]"
+        wrapped = click.option(f"--{name.replace('_', '-')}", **{**details, "help": text})(wrapped)
+    return wrapped

@@ -1,0 +1,1 @@
+"""The Admin service: what operators ask of a cluster, by the means that Kafka's APIs have too."""

@@ -1,0 +1,104 @@
+"""The processes of a cluster: which there are, how they do, and what each has."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+from kafscale.errors import KafscaleError
+from kafscale.metadata.members import LiveMember, Members
+from kafscale.paths import GROUP_SHARDS
+from kafscale.rpc.peer_health import PeerHealth
+from kafscale.service.health import Health
+from kafscale.v1 import admin_pb2 as pb
+from services.gateway.api import Environment
+from services.gateway.service import GatewayParts
+
+_HEALTH_SECONDS = 3.0
+"""What a process may take to say how it is."""
+
+ConnectHealth = Callable[[LiveMember], AbstractAsyncContextManager[PeerHealth]]
+
+
+class ClusterReport:
+    """``indexers``: the members of that service, which must be running. ``health``: this process's own."""
+
+    def __init__(self, parts: GatewayParts, indexers: Members, health: Health, connect: ConnectHealth) -> None:
+        self._parts = parts
+        self._members = {
+            "coordinator": parts.coordinators,
+            "gateway": parts.gateways,
+            "indexer": indexers,
+            "storage": parts.storages,
+        }
+        self._health = health
+        self._connect = connect
+
+    async def status(self, environment: Environment) -> pb.ClusterStatusReply:
+        """All that is registered, each asked at the same time how it is."""
+        reply = pb.ClusterStatusReply(cluster_id=environment.cluster_id, namespace=environment.namespace)
+        owned = await self._count(environment, reply)
+        async with trio.open_nursery() as nursery:
+            for service, members in self._members.items():
+                for live in members.view.present:
+                    shown = reply.members.add()
+                    _describe(shown, service, live)
+                    shown.owned = owned[live.run_id]
+                    nursery.start_soon(self._ask, live, shown)
+        return reply
+
+    async def _count(self, environment: Environment, reply: pb.ClusterStatusReply) -> Counter[str]:
+        """What each run has; totals go into ``reply``."""
+        parts = self._parts
+        owned: Counter[str] = Counter()
+        storages = {live.run_id for live in parts.storages.view.present}
+        leaders = {live.member.node_id: live.run_id for live in parts.gateways.view.present}
+        brokers = environment.brokers.at(environment.listeners[0])
+        for topic in list(environment.catalog.view.by_name.values()):
+            if not topic.live:
+                continue
+            reply.topics += 1
+            reply.partitions += topic.partitions
+            for partition in range(topic.partitions):
+                found = parts.ownership.get(topic.id, partition)
+                if found is not None and found.owner in storages:
+                    owned[found.owner] += 1
+                else:
+                    reply.partitions_without_owner += 1
+                owned[leaders.get(brokers.leader(topic.id, partition), "")] += 1
+            # There may be very many: others go on meanwhile.
+            await trio.lowlevel.checkpoint()
+        for shard in range(GROUP_SHARDS):
+            given = parts.coordinators.view.shard_owner(shard)
+            if given is not None:
+                owned[given.run_id] += 1
+        return owned
+
+    async def _ask(self, live: LiveMember, shown: pb.ClusterMember) -> None:
+        if live.address in ("", self._parts.address):
+            report = self._health.report()
+            shown.health = pb.ClusterMember.READY if report.ready else pb.ClusterMember.NOT_READY
+            findings = (
+                f"{name} {check['state']}: {check['reason']}"
+                for name, check in report.checks.items()
+                if "reason" in check
+            )
+            shown.detail = "; ".join(findings)
+            return
+        try:
+            async with self._connect(live) as peer:
+                ready = await peer.serving(timeout=_HEALTH_SECONDS)
+        except KafscaleError as error:
+            shown.health, shown.detail = pb.ClusterMember.UNREACHABLE, str(error)
+            return
+        shown.health = pb.ClusterMember.READY if ready else pb.ClusterMember.NOT_READY
+
+
+def _describe(shown: pb.ClusterMember, service: str, live: LiveMember) -> None:
+    member = live.member
+    shown.service, shown.run_id, shown.address = service, live.run_id, live.address
+    shown.version, shown.started_ms, shown.leaving = member.version, member.started_ms, member.leaving
+    if service == "gateway":
+        shown.node_id = member.node_id
+        shown.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)

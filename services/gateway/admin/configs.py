@@ -1,0 +1,57 @@
+"""Configs of topics: describe, alter. Both raise RefusedPart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafscale.v1 import admin_pb2 as pb
+from services.gateway.admin.topics import API
+from services.gateway.api import Environment
+from services.gateway.configs import ConfigSource, topic_configs
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.resources import Change, ResourceType, change_all, topic_of
+
+_SOURCES = {ConfigSource.TOPIC: "topic", ConfigSource.STATIC_BROKER: "broker", ConfigSource.DEFAULT: "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """A topic as `change_all` takes it."""
+
+    resource_name: str
+    configs: tuple[_Named, ...]
+    resource_type: int = ResourceType.TOPIC
+
+
+def describe_configs(environment: Environment, request: pb.DescribeConfigsRequest) -> pb.DescribeConfigsReply:
+    topic = topic_of(environment, request.topic)
+    reply = pb.DescribeConfigsReply()
+    for config in topic_configs(environment.settings, topic.configs):
+        reply.configs.add(
+            name=config.name,
+            value=config.value,
+            source=_SOURCES[config.config_source],
+            documentation=config.documentation or "",
+        )
+    return reply
+
+
+async def alter_configs(environment: Environment, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:
+    """A name that is set and unset, or unset twice, is refused."""
+    wanted, unwanted = dict(request.set), list(request.unset)
+
+    def change(configs: Mapping[str, str]) -> Mapping[str, str | None]:
+        return {name: value for name, value in {**configs, **wanted}.items() if name not in unwanted}
+
+    def change_of(_: _Resource) -> Change:
+        return change
+
+    resource = _Resource(request.topic, tuple(_Named(name) for name in (*wanted, *unwanted)))
+    (answer,) = await change_all(environment, API, [resource], change_of, dry=request.validate_only)
+    if answer.error_code:
+        raise RefusedPart(answer.error_code, answer.error_message or answer.error_code.name)
+    return pb.AlterConfigsReply()

@@ -1,0 +1,132 @@
+"""Consumer groups: list, describe with their lag, delete.
+
+All raise RefusedPart, and Unavailable and Refused of the metadata store.
+"""
+
+from collections.abc import Sequence
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1 import coordinator_pb2 as coordinator_pb
+from services.gateway.admin.assignment import assigned_partitions
+from services.gateway.admin.logs import UNKNOWN, ends_of, key_of
+from services.gateway.admin.topics import API
+from services.gateway.api import Environment
+from services.gateway.coordinators import IN_PROCESS
+from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.group_questions import delete_groups, describe_groups, fetch_offsets, topics_gone
+from services.gateway.kafka_errors import RefusedPart
+
+_CONSUMER = "consumer"
+_NO_COORDINATOR_TEXT = "No coordinator has answered for the group; asking again may help."
+
+
+async def list_groups(environment: Environment, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsReply:
+    asked = coordinator_pb.ListGroupsRequest(states=request.states)
+    found = await environment.coordinators.list_groups(asked)
+    if found is None:
+        raise RefusedPart(NO_COORDINATOR, "Not every part of the groups is answered for; asking again may help.")
+    groups = [_status(environment, each) for each in sorted(found, key=lambda each: each.group)]
+    return pb.ListConsumerGroupsReply(groups=groups)
+
+
+async def described(environment: Environment, group: str) -> coordinator_pb.DescribedGroup:
+    """What its coordinator says of it. GROUP_ID_NOT_FOUND is refused like any error."""
+    (question,) = await describe_groups(environment.coordinators, [group])
+    if question.result is None:
+        raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
+    _check(question.result.error, group)
+    return question.result
+
+
+async def committed(environment: Environment, group: str) -> Sequence[coordinator_pb.FetchedOffset]:
+    """Its offsets, without those of topics that are no more."""
+    query = coordinator_pb.GroupOffsetsQuery(group=group, all=True)
+    (question,) = await fetch_offsets(environment.coordinators, [query])
+    if question.result is None:
+        raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
+    _check(question.result.error, group)
+    gone = await topics_gone(environment, API, [question.result])
+    return [offset for offset in question.result.offsets if offset.topic_id not in gone and offset.offset >= 0]
+
+
+async def describe_group(
+    environment: Environment, request: pb.DescribeConsumerGroupRequest
+) -> pb.DescribeConsumerGroupReply:
+    group = await described(environment, request.group)
+    offsets = await committed(environment, request.group)
+    reply = pb.DescribeConsumerGroupReply(group=_status(environment, group), protocol=group.protocol)
+    readers: dict[tuple[str, int], str] = {}
+    for member in sorted(group.members, key=lambda each: (each.client_id, each.member_id)):
+        shown = reply.members.add(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+        )
+        assigned = assigned_partitions(member.assignment) if group.protocol_type == _CONSUMER else {}
+        for topic, partitions in assigned.items():
+            shown.assigned.add(topic=topic, partitions=partitions)
+            readers.update(((topic, partition), member.member_id) for partition in partitions)
+    await _add_offsets(environment, reply, offsets, readers)
+    return reply
+
+
+async def _add_offsets(
+    environment: Environment,
+    reply: pb.DescribeConsumerGroupReply,
+    offsets: Sequence[coordinator_pb.FetchedOffset],
+    readers: dict[tuple[str, int], str],
+) -> None:
+    by_place = {(offset.topic, offset.partition): offset for offset in offsets}
+    places = sorted(by_place.keys() | readers.keys())
+    refs = {}
+    for topic, partition in places:
+        known = environment.topics.by_name(topic)
+        if known is not None and partition < len(known.partitions):
+            refs[topic, partition] = known.partitions[partition]
+    ends = await ends_of(environment, refs.values())
+    for place in places:
+        offset, ref = by_place.get(place), refs.get(place)
+        end = UNKNOWN if ref is None else ends[key_of(ref)].high_watermark
+        shown = reply.offsets.add(
+            topic=place[0],
+            partition=place[1],
+            committed=UNKNOWN if offset is None else offset.offset,
+            high_watermark=end,
+            lag=UNKNOWN,
+            member_id=readers.get(place, ""),
+            metadata="" if offset is None else offset.metadata,
+        )
+        if offset is not None and end != UNKNOWN:
+            shown.lag = max(end - offset.offset, 0)
+
+
+async def delete_group(environment: Environment, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
+    (question,) = await delete_groups(environment.coordinators, [request.group])
+    if question.result is None:
+        raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
+    _check(question.result.error, request.group)
+    return pb.DeleteConsumerGroupReply()
+
+
+def _status(
+    environment: Environment, group: coordinator_pb.ListedGroup | coordinator_pb.DescribedGroup
+) -> pb.ConsumerGroupStatus:
+    link = environment.coordinators.link(group.group)
+    address = "" if link is None or link.address == IN_PROCESS else link.address
+    return pb.ConsumerGroupStatus(
+        group=group.group, state=group.state, protocol_type=group.protocol_type, coordinator=address
+    )
+
+
+def _check(error: "coordinator_pb.GroupError.Code", group: str) -> None:
+    if error == coordinator_pb.GroupError.NONE:
+        return
+    code = group_code(error)
+    if code is ErrorCode.group_id_not_found:
+        raise RefusedPart(code, f"The group {group} does not exist.")
+    if code is ErrorCode.non_empty_group:
+        raise RefusedPart(code, f"The group {group} has members; stop them first.")
+    raise RefusedPart(code, f"The group's coordinator answers {code.name}.")

@@ -1,0 +1,58 @@
+"""What owners tell of partitions' logs, for several of the Admin service's answers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
+from services.gateway.api import Environment
+from services.gateway.commit_view import Key
+from services.gateway.owners import Question, Result, ask_owners
+from services.gateway.storage_link import StorageLink
+
+LATEST, EARLIEST = -1, -2
+UNKNOWN = -1
+NOBODY = "no storage instance has answered for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a log begins and ends, and the record at a time that was asked for; ``error``: why that is not known."""
+
+    log_start: int = UNKNOWN
+    high_watermark: int = UNKNOWN
+    found: int = UNKNOWN
+    error: str = ""
+
+
+def key_of(ref: PartitionRef) -> Key:
+    return ref.topic_id, ref.partition
+
+
+async def ends_of(
+    environment: Environment, partitions: Iterable[PartitionRef], *, timestamp_ms: int | None = None
+) -> dict[Key, Ends]:
+    """By topic id and number, of each partition. ``timestamp_ms``: the first record of this time or later is found."""
+    wanted = (EARLIEST, LATEST) if timestamp_ms is None else (EARLIEST, LATEST, timestamp_ms)
+    questions: list[Question[PartitionQuery, PartitionOffset]] = [
+        Question(key_of(ref), [PartitionQuery(partition=ref, timestamp=each, leader_epoch=UNKNOWN) for each in wanted])
+        for ref in partitions
+    ]
+    await ask_owners(environment.router, questions, StorageLink.list_offsets)
+    return {question.key: _ends(question.results) for question in questions}
+
+
+def _ends(results: Sequence[PartitionOffset]) -> Ends:
+    if not results:
+        return Ends(error=NOBODY)
+    refused = next((result for result in results if result.status != common_pb2.OK), None)
+    if refused is not None:
+        return Ends(error=refusal_text(refused, refused.detail))
+    log_start, high_watermark, *at_time = (result.offset for result in results)
+    return Ends(log_start, high_watermark, at_time[0] if at_time else UNKNOWN)
+
+
+def refusal_text(result: Result, detail: str) -> str:
+    name: str = common_pb2.Status.Name(result.status)
+    return f"{name}: {detail}" if detail else name

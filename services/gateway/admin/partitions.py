@@ -1,0 +1,135 @@
+"""Partitions: where they are and what they hold; storing what they have buffered. Both raise RefusedPart."""
+
+from collections.abc import Sequence
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1 import common_pb2
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import LogSize, PartitionFlushed, SegmentsReply, SegmentsRequest, SizeQuery
+from services.gateway.admin.logs import NOBODY, UNKNOWN, ends_of, key_of, refusal_text
+from services.gateway.api import Environment
+from services.gateway.commit_view import Key
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners import Question, ask_owners
+from services.gateway.resources import topic_of
+from services.gateway.storage_link import StorageLink
+from services.gateway.topics import KnownTopic
+
+_MOST_OF_THE_TIMEOUT = 0.8
+
+
+def known_topic(environment: Environment, name: str) -> KnownTopic:
+    """Raises RefusedPart."""
+    topic_of(environment, name)
+    known = environment.topics.by_name(name)
+    if known is None:
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"The topic {name} does not exist.")
+    return known
+
+
+def _partitions(environment: Environment, names: Sequence[str]) -> list[PartitionRef]:
+    """Of the topics named, or of all live ones, in order."""
+    view = environment.catalog.view
+    wanted = sorted(set(names)) or sorted(name for name, topic in view.by_name.items() if topic.live)
+    return [ref for name in wanted for ref in known_topic(environment, name).partitions]
+
+
+async def list_partitions(environment: Environment, request: pb.ListPartitionsRequest) -> pb.ListPartitionsReply:
+    refs = _partitions(environment, request.topics)
+    sizes: dict[Key, LogSize] = {}
+
+    async def ask_sizes() -> None:
+        sizes.update(await _sizes(environment, refs))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask_sizes)
+        ends = await ends_of(environment, refs)
+    reply = pb.ListPartitionsReply()
+    for ref in refs:
+        shown = reply.partitions.add(topic=ref.topic, partition=ref.partition, bytes=UNKNOWN, segments=UNKNOWN)
+        told, size = ends[key_of(ref)], sizes.get(key_of(ref))
+        shown.log_start, shown.high_watermark, shown.error = told.log_start, told.high_watermark, told.error
+        if size is not None and size.status == common_pb2.OK:
+            shown.bytes, shown.segments = size.bytes, size.segments
+        elif not shown.error:
+            shown.error = NOBODY if size is None else refusal_text(size, size.detail)
+        _show_owner(environment, ref, shown)
+    return reply
+
+
+def _show_owner(environment: Environment, ref: PartitionRef, shown: pb.PartitionStatus) -> None:
+    owned = environment.ownership.get(*key_of(ref))
+    shown.epoch = UNKNOWN if owned is None else owned.epoch
+    live = None if owned is None else environment.router.storages.by_run_id.get(owned.owner)
+    if live is not None:
+        shown.owner, shown.owner_run = live.address, live.run_id
+
+
+async def _sizes(environment: Environment, refs: Sequence[PartitionRef]) -> dict[Key, LogSize]:
+    """What is known in time; a long log may have to be listed."""
+    questions: list[Question[SizeQuery, LogSize]] = [Question(key_of(ref), [SizeQuery(partition=ref)]) for ref in refs]
+    most_ms = round(environment.settings.storage_timeout_ms * _MOST_OF_THE_TIMEOUT)
+    with trio.move_on_after(most_ms / 1000):
+        await ask_owners(environment.router, questions, StorageLink.log_sizes, grace_ms=most_ms)
+    return {question.key: question.results[0] for question in questions if question.results}
+
+
+async def list_segments(environment: Environment, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
+    ref = partition_of(known_topic(environment, request.topic), request.partition)
+    start = max(request.start_offset, 0)
+    query = SegmentsRequest(partition=ref, start=start, limit=request.limit, verify=request.verify)
+    question: Question[SegmentsRequest, SegmentsReply] = Question(key_of(ref), [query])
+    await ask_owners(environment.router, [question], StorageLink.segments)
+    if not question.results:
+        raise RefusedPart(ErrorCode.leader_not_available, f"{ref.topic}-{ref.partition}: {NOBODY}")
+    (found,) = question.results
+    if found.status != common_pb2.OK:
+        damaged = found.status == common_pb2.DAMAGED
+        raise RefusedPart(
+            ErrorCode.corrupt_message if damaged else ErrorCode.leader_not_available,
+            f"{ref.topic}-{ref.partition}: {refusal_text(found, found.detail)}",
+        )
+    reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.committed_end)
+    for each in found.segments:
+        reply.segments.add(
+            base_offset=each.base_offset,
+            end_offset=each.end_offset,
+            bytes=each.bytes,
+            epoch=each.epoch,
+            object=each.object,
+            faults=each.faults,
+        )
+    return reply
+
+
+def partition_of(topic: KnownTopic, partition: int) -> PartitionRef:
+    """Raises RefusedPart where it has no such one."""
+    if not 0 <= partition < len(topic.partitions):
+        message = f"The topic {topic.info.name} has no partition {partition}."
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
+    return topic.partitions[partition]
+
+
+async def flush_topics(environment: Environment, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
+    refs = _partitions(environment, request.topics)
+    if request.HasField("partition"):
+        if len(request.topics) != 1:
+            raise RefusedPart(ErrorCode.invalid_request, "A partition needs the one topic that it is of.")
+        refs = [partition_of(known_topic(environment, request.topics[0]), request.partition)]
+    questions: list[Question[PartitionRef, PartitionFlushed]] = [Question(key_of(ref), [ref]) for ref in refs]
+    # A store may be slow with one instance's records: the others' answers do not make it late.
+    grace_ms = environment.settings.storage_timeout_ms
+    await ask_owners(environment.router, questions, StorageLink.flush, grace_ms=grace_ms)
+    reply = pb.FlushTopicsReply()
+    for ref, question in zip(refs, questions, strict=True):
+        done = reply.partitions.add(topic=ref.topic, partition=ref.partition, high_watermark=UNKNOWN)
+        if not question.results:
+            done.error = NOBODY
+        elif question.results[0].status != common_pb2.OK:
+            done.error = refusal_text(question.results[0], question.results[0].detail)
+        else:
+            done.high_watermark = question.results[0].committed_end
+    return reply

@@ -1,0 +1,110 @@
+"""``kafscale.v1.Admin`` as an object: the list of what operators can ask."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+from kio.schema.errors import ErrorCode
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.errors import StatusError
+from kafscale.v1 import admin_pb2 as pb
+from services.gateway.admin import configs, groups, offsets, partitions, topics
+from services.gateway.admin.cluster import ClusterReport
+from services.gateway.api import Environment
+from services.gateway.kafka_errors import RefusedPart
+from services.gateway.service import Gateway
+
+_STATUS = grpc.StatusCode
+_CODES = {
+    ErrorCode.unknown_topic_or_partition: _STATUS.NOT_FOUND,
+    ErrorCode.group_id_not_found: _STATUS.NOT_FOUND,
+    ErrorCode.topic_already_exists: _STATUS.ALREADY_EXISTS,
+    ErrorCode.invalid_topic_exception: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.invalid_partitions: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.invalid_config: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.invalid_request: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.invalid_group_id: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.non_empty_group: _STATUS.FAILED_PRECONDITION,
+    ErrorCode.corrupt_message: _STATUS.DATA_LOSS,
+    ErrorCode.request_timed_out: _STATUS.DEADLINE_EXCEEDED,
+}
+"""How operators are told what is refused; the rest may succeed when it is repeated."""
+
+
+class AdminService:
+    """Answers once ``gateway`` has started. Methods raise StatusError, Unavailable and Refused."""
+
+    def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
+        self._gateway = gateway
+        self._cluster = cluster
+
+    @contextmanager
+    def _asked(self) -> Iterator[Environment]:
+        environment = self._gateway.environment
+        if environment is None:
+            raise Unavailable("the gateway is starting")
+        try:
+            yield environment
+        except RefusedPart as refused:
+            raise StatusError(_CODES.get(refused.code, _STATUS.UNAVAILABLE), str(refused)) from refused
+
+    async def cluster_status(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:
+        with self._asked() as environment:
+            return await self._cluster.status(environment)
+
+    async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsReply:
+        with self._asked() as environment:
+            return topics.list_topics(environment)
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
+        with self._asked() as environment:
+            return await topics.create_topic(environment, request)
+
+    async def describe_topic(self, request: pb.DescribeTopicRequest) -> pb.DescribeTopicReply:
+        with self._asked() as environment:
+            return topics.describe_topic(environment, request)
+
+    async def grow_topic(self, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:
+        with self._asked() as environment:
+            return await topics.grow_topic(environment, request)
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicReply:
+        with self._asked() as environment:
+            return await topics.delete_topic(environment, request)
+
+    async def list_partitions(self, request: pb.ListPartitionsRequest) -> pb.ListPartitionsReply:
+        with self._asked() as environment:
+            return await partitions.list_partitions(environment, request)
+
+    async def list_segments(self, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
+        with self._asked() as environment:
+            return await partitions.list_segments(environment, request)
+
+    async def flush_topics(self, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
+        with self._asked() as environment:
+            return await partitions.flush_topics(environment, request)
+
+    async def describe_configs(self, request: pb.DescribeConfigsRequest) -> pb.DescribeConfigsReply:
+        with self._asked() as environment:
+            return configs.describe_configs(environment, request)
+
+    async def alter_configs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:
+        with self._asked() as environment:
+            return await configs.alter_configs(environment, request)
+
+    async def list_consumer_groups(self, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsReply:
+        with self._asked() as environment:
+            return await groups.list_groups(environment, request)
+
+    async def describe_consumer_group(self, request: pb.DescribeConsumerGroupRequest) -> pb.DescribeConsumerGroupReply:
+        with self._asked() as environment:
+            return await groups.describe_group(environment, request)
+
+    async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsReply:
+        with self._asked() as environment:
+            return await offsets.reset_offsets(environment, request)
+
+    async def delete_consumer_group(self, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
+        with self._asked() as environment:
+            return await groups.delete_group(environment, request)

@@ -1,0 +1,74 @@
+"""Topics: list, create, describe, grow, delete. All raise RefusedPart."""
+
+import base64
+
+import trio
+
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.v1 import admin_pb2 as pb
+from services.gateway import topic_changes
+from services.gateway.api import Environment
+from services.gateway.resources import topic_of
+
+API = "Admin"
+"""What asks the metadata store, in the log."""
+
+_CHANGE_SECONDS = 30.0
+"""What a change may take; whoever asks may give it less by the call's deadline."""
+
+
+def change_deadline() -> float:
+    """In Trio's time."""
+    return trio.current_time() + _CHANGE_SECONDS
+
+
+def list_topics(environment: Environment) -> pb.ListTopicsReply:
+    """Those that are being deleted, too."""
+    topics = environment.catalog.view.by_name
+    return pb.ListTopicsReply(topics=[_status(topics[name]) for name in sorted(topics)])
+
+
+def describe_topic(environment: Environment, request: pb.DescribeTopicRequest) -> pb.DescribeTopicReply:
+    return pb.DescribeTopicReply(topic=_status(topic_of(environment, request.name)))
+
+
+async def create_topic(environment: Environment, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
+    topic_changes.check_name(environment, request.name)
+    asked = request.partitions or topic_changes.DEFAULT_PARTITIONS
+    planned = topic_changes.NewTopic(
+        request.name,
+        topic_changes.partitions_of_new(environment, asked),
+        topic_changes.configs_of_new(dict(request.configs)),
+    )
+    if request.validate_only:
+        return pb.CreateTopicReply(
+            topic=pb.TopicStatus(name=planned.name, partitions=planned.partitions, configs=planned.configs)
+        )
+    made = await topic_changes.create_topic(environment, API, planned, change_deadline())
+    return pb.CreateTopicReply(topic=_status(made))
+
+
+async def grow_topic(environment: Environment, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:
+    topic_of(environment, request.name)
+    topic = topic_changes.check_growth(environment, request.name, request.partitions)
+    if request.validate_only:
+        return pb.GrowTopicReply(topic=_status(topic.grown(request.partitions)))
+    grown = await topic_changes.grow_topic(environment, API, topic, request.partitions, change_deadline())
+    return pb.GrowTopicReply(topic=_status(grown))
+
+
+async def delete_topic(environment: Environment, request: pb.DeleteTopicRequest) -> pb.DeleteTopicReply:
+    topic = topic_of(environment, request.name)
+    await topic_changes.delete_topic(environment, API, topic, change_deadline())
+    return pb.DeleteTopicReply()
+
+
+def _status(topic: TopicInfo) -> pb.TopicStatus:
+    return pb.TopicStatus(
+        name=topic.name,
+        id=base64.urlsafe_b64encode(topic.id).decode().rstrip("="),
+        partitions=topic.partitions,
+        configs=topic.configs,
+        created_ms=topic.created_ms,
+        deleting=not topic.live,
+    )

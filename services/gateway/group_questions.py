@@ -1,0 +1,63 @@
+"""What coordinators are asked about groups by more than one API: each has its own in one call, all at the same time.
+
+A question without a result is to be answered retriably: no coordinator is known, or none has answered in time.
+"""
+
+from collections.abc import Sequence
+
+from kafscale.errors import Unavailable
+from kafscale.v1 import coordinator_pb2 as pb
+from services.gateway.api import Environment
+from services.gateway.coordinators import CoordinatorLink, Coordinators, Question
+
+
+async def describe_groups(coordinators: Coordinators, names: Sequence[str]) -> list[Question[str, pb.DescribedGroup]]:
+    """A question for each name, in order."""
+
+    async def ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DescribedGroup]:
+        return (await link.client.describe_groups(pb.DescribeGroupsRequest(groups=groups), timeout=timeout)).groups
+
+    questions: list[Question[str, pb.DescribedGroup]] = [Question(name, name) for name in names]
+    await coordinators.ask_all(questions, ask)
+    return questions
+
+
+async def delete_groups(coordinators: Coordinators, names: Sequence[str]) -> list[Question[str, pb.DeletedGroup]]:
+    """A question for each name, in order. Groups with members are refused."""
+
+    async def ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DeletedGroup]:
+        return (await link.client.delete_groups(pb.DeleteGroupsRequest(groups=groups), timeout=timeout)).groups
+
+    questions: list[Question[str, pb.DeletedGroup]] = [Question(name, name) for name in names]
+    await coordinators.ask_all(questions, ask)
+    return questions
+
+
+async def fetch_offsets(
+    coordinators: Coordinators, queries: Sequence[pb.GroupOffsetsQuery], *, stable: bool = False
+) -> list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]]:
+    """A question for each query, in order. `topics_gone` tells what was committed for topics that are no more."""
+
+    async def ask(
+        link: CoordinatorLink, asked: list[pb.GroupOffsetsQuery], timeout: float
+    ) -> Sequence[pb.GroupOffsets]:
+        fetch = pb.OffsetFetchRequest(groups=asked, require_stable=stable)
+        groups = (await link.client.offset_fetch(fetch, timeout=timeout)).groups
+        for query, group in zip(asked, groups, strict=False):
+            if not query.all and not group.error and len(group.offsets) != len(query.partitions):
+                raise Unavailable("a coordinator answers other partitions than it was asked for")
+        return groups
+
+    questions: list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]] = [Question(each.group, each) for each in queries]
+    await coordinators.ask_all(questions, ask)
+    return questions
+
+
+async def topics_gone(environment: Environment, api: str, groups: Sequence[pb.GroupOffsets]) -> set[bytes]:
+    """The ids of topics that something is committed for and that are no more. Raises Unavailable, Refused."""
+    committed = {offset.topic_id for group in groups for offset in group.offsets if offset.offset >= 0}
+    unknown = {topic_id for topic_id in committed if environment.topics.by_id(topic_id) is None}
+    if unknown:
+        with environment.asking_the_store(api):
+            unknown -= await environment.catalog.live_ids()
+    return unknown

@@ -1,0 +1,131 @@
+"""The segments of a log, for operators, and whether what is stored of each is whole."""
+
+from itertools import pairwise
+
+import trio
+
+from kafscale.errors import KafscaleError
+from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.rpc.interface import IndexerClient
+from kafscale.segment.reader import ParsedSegment
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.indexer_pb2 import SegmentRef
+from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
+from services.storage.finder import Damaged, OfAnotherEpoch
+from services.storage.partition import CommittedLog
+from services.storage.run import Run
+from services.storage.segments import KnownSegment
+from services.storage.takeover import NotAvailable
+
+_MOST = 1000
+_MOST_VERIFIED = 32
+"""In one reply: they are read within a call's time."""
+_INDEX_SECONDS = 20.0
+_IMPORTED = 0
+"""The epoch of a segment that another system wrote."""
+
+
+async def list_segments(run: Run, indexer: IndexerClient, request: SegmentsRequest) -> SegmentsReply:
+    """Some of the partition's segments, from where the request says. What cannot be told is in the reply's status."""
+    most = _MOST_VERIFIED if request.verify else _MOST
+    limit = min(request.limit or most, most)
+    try:
+        log = (await run.owned.acquire(request.partition)).log
+        found, end = await _found(run, log, request.start, limit)
+        reply = SegmentsReply(segments=_shown(run, log, found, end), next=end, committed_end=log.committed_end)
+        if request.verify:
+            await _verify(run, log, indexer, found, reply)
+        return reply
+    except NotAvailable as error:
+        return SegmentsReply(status=error.status, detail=str(error), owner=error.owner)
+    except Damaged as error:
+        return _failed(Status.DAMAGED, error)
+    except STORE_FAILURES as error:
+        return _failed(Status.UNAVAILABLE, error)
+
+
+async def _found(run: Run, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
+    """At most ``limit`` segments, and one past the last one's last offset. Raises Damaged, Unavailable, Refused."""
+    offset = max(start, log.log_start)
+    if offset >= log.committed_end:
+        return [], log.committed_end
+    found: list[KnownSegment] = []
+    segment: KnownSegment | None = await run.reader.holding(log, offset)
+    while segment is not None and len(found) < limit:
+        found.append(segment)
+        segment = await run.reader.finder.after(log, segment)
+    return found, log.committed_end if segment is None else segment.base_offset
+
+
+def _shown(run: Run, log: CommittedLog, found: list[KnownSegment], end: int) -> list[StoredSegment]:
+    ends = [*(following.base_offset for _, following in pairwise(found)), end]
+    return [
+        StoredSegment(
+            base_offset=segment.base_offset,
+            end_offset=segment_end,
+            bytes=segment.size,
+            epoch=log.epoch_of(segment.base_offset),
+            object=run.reader.key(log, segment),
+        )
+        for segment, segment_end in zip(found, ends, strict=False)
+    ]
+
+
+async def _verify(
+    run: Run, log: CommittedLog, indexer: IndexerClient, found: list[KnownSegment], reply: SegmentsReply
+) -> None:
+    """Note what is wrong. What was deleted meanwhile, or is no part of the log, is left out.
+
+    Raises Unavailable, Refused.
+    """
+    kept: dict[int, StoredSegment] = {}
+    failures: list[KafscaleError] = []
+
+    async def verify(number: int, segment: KnownSegment) -> None:
+        shown = reply.segments[number]
+        try:
+            shown.faults.extend(await _faults(run, log, indexer, segment))
+            kept[number] = shown
+        except OfAnotherEpoch:
+            return
+        except STORE_FAILURES as error:
+            failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        # How many are read at a time is bounded by the reader.
+        for number, segment in enumerate(found):
+            nursery.start_soon(verify, number, segment)
+    if failures:
+        raise failures[0]
+    whole = [kept[number] for number in sorted(kept) if kept[number].end_offset > log.log_start]
+    reply.ClearField("segments")
+    reply.segments.extend(whole)
+
+
+async def _faults(run: Run, log: CommittedLog, indexer: IndexerClient, segment: KnownSegment) -> list[str]:
+    """Raises OfAnotherEpoch for an object that is left of a dead owner; Unavailable, Refused."""
+    try:
+        parsed = await run.reader.parsed(log, segment)
+        faults = await _behind(run, log, parsed)
+    except OfAnotherEpoch:
+        raise
+    except Damaged as error:
+        return [str(error)]
+    ref = SegmentRef(topic=log.topic, partition=log.partition, base_offset=segment.base_offset)
+    index = await indexer.verify(ref, timeout=_INDEX_SECONDS)
+    return faults if index.intact else [*faults, index.detail]
+
+
+async def _behind(run: Run, log: CommittedLog, parsed: ParsedSegment) -> list[str]:
+    """Whether the log goes on where the segment ends. Raises Damaged, Unavailable, Refused."""
+    end = parsed.next_offset
+    # Imported segments may have lost records to compaction elsewhere.
+    if end == log.committed_end or end <= log.log_start or parsed.header.epoch == _IMPORTED:
+        return []
+    if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:
+        return []
+    return [f"{log.topic}-{log.partition}: the segment at offset {end} is missing from the object store"]
+
+
+def _failed(status: Status, error: KafscaleError) -> SegmentsReply:
+    return SegmentsReply(status=status, detail=str(error))

@@ -1,0 +1,173 @@
+"""A naive Admin service, and a naive command."""
+
+from tests.mutations.mutation import Mutation
+
+_ADMIN = "tests/unit/gateway/test_admin.py::"
+_CLI = "tests/unit/cli/test_admin.py::"
+_GROUPS = "tests/unit/gateway/test_admin_groups.py::"
+_SEGMENTS = "tests/unit/storage/test_segment_list.py::"
+_SIZES = "tests/unit/storage/test_sizes.py::"
+_TOKEN = "tests/contract/rpc/test_token.py::"
+_WRONG = "tests/unit/storage/test_wrong_metadata.py::"
+
+
+def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
+    return Mutation((), path, old, new, test, rule)
+
+
+MUTATIONS = (
+    _breaking(
+        "nobody is answered without the token",
+        "kafscale/rpc/calls.py",
+        "        if token:\n",
+        "        if False:\n",
+        _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
+    ),
+    _breaking(
+        "the whole token counts",
+        "kafscale/rpc/calls.py",
+        "hmac.compare_digest(rest, token)",
+        "rest.startswith(token)",
+        _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
+    ),
+    _breaking(
+        "an error has the status that its service gave it",
+        "kafscale/rpc/errors.py",
+        "    if isinstance(error, StatusError):\n        return error.code, _shortened(str(error))\n",
+        "",
+        _TOKEN + "test_a_status_of_its_own_arrives_as_it_is",
+    ),
+    _breaking(
+        "a member that joins meanwhile keeps its offsets",
+        "services/gateway/admin/offsets.py",
+        "    if reply.error == _E.UNKNOWN_MEMBER_ID:\n",
+        "    if reply.error:\n        return\n    if reply.error == _E.UNKNOWN_MEMBER_ID:\n",
+        _GROUPS + "test_a_member_that_joins_meanwhile_keeps_its_offsets",
+    ),
+    _breaking(
+        "a group with members keeps its offsets",
+        "services/gateway/admin/offsets.py",
+        'if found.members or found.state not in ("Empty", "Dead"):',
+        "if False:",
+        _GROUPS + "test_a_group_with_members_keeps_its_offsets",
+    ),
+    _breaking(
+        "offsets are set within the log",
+        "services/gateway/admin/offsets.py",
+        "min(max(_target(request, told, at, ref), told.log_start), told.high_watermark)",
+        "_target(request, told, at, ref)",
+        _GROUPS + "test_offsets_are_set_within_the_log",
+    ),
+    _breaking(
+        "what is only validated changes nothing",
+        "services/gateway/admin/offsets.py",
+        "    if not request.validate_only:\n",
+        "    if True:\n",
+        _GROUPS + "test_offsets_are_set_within_the_log",
+    ),
+    _breaking(
+        "where one partition cannot tell its ends nothing is set",
+        "services/gateway/admin/offsets.py",
+        "        if told.error:\n",
+        "        if False:\n",
+        _GROUPS + "test_what_is_wrong_with_a_reset_changes_nothing",
+    ),
+    _breaking(
+        "what was committed for a deleted topic is not shown",
+        "services/gateway/admin/groups.py",
+        "if offset.topic_id not in gone and offset.offset >= 0",
+        "if offset.offset >= 0",
+        _GROUPS + "test_what_was_committed_for_a_deleted_topic_is_not_shown",
+    ),
+    _breaking(
+        "a lag that nobody tells is not 0",
+        "services/gateway/admin/groups.py",
+        "        if offset is not None and end != UNKNOWN:\n",
+        "        if offset is not None:\n",
+        _GROUPS + "test_a_lag_that_nobody_tells_is_not_0",
+    ),
+    _breaking(
+        "who is not there owns nothing",
+        "services/gateway/admin/cluster.py",
+        "if found is not None and found.owner in storages:",
+        "if found is not None:",
+        _ADMIN + "test_the_processes_are_shown_with_their_health_and_what_each_has",
+    ),
+    _breaking(
+        "what an owner does not tell stands with its partitions",
+        "services/gateway/admin/logs.py",
+        "        return Ends(error=refusal_text(refused, refused.detail))\n",
+        "        return Ends(0, 0)\n",
+        _ADMIN + "test_what_an_owner_does_not_tell_stands_with_its_partitions",
+    ),
+    _breaking(
+        "who has a partition by now is asked to store it",
+        "services/gateway/storage_link.py",
+        "self._looked_at([PartitionFlushed(partition=ref) for ref in partitions], reply.results)",
+        "reply.results",
+        _ADMIN + "test_who_has_a_partition_by_now_is_asked_to_store_it",
+    ),
+    _breaking(
+        "who does not own a partition names its owner when it is to store it",
+        "services/storage/service.py",
+        "PartitionFlushed(status=one.status, detail=str(one), owner=one.owner)",
+        "PartitionFlushed(status=one.status, detail=str(one))",
+        _SIZES + "test_who_is_not_the_owner_names_it",
+    ),
+    _breaking(
+        "an offline partition does not say that it is stored",
+        "services/storage/service.py",
+        "            if one.offline:\n                result.status,",
+        "            if False:\n                result.status,",
+        _WRONG + "test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline",
+    ),
+    _breaking(
+        "a topic is altered wholly or not at all",
+        "services/cli/admin/topic.py",
+        "        server.ask(ALTER_CONFIGS, checked)\n",
+        "",
+        _CLI + "test_a_topic_is_altered_wholly_or_not_at_all",
+    ),
+    _breaking(
+        "the next gateway is asked when one does not answer",
+        "services/cli/admin/server.py",
+        "            except StatusError as error:\n                foreign",
+        "            except StatusError as error:\n                raise\n                foreign",
+        _CLI + "test_the_first_gateway_that_answers_is_asked",
+    ),
+    _breaking(
+        "a segment that nobody remembers is missed",
+        "services/storage/segment_list.py",
+        "if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:",
+        "if end < log.committed_end:",
+        _SEGMENTS + "test_what_is_not_whole_is_found",
+    ),
+    _breaking(
+        "what a dead owner left is no part of the log",
+        "services/storage/segment_list.py",
+        "        except OfAnotherEpoch:\n            return\n",
+        "",
+        _SEGMENTS + "test_what_a_dead_owner_left_is_no_part_of_the_log",
+    ),
+    _breaking(
+        "a store that does not answer is no damage, and not whole either",
+        "services/storage/segment_list.py",
+        "        raise failures[0]\n",
+        "        pass\n",
+        _SEGMENTS + "test_a_store_that_does_not_answer_is_no_damage",
+    ),
+    _breaking(
+        "a topic is verified to its end",
+        "services/cli/admin/segment.py",
+        "        if start >= page.high_watermark:\n            return {",
+        "        if True:\n            return {",
+        _CLI + "test_a_topic_is_verified_to_its_end",
+    ),
+    _breaking(
+        "a command that failed in part does not end with 0",
+        "services/cli/admin/cluster.py",
+        "    if failed:\n",
+        "    if False:\n",
+        _CLI + "test_a_flush_that_fails_in_part_says_so",
+    ),
+)

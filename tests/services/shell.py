@@ -1,0 +1,52 @@
+"""The `kafscale` command as a person gives it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+LONG_SECONDS = 90.0
+
+
+class Shell:
+    """Runs `kafscale` with ``settings``, and no others of this machine; ``servers``: whom it asks."""
+
+    def __init__(self, settings: Mapping[str, str], servers: str) -> None:
+        others = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
+        self._environ = {**others, **settings, "KAFSCALE_ADMIN_SERVER": servers}
+
+    def run(self, command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        program = "from services.cli.main import main; main(prog_name='kafscale')"
+        done = subprocess.run(
+            [sys.executable, "-c", program, *command.split()],
+            check=False,
+            env={**self._environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=LONG_SECONDS,
+        )
+        print(f"$ kafscale {command}", done.stdout, done.stderr, f"status {done.returncode}", sep="\n")
+        return done
+
+    def rows(self, command: str) -> list[list[str]]:
+        """The words of each line below the heads."""
+        done = self.run(command)
+        assert done.returncode == 0, done.stderr
+        return [line.split() for line in done.stdout.splitlines()[1:]]
+
+    def json(self, command: str) -> Any:
+        done = self.run(f"{command} -o json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+def once(what: str, look: Callable[[], Any], there: Callable[[Any], bool]) -> Any:
+    """What is seen when it is as it should be."""
+    deadline = time.monotonic() + LONG_SECONDS
+    while not there(found := look()):
+        assert time.monotonic() < deadline, f"{what}: {found}"
+        time.sleep(0.2)
+    return found

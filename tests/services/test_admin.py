@@ -1,0 +1,153 @@
+"""The `kafscale` command on the four services, and clients that see what it does."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from services.cli.admin.server import Exit
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import Message, ProduceOptions
+from tests.servers.cluster import Cluster, running_cluster
+from tests.servers.etcd import Etcd
+from tests.servers.minio import Minio
+from tests.services.shell import LONG_SECONDS, Shell, once
+
+SETTINGS = {
+    "KAFSCALE_ADMIN_TOKEN": "only-operators-know-this",
+    # Who was killed stays registered as long as this test looks.
+    "KAFSCALE_LEASE_TTL_SECONDS": "120",
+    "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+}
+PARTITIONS = 4
+RECORDS = 100
+
+
+@pytest.fixture(scope="module")
+def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("admin")
+    with running_cluster(directory, etcd=etcd, minio=minio, gateways=2, storages=2, env=SETTINGS) as cluster:
+        yield cluster
+
+
+def _await(what: str, there: Callable[[], bool]) -> None:
+    once(what, there, bool)
+
+
+def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
+    shell = Shell(SETTINGS, ",".join(gateway.address for gateway in cluster.gateways))
+    made = shell.run(f"topic create orders --partitions {PARTITIONS} --config retention.ms=86400000")
+    assert (made.returncode, made.stdout) == (0, f"topic orders made, with {PARTITIONS} partitions\n")
+    again = shell.run("topic create orders")
+    assert (again.returncode, again.stderr) == (Exit.EXISTS, "Error: Topic 'orders' already exists.\n")
+    for gateway in cluster.gateways:
+        _await("both gateways know the topic", lambda at=gateway: _knows(Shell(SETTINGS, at.address), "orders"))  # type: ignore[misc]
+
+    client = ConfluentClient(cluster.bootstrap)
+    for partition in range(PARTITIONS):
+        records = [Message(b"%d" % number) for number in range(partition, RECORDS, PARTITIONS)]
+        client.produce("orders", records, ProduceOptions(partition=partition))
+    assert {row[0] for row in shell.rows("flush orders")} == {"orders"}
+    # What owners tell is there at once; who they are, gateways learn by watching.
+    partitions = once(
+        "the owners are known",
+        lambda: shell.json("partition list orders")["partitions"],
+        lambda found: all(each["owner"] for each in found),
+    )
+    ends = [(each["partition"], each["log_start"], each["high_watermark"]) for each in partitions]
+    assert ends == [(partition, 0, RECORDS // PARTITIONS) for partition in range(PARTITIONS)]
+    assert {each["owner"] for each in partitions} <= {storage.address for storage in cluster.storages}
+    assert sum(map(int, (row[2] for row in shell.rows("segment verify orders")))) >= PARTITIONS
+    assert all(each["epoch"] >= 1 and each["bytes"] > 0 and each["segments"] > 0 for each in partitions)
+
+    shown = once(
+        "every process answers",
+        lambda: shell.json("cluster"),
+        lambda found: all(member["health"] == "READY" for member in found["members"]),
+    )
+    assert [member["service"] for member in shown["members"]] == [
+        *("coordinator", "gateway", "gateway", "indexer", "storage", "storage")
+    ]
+    assert (shown["topics"], shown["partitions"]) == (1, PARTITIONS)
+    by_address = {member["address"]: member for member in shown["members"]}
+    assert set(by_address) == {process.address for process in cluster.processes}
+    assert sum(by_address[storage.address]["owned"] for storage in cluster.storages) == PARTITIONS
+    assert sum(by_address[gateway.address]["owned"] for gateway in cluster.gateways) == PARTITIONS
+
+    _read_all(cluster, shell)
+    assert shell.run("topic alter orders --partitions 6 --config flush.ms=100 --unset retention.ms").returncode == 0
+    _await("the client sees the new partitions", lambda: _partitions_of(cluster, "orders") == 6)
+    assert ["flush.ms", "100", "topic"] in shell.rows("config describe orders")
+    wrong = shell.run("topic list", KAFSCALE_ADMIN_TOKEN="this-is-another-token")
+    assert (wrong.returncode, wrong.stderr) == (Exit.UNAUTHENTICATED, "Error: the token is missing or wrong\n")
+    assert shell.run("topic delete orders --yes").returncode == 0
+    _await("the client does not see the topic any more", lambda: "orders" not in client.topics())
+    assert shell.run("topic describe orders").returncode == Exit.NOT_FOUND
+
+
+def _knows(shell: Shell, topic: str) -> bool:
+    return topic in {each["name"] for each in shell.json("topic list")["topics"]}
+
+
+def _partitions_of(cluster: Cluster, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
+    try:
+        return len(consumer.list_topics(topic, timeout=LONG_SECONDS).topics[topic].partitions)
+    finally:
+        consumer.close()
+
+
+def _read_all(cluster: Cluster, shell: Shell) -> None:
+    """A group reads all, is kept from being reset while it reads, and reads all again when it was."""
+    consumer = _reader(cluster)
+    try:
+        assert _read(consumer) == RECORDS
+        consumer.commit(asynchronous=False)
+        group = shell.json("group describe readers")
+        assert (group["group"]["state"], len(group["members"])) == ("Stable", 1)
+        assert sum(each["committed"] for each in group["offsets"]) == RECORDS
+        assert {each["lag"] for each in group["offsets"]} == {0}
+        refused = shell.run("group reset readers --to earliest --yes")
+        assert refused.returncode == Exit.REFUSED
+        assert refused.stderr == "Error: The group readers has members (Stable); stop them first.\n"
+    finally:
+        consumer.close()
+    _await("the member has left", lambda: shell.rows("group list")[0][:3] == ["readers", "Empty", "consumer"])
+    assert shell.run("group reset readers --to earliest --yes").returncode == 0
+    again = _reader(cluster)
+    try:
+        assert _read(again) == RECORDS
+    finally:
+        again.close()
+    _await("the group is deleted", lambda: shell.run("group delete readers --yes").returncode == 0)
+    assert shell.rows("group list") == []
+
+
+def _reader(cluster: Cluster) -> Consumer:
+    settings = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def _read(consumer: Consumer) -> int:
+    """Records up to the last one."""
+    seen: set[bytes] = set()
+    deadline = time.monotonic() + LONG_SECONDS
+    while len(seen) < RECORDS:
+        assert time.monotonic() < deadline, f"{len(seen)} records"
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            seen.add(message.value() or b"")
+    return len(seen)
+
+
+def test_who_does_not_answer_is_shown_as_long_as_it_is_registered(cluster: Cluster) -> None:
+    """And the command asks the next gateway."""
+    asked, killed = cluster.gateways[1], cluster.gateways[0]
+    shell = Shell(SETTINGS, f"{killed.address},{asked.address}")
+    killed.kill()
+    members = {member["address"]: member for member in shell.json("cluster")["members"]}
+    assert members[killed.address]["health"] == "UNREACHABLE"
+    assert members[killed.address]["detail"]

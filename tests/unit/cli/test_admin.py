@@ -1,0 +1,321 @@
+"""The commands that ask a cluster: what they print, what they refuse, and how they end."""
+
+import json
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1.common_pb2 import PartitionRef
+from services.cli.admin.group import reset_to
+from services.cli.admin.output import plain
+from services.cli.admin.server import Exit
+from services.cli.main import main
+from tests.unit.cli.admin_server import AdminServer, admin_server
+from tests.unit.gateway.asking import produce
+from tests.unit.gateway.group_asking import commit, stable
+from tests.unit.gateway.harness import Harness, batch
+from tests.unit.gateway.test_admin_groups import assignment
+
+TOKEN = "the-token-of-the-operators"
+
+
+@pytest.fixture
+def server() -> Iterator[AdminServer]:
+    with admin_server() as server:
+        yield server
+
+
+async def _log(harness: Harness, name: str, end: int) -> None:
+    """A topic with a partition that has so many records."""
+    topic = await harness.topic(name)
+    harness.storage.partition(PartitionRef(topic=name, topic_id=topic.id, partition=0)).committed_end = end
+
+
+async def _commit(harness: Harness, offset: int) -> None:
+    await commit(await harness.connect(), {"t": {0: (offset, "")}})
+
+
+async def _join(harness: Harness) -> None:
+    await stable(await harness.connect(), assignment=assignment(t=(0,)))
+
+
+def test_the_cluster_is_shown(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t", 2)
+    shown = server.run("cluster")
+    assert shown.exit_code == 0
+    first, _, heads, *rows = shown.output.splitlines()
+    assert first.endswith("namespace test: 1 topic, 2 partitions, 2 without an owner")
+    assert heads.split() == ["SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "HAS"]
+    coordinator, gateway, storage = rows
+    assert "coordinator:9096" in coordinator
+    assert coordinator.endswith("ready   64 of 64 shards of the groups")
+    assert gateway.split()[:2] == ["gateway", "0"]
+    assert f"leads 2 partitions; PLAINTEXT://127.0.0.1:{server.harness.listeners[0].port}" in gateway
+    assert "owns 0 partitions" in storage
+    reply = json.loads(server.run("cluster", "-o", "json").output)
+    assert [each["health"] for each in reply["members"]] == ["READY"] * 3
+    assert [each["node_id"] for each in reply["members"]] == [None, 0, None]
+
+
+def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
+    made = server.run("topic", "create", "t", "--partitions", "2", "--config", "retention.ms=1000")
+    assert (made.output, made.exit_code) == ("topic t made, with 2 partitions\n", 0)
+    checked = server.run("topic", "create", "u", "--dry-run")
+    assert checked.output == "topic u could be made, with 1 partition\n"
+    heads, row = server.run("topic", "list").output.splitlines()
+    assert heads.split() == ["NAME", "PARTITIONS", "CREATED", "CONFIGS"]
+    assert (row.split()[:2], row.split()[-1]) == (["t", "2"], "retention.ms=1000")
+    altered = server.run(
+        "topic", "alter", "t", "--partitions", "3", "--config", "flush.ms=7", "--unset", "retention.ms"
+    )
+    assert altered.output == "topic t has 3 partitions\nconfigs of topic t changed\n"
+    described = server.run("topic", "describe", "t").output.splitlines()
+    assert [line.split() for line in described[3:5]] == [["partitions", "3"], ["configs", "flush.ms=7"]]
+    assert [line.split()[:2] for line in described[7:]] == [["t", "0"], ["t", "1"], ["t", "2"]]
+    topic = json.loads(server.run("topic", "describe", "t", "-o", "json").output)["topic"]
+    assert (topic["partitions"], topic["configs"], topic["deleting"]) == (3, {"flush.ms": "7"}, False)
+    kept = server.run("topic", "delete", "t", input="n\n")
+    assert kept.exit_code == Exit.FAILED
+    deleted = server.run("topic", "delete", "t", input="y\n")
+    assert deleted.output.splitlines() == ["Delete topic t with all its records? [y/N]: y", "topic t deleted"]
+    assert "t (being deleted)" in server.run("topic", "list").output
+
+
+def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t")
+    refused = server.run("topic", "alter", "t", "--partitions", "2", "--config", "no.such=9")
+    assert refused.exit_code == Exit.WRONG
+    refused = server.run("topic", "alter", "t", "--partitions", "1", "--config", "flush.ms=9")
+    assert refused.exit_code == Exit.WRONG
+    (topic,) = server.harness.catalog.view.by_name.values()
+    assert (topic.partitions, topic.configs) == (1, {})
+
+
+def test_partitions_and_flush(server: AdminServer) -> None:
+    server.there(_log, server.harness, "t", 5000)
+    heads, row = server.run("partition", "list", "t").output.splitlines()
+    assert heads.split("  ")[0] == "TOPIC"
+    assert row.split() == ["t", "0", "-", "-", "0", "5,000", "0", "0"]
+    reply = json.loads(server.run("partition", "list", "-o", "json").output)
+    assert reply["partitions"][0]["high_watermark"] == 5000
+    assert server.run("flush", "t").output.splitlines()[1].split() == ["t", "0", "0"]
+    assert server.run("flush", "--all").exit_code == server.run("flush", "t", "--partition", "0").exit_code == 0
+
+
+async def _write(harness: Harness, batches: int) -> None:
+    """Each a segment of two records."""
+    client = await harness.connect()
+    for _ in range(batches):
+        await produce(client, batch(b"1", b"2"))
+
+
+def test_segments(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t", 2)
+    server.there(_write, server.harness, 5)
+    rows = [line.split() for line in server.run("segment", "list", "t", "0").output.splitlines()]
+    assert [row[:2] for row in rows[1:]] == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"], ["8", "9"]]
+    some = server.run("segment", "list", "t", "0", "--from", "3", "--limit", "2").output.splitlines()
+    assert [line.split()[:2] for line in some[1:3]] == [["2", "3"], ["4", "5"]]
+    assert some[3:] == ["there are more: --from 6"]
+    reply = json.loads(server.run("segment", "list", "t", "1", "-o", "json").output)
+    assert reply == {"segments": [], "next_offset": 0, "high_watermark": 0}
+
+
+def test_a_topic_is_verified_to_its_end(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t")
+    server.there(_write, server.harness, 5)
+    server.harness.storage.most_segments = 2
+    assert server.run("segment", "verify", "t").output.splitlines()[1].split()[1:3] == ["0", "5"]
+    assert len(server.run("segment", "list", "t", "0").output.splitlines()) == 6
+
+
+def test_segments_are_verified(server: AdminServer) -> None:
+    topic = server.there(server.harness.topic, "t", 2)
+    server.there(_write, server.harness, 5)
+    whole = server.run("segment", "verify", "t")
+    assert whole.exit_code == 0
+    assert [line.split()[1:3] for line in whole.output.splitlines()[1:]] == [["0", "5"], ["1", "0"]]
+    server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
+    found = server.run("segment", "verify", "t", "--partition", "0")
+    assert found.exit_code == Exit.FAILED
+    assert found.stdout.splitlines()[1].split()[-1] == "1"
+    assert found.stdout.splitlines()[2:] == ["rotten"]
+    assert found.stderr == "Error: 1 segment of topic t not whole\n"
+    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
+    assert [(each["partition"], each["segments"], len(each["faulty"])) for each in told] == [(0, 5, 1), (1, 0, 0)]
+    assert told[0]["faulty"][0]["base_offset"] == 6
+
+
+def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
+    server.there(_log, server.harness, "t", 5)
+    topic = server.harness.catalog.view.by_name["t"]
+    server.harness.storage.moved[topic.id, 0] = ""
+    failed = server.run("flush", "t")
+    assert failed.exit_code == Exit.FAILED
+    assert failed.stdout.splitlines()[1].split() == ["t", "0", "-", "NOT_OWNER"]
+    assert failed.stderr == "Error: 1 of 1 partition may not be stored\n"
+
+
+def test_configs(server: AdminServer) -> None:
+    server.there(server.harness.topic, "t")
+    assert server.run("config", "set", "t", "flush.ms=7", "--dry-run").output == "configs of topic t could be changed\n"
+    assert _config(server) == ["flush.ms", "500", "default"]
+    assert server.run("config", "set", "t", "flush.ms=7", "retention.ms=1").exit_code == 0
+    assert _config(server) == ["flush.ms", "7", "topic"]
+    assert server.run("config", "set", "t", "--unset", "flush.ms").exit_code == 0
+    assert _config(server) == ["flush.ms", "500", "default"]
+
+
+def _config(server: AdminServer) -> list[str]:
+    lines = [line.split() for line in server.run("config", "describe", "t").output.splitlines()]
+    return next(words for words in lines if words[0] == "flush.ms")
+
+
+def test_groups_without_members(server: AdminServer) -> None:
+    server.there(_log, server.harness, "t", 1000)
+    server.there(_commit, server.harness, 400)
+    assert server.run("group", "list").output.splitlines()[1].split() == ["g", "Empty", "-", "coordinator:9096"]
+    first, _, _, row = server.run("group", "describe", "g").output.splitlines()
+    assert first == "Group g: Empty, type -, coordinator coordinator:9096; 600 records behind"
+    assert row.split() == ["t", "0", "400", "1,000", "600", "-"]
+    planned = server.run("group", "reset", "g", "--to", "shift=-100", "--dry-run")
+    assert planned.output.splitlines()[1].split() == ["t", "0", "400", "300"]
+    kept = server.run("group", "reset", "g", "--to", "latest", input="n\n")
+    assert kept.exit_code == Exit.FAILED
+    assert json.loads(server.run("group", "describe", "g", "-o", "json").output)["offsets"][0]["committed"] == 400
+    done = server.run("group", "reset", "g", "--to", "offset=7", "--topic", "t:0", input="y\n")
+    assert done.output.splitlines()[-1] == "offsets of group g set"
+    assert done.exit_code == 0
+    done = server.run("group", "reset", "g", "--to", "earliest", "--yes", "-o", "json")
+    assert json.loads(done.output)["offsets"] == [{"topic": "t", "partition": 0, "before": 7, "after": 0}]
+    assert server.run("group", "delete", "g", "--yes").output == "group g deleted\n"
+    assert server.run("group", "describe", "g").exit_code == Exit.NOT_FOUND
+
+
+def test_groups_with_members(server: AdminServer) -> None:
+    server.there(_log, server.harness, "t", 1000)
+    server.there(_join, server.harness)
+    lines = server.run("group", "describe", "g").output.splitlines()
+    assert lines[0] == (
+        "Group g: Stable, type consumer, assigned by range, coordinator coordinator:9096; at least 0 records behind"
+    )
+    member = lines[3].split()[-1]
+    assert lines[3].split() == ["t", "0", "-", "1,000", "-", member]
+    assert lines[-1].split() == [member, "-", "test", "/127.0.0.1", "1", "partition"]
+    for command in (("reset", "g", "--to", "earliest", "--topic", "t"), ("delete", "g")):
+        refused = server.run("group", *command, "--yes")
+        assert refused.exit_code == Exit.REFUSED
+        assert refused.output.startswith("Error: The group g has members")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "text"),
+    [
+        ("topic create t", Exit.EXISTS, "Topic 't' already exists"),
+        ("topic create a+b", Exit.WRONG, "not a legal one"),
+        ("topic create u --config no.such=1", Exit.WRONG, "Unknown topic config name: no.such"),
+        ("topic create u --config flush.ms", Exit.WRONG, "'flush.ms' is not name=value"),
+        ("topic create u --config flush.ms=1 --config flush.ms=2", Exit.WRONG, "a config is given twice"),
+        ("topic describe no", Exit.NOT_FOUND, "The topic no does not exist"),
+        ("topic delete no --yes", Exit.NOT_FOUND, "The topic no does not exist"),
+        ("topic alter t", Exit.WRONG, "nothing is to be changed"),
+        ("topic alter t --partitions 1 --config flush.ms=9", Exit.WRONG, "already has 1 partition"),
+        ("topic alter t --partitions 2 --config no.such=9", Exit.WRONG, "Unknown topic config name"),
+        ("partition list no", Exit.NOT_FOUND, "The topic no does not exist"),
+        ("config set t", Exit.WRONG, "nothing is to be changed"),
+        ("config set t flush.ms=x", Exit.WRONG, "flush.ms"),
+        ("flush", Exit.WRONG, "name the topics, or give --all"),
+        ("flush t --all", Exit.WRONG, "name the topics, or give --all"),
+        ("flush t u --partition 0", Exit.WRONG, "the one topic"),
+        ("flush t --partition 9", Exit.NOT_FOUND, "no partition 9"),
+        ("segment list t 9", Exit.NOT_FOUND, "no partition 9"),
+        ("segment verify t --partition 9", Exit.NOT_FOUND, "no partition 9"),
+        ("segment verify no", Exit.NOT_FOUND, "The topic no does not exist"),
+        ("group describe no", Exit.NOT_FOUND, "The group no does not exist"),
+        ("group reset g --to noon", Exit.WRONG, "'noon' is not earliest"),
+        ("group reset g --to offset=x", Exit.WRONG, "'x' is no whole number"),
+        ("group reset g --to time=noon", Exit.WRONG, "'noon' is no time"),
+        ("group reset g --to latest --topic t:x", Exit.WRONG, "'x' is no list of partitions"),
+        ("group reset g --to latest", Exit.NOT_FOUND, "has no offsets"),
+        ("topic list --server nowhere", Exit.WRONG, "KAFSCALE_ADMIN_SERVER = 'nowhere' is not"),
+        ("topic list --server 127.0.0.1:1", Exit.UNAVAILABLE, "no gateway answers: 127.0.0.1:1: "),
+        ("topic list --tls-ca /no/such", Exit.WRONG, "TLS: /no/such cannot be read"),
+        ("topic list --token short", Exit.WRONG, "KAFSCALE_ADMIN_TOKEN (value not shown) is not"),
+    ],
+)
+def test_what_goes_wrong_has_a_status_and_a_text(quiet: AdminServer, command: str, code: Exit, text: str) -> None:
+    result = quiet.run(*command.split())
+    assert result.exit_code == code
+    assert text in result.output
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[AdminServer]:
+    """One topic, which nothing changes."""
+    with admin_server() as server:
+        server.there(server.harness.topic, "t")
+        yield server
+
+
+def test_who_has_no_proto_file_learns_it_by_reflection(quiet: AdminServer) -> None:
+    """As grpcurl does."""
+    with grpc.insecure_channel(quiet.address) as channel:
+        pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        described = pool.FindServiceByName("kafscale.v1.Admin").methods_by_name["ListTopics"]
+        asked, reply = (GetMessageClass(kind) for kind in (described.input_type, described.output_type))
+        path = f"/kafscale.v1.Admin/{described.name}"
+        call = channel.unary_unary(path, asked.SerializeToString, reply.FromString)
+        assert [topic.name for topic in call(asked(), timeout=60).topics] == ["t"]
+
+
+def test_the_first_gateway_that_answers_is_asked(quiet: AdminServer) -> None:
+    servers = f"127.0.0.1:1,{quiet.address}"
+    assert quiet.run("topic", "list", "--server", servers).exit_code == 0
+    assert quiet.run("topic", "list", KAFSCALE_ADMIN_SERVER=servers).exit_code == 0
+
+
+def test_the_token_is_shown_from_an_option_or_the_environment() -> None:
+    with admin_server(TOKEN) as server:
+        for missing in ({}, {"KAFSCALE_ADMIN_TOKEN": TOKEN[:-1] + "x"}):
+            refused = server.run("topic", "list", **missing)
+            assert refused.exit_code == Exit.UNAUTHENTICATED
+            assert refused.output == "Error: the token is missing or wrong\n"
+        assert server.run("topic", "list", KAFSCALE_ADMIN_TOKEN=TOKEN).exit_code == 0
+        assert server.run("topic", "list", "--token", TOKEN, KAFSCALE_ADMIN_TOKEN="x" * 20).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "field", "value"),
+    [
+        ("time=1700000000000", "timestamp_ms", 1_700_000_000_000),
+        ("time=2023-11-14T22:13:20", "timestamp_ms", 1_700_000_000_000),
+        ("time=2023-11-14T23:13:20.5+01:00", "timestamp_ms", 1_700_000_000_500),
+        ("shift=-3", "shift_by", -3),
+        ("offset=3", "offset", 3),
+        ("earliest", "earliest", True),
+    ],
+)
+def test_where_a_group_is_to_read_on(where: str, field: str, value: object) -> None:
+    assert reset_to(where) == {field: value}
+
+
+def test_json_has_numbers_nulls_and_names_of_enumerations() -> None:
+    reply = pb.ClusterStatusReply(
+        cluster_id="c", members=[pb.ClusterMember(node_id=0, started_ms=1 << 60, health=pb.ClusterMember.READY)]
+    )
+    shown = plain(reply)
+    assert shown["members"][0]["started_ms"] == 1 << 60
+    assert (shown["members"][0]["node_id"], shown["members"][0]["health"]) == (0, "READY")
+    assert plain(pb.ClusterMember())["node_id"] is None
+    assert plain(pb.TopicStatus(configs={"b": "2", "a": "1"}))["configs"] == {"a": "1", "b": "2"}
+
+
+def test_help_tells_the_statuses() -> None:
+    lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
+    assert {0, *Exit} == {int(line.split()[0]) for line in lines if line.split() and line.split()[0].isdecimal()}

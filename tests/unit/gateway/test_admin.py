@@ -1,0 +1,275 @@
+"""What operators ask of a gateway about processes, topics, partitions and configs."""
+
+import base64
+
+import grpc
+import pytest
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import no_answer
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.service.health import Health
+from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1 import common_pb2
+from kafscale.v1.metadata_pb2 import Member
+from kafscale.v1.storage_pb2 import PartitionOffset, SegmentsReply, SegmentsRequest
+from kafscale.vitals import Finding, State
+from services.gateway.admin import topics
+from services.gateway.admin.service import AdminService
+from services.gateway.service import Gateway
+from tests.unit.gateway.admin import admin_of, refused
+from tests.unit.gateway.asking import produce
+from tests.unit.gateway.fake_coordinator import FakeCoordinator
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import NAMESPACE, Cluster, Harness, batch, running_gateway
+from tests.unit.gateway.test_topics import metadata
+from tests.unit.gateway.two_owners import settled, two_owners
+
+CODE = grpc.StatusCode
+
+
+async def test_the_processes_are_shown_with_their_health_and_what_each_has() -> None:
+    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
+    await cluster.add("a", a)
+    await cluster.add("b", b, leaving=True)
+    await cluster.add_coordinator("c", FakeCoordinator())
+    indexer = Member(format=1, run_id="i", service="indexer", address="i:9096", version="9.9", started_ms=7)
+    await cluster.metadata.txn((), [Put(paths.member_key(NAMESPACE, "indexer", "i"), indexer.SerializeToString())])
+    async with running_gateway(cluster=cluster) as harness:
+        said: dict[str, bool | Exception] = {"b": False, "c": Unavailable("no connection")}
+        health = Health()
+        health.add("etcd", lambda: Finding(State.DEGRADED, "slow"))
+        admin = await admin_of(harness, health=health, said=said)
+        topic = await harness.topic("t", 4)
+        for partition, owner in enumerate(("a", "a", "b", "gone")):
+            await cluster.own(topic, owner, partition=partition)
+        await settled()
+        reply = await admin.cluster_status(pb.ClusterStatusRequest())
+    assert reply.cluster_id == (await harness.catalog.cluster()).cluster_id
+    assert (reply.namespace, reply.topics, reply.partitions, reply.partitions_without_owner) == (NAMESPACE, 1, 4, 1)
+    shown = {each.run_id: each for each in reply.members}
+    gateway = next(each for each in reply.members if each.service == "gateway")
+    assert [each.service for each in reply.members] == ["coordinator", "gateway", "indexer", "storage", "storage"]
+    assert (gateway.node_id, gateway.owned, gateway.address) == (0, 4, "")
+    assert gateway.listeners == [f"PLAINTEXT://127.0.0.1:{harness.listeners[0].port}"]
+    assert (gateway.health, gateway.detail) == (pb.ClusterMember.READY, "etcd degraded: slow")
+    assert (shown["a"].owned, shown["a"].health, shown["a"].address) == (2, pb.ClusterMember.READY, "a:9095")
+    assert (shown["b"].owned, shown["b"].health, shown["b"].leaving) == (1, pb.ClusterMember.NOT_READY, True)
+    assert (shown["c"].owned, shown["c"].health) == (64, pb.ClusterMember.UNREACHABLE)
+    assert shown["c"].detail == "no connection"
+    assert (shown["i"].version, shown["i"].started_ms, shown["i"].owned) == ("9.9", 7, 0)
+
+
+async def test_topics_are_made_grown_and_deleted_as_kafkas_clients_see_it() -> None:
+    async with running_gateway(auto_create_partitions=3) as harness:
+        admin, client = await admin_of(harness), await harness.connect()
+        made = (await admin.create_topic(pb.CreateTopicRequest(name="b", configs={"retention.ms": "5"}))).topic
+        assert (made.name, made.partitions, dict(made.configs), made.deleting) == ("b", 3, {"retention.ms": "5"}, False)
+        await admin.create_topic(pb.CreateTopicRequest(name="a", partitions=2))
+        only_checked = await admin.create_topic(pb.CreateTopicRequest(name="c", partitions=2, validate_only=True))
+        assert (only_checked.topic.partitions, only_checked.topic.id) == (2, "")
+        grown = await admin.grow_topic(pb.GrowTopicRequest(name="a", partitions=5))
+        assert grown.topic.partitions == 5
+        await admin.grow_topic(pb.GrowTopicRequest(name="a", partitions=6, validate_only=True))
+        seen = (await metadata(client, None)).topics
+        assert {(each.name, len(each.partitions)) for each in seen} == {("a", 5), ("b", 3)}
+        ids = {name: base64.urlsafe_b64encode(topic.id).decode().rstrip("=") for name, topic in _live(harness)}
+        assert ids["b"] == made.id
+        await admin.delete_topic(pb.DeleteTopicRequest(name="b"))
+        assert [each.name for each in (await metadata(client, None)).topics] == ["a"]
+        listed = (await admin.list_topics(pb.ListTopicsRequest())).topics
+        assert [(each.name, each.deleting) for each in listed] == [("a", False), ("b", True)]
+        described = (await admin.describe_topic(pb.DescribeTopicRequest(name="a"))).topic
+        assert (described.name, described.partitions, described.id) == ("a", 5, ids["a"])
+
+
+def _live(harness: Harness) -> list[tuple[str, TopicInfo]]:
+    return [(name, topic) for name, topic in harness.catalog.view.by_name.items() if topic.live]
+
+
+async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
+    async with running_gateway(max_partitions_per_topic=9) as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t", 2)
+        with refused(CODE.ALREADY_EXISTS, "Topic 't' already exists"):
+            await admin.create_topic(pb.CreateTopicRequest(name="t"))
+        with refused(CODE.INVALID_ARGUMENT, "not a legal one"):
+            await admin.create_topic(pb.CreateTopicRequest(name="a b"))
+        with refused(CODE.INVALID_ARGUMENT, "10 partitions are more than 9"):
+            await admin.create_topic(pb.CreateTopicRequest(name="u", partitions=10))
+        with refused(CODE.INVALID_ARGUMENT, "larger than 0"):
+            await admin.create_topic(pb.CreateTopicRequest(name="u", partitions=-2))
+        with refused(CODE.INVALID_ARGUMENT, "Unknown topic config name: no.such"):
+            await admin.create_topic(pb.CreateTopicRequest(name="u", configs={"no.such": "1"}))
+        with refused(CODE.INVALID_ARGUMENT, "would not be an increase"):
+            await admin.grow_topic(pb.GrowTopicRequest(name="t", partitions=1))
+        with refused(CODE.INVALID_ARGUMENT, "10 partitions are more than 9"):
+            await admin.grow_topic(pb.GrowTopicRequest(name="t", partitions=10))
+        for call in (
+            lambda: admin.grow_topic(pb.GrowTopicRequest(name="no", partitions=3)),
+            lambda: admin.delete_topic(pb.DeleteTopicRequest(name="no")),
+            lambda: admin.describe_topic(pb.DescribeTopicRequest(name="no")),
+            lambda: admin.list_partitions(pb.ListPartitionsRequest(topics=["t", "no"])),
+            lambda: admin.flush_topics(pb.FlushTopicsRequest(topics=["no"])),
+            lambda: admin.describe_configs(pb.DescribeConfigsRequest(topic="no")),
+            lambda: admin.alter_configs(pb.AlterConfigsRequest(topic="no", set={"flush.ms": "1"})),
+        ):
+            with refused(CODE.NOT_FOUND, "The topic no does not exist"):
+                await call()
+
+
+async def test_a_gateway_that_is_not_up_yet_says_so() -> None:
+    async with running_gateway() as harness:
+        running = await admin_of(harness)
+        starting = AdminService(Gateway(harness.parts), running._cluster)
+        with pytest.raises(Unavailable, match="starting"):
+            await starting.list_topics(pb.ListTopicsRequest())
+
+
+async def test_partitions_are_shown_with_owners_ends_and_sizes() -> None:
+    async with two_owners(3) as two:
+        admin, client = await admin_of(two.harness), await two.harness.connect()
+        first, second = batch(b"1", b"2"), batch(b"3")
+        await produce(client, first)
+        await produce(client, second)
+        await produce(client, first, partition=2)
+        two.a.partition(two.ref(0)).log_start = 1
+        reply = await admin.list_partitions(pb.ListPartitionsRequest())
+        shown = [(each.topic, each.partition, each.owner_run, each.epoch, each.error) for each in reply.partitions]
+        assert shown == [("t", 0, "a", 1, ""), ("t", 1, "b", 1, ""), ("t", 2, "a", 1, "")]
+        figures = [(each.log_start, each.high_watermark, each.bytes, each.segments) for each in reply.partitions]
+        assert figures == [(1, 3, len(first) + len(second), 2), (0, 0, 0, 0), (0, 2, len(first), 1)]
+        assert reply.partitions[0].owner == "a:9095"
+
+
+async def test_what_an_owner_does_not_tell_stands_with_its_partitions() -> None:
+    async with two_owners(2, owner_grace_ms=50) as two:
+        admin = await admin_of(two.harness)
+        two.b.hand_over(two.ref(1), "")
+        (_, moved) = (await admin.list_partitions(pb.ListPartitionsRequest(topics=["t"]))).partitions
+        assert (moved.error, moved.log_start, moved.high_watermark, moved.bytes) == ("NOT_OWNER", -1, -1, -1)
+        await two.harness.cluster.remove("b")
+        await settled()
+        (known, lost) = (await admin.list_partitions(pb.ListPartitionsRequest(topics=["t"]))).partitions
+        assert (known.error, known.owner_run) == ("", "a")
+        assert (lost.owner, lost.owner_run, lost.epoch) == ("", "", 1)
+
+
+async def test_what_is_buffered_is_stored_on_demand() -> None:
+    async with two_owners(2) as two:
+        admin, client = await admin_of(two.harness), await two.harness.connect()
+        two.a.auto_commit = two.b.auto_commit = False
+        await produce(client, batch(b"1"), acks=1)
+        await produce(client, batch(b"1", b"2"), partition=1, acks=1)
+        only = await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"], partition=1))
+        assert [(each.partition, each.high_watermark, each.error) for each in only.partitions] == [(1, 2, "")]
+        assert two.a.partition(two.ref(0)).committed_end == 0
+        everything = await admin.flush_topics(pb.FlushTopicsRequest())
+        assert [(each.partition, each.high_watermark) for each in everything.partitions] == [(0, 1), (1, 2)]
+        two.a.hand_over(two.ref(0), "")
+        (moved, _) = (await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"]))).partitions
+        assert (moved.high_watermark, moved.error) == (-1, "NOT_OWNER")
+        with refused(CODE.NOT_FOUND, "no partition 2"):
+            await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"], partition=2))
+        with refused(CODE.INVALID_ARGUMENT, "the one topic"):
+            await admin.flush_topics(pb.FlushTopicsRequest(partition=0))
+
+
+async def test_who_has_a_partition_by_now_is_asked_to_store_it() -> None:
+    async with two_owners(1) as two:
+        admin = await admin_of(two.harness)
+        two.b.partition(two.ref(0)).end = 4
+        two.a.hand_over(two.ref(0), "b")
+        (done,) = (await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"]))).partitions
+        assert (done.high_watermark, done.error) == (4, "")
+
+
+async def test_segments_are_asked_of_the_owner_some_at_a_time() -> None:
+    async with two_owners(2) as two:
+        admin, client = await admin_of(two.harness), await two.harness.connect()
+        await produce(client, batch(b"1", b"2"))
+        await produce(client, batch(b"3"))
+        whole = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0))
+        assert [(each.base_offset, each.end_offset, each.epoch) for each in whole.segments] == [(0, 2, 1), (2, 3, 1)]
+        assert (whole.next_offset, whole.high_watermark) == (3, 3)
+        first = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0, limit=1, start_offset=-5))
+        assert (len(first.segments), first.next_offset) == (1, 2)
+        two.a.rotten.add(two.a.partition(two.ref(0)).batches[1][2])
+        checked = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0, verify=True))
+        assert [list(each.faults) for each in checked.segments] == [[], ["rotten"]]
+        two.a.hand_over(two.ref(0), "b")
+        moved = await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=0))
+        assert list(moved.segments) == []
+        two.b.hand_over(two.ref(1), "")
+        with refused(CODE.UNAVAILABLE, "t-1: NOT_OWNER"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=1))
+        with refused(CODE.NOT_FOUND, "no partition 2"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t", partition=2))
+        with refused(CODE.NOT_FOUND, "The topic no does not exist"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="no"))
+
+
+async def test_segments_that_cannot_be_listed_for_damage_are_told_from_those_of_a_silent_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t")
+
+        async def damaged(_: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+            return SegmentsReply(status=common_pb2.DAMAGED, detail="a hole")
+
+        async def silent(_: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+            raise Unavailable("no answer")
+
+        monkeypatch.setattr(harness.storage, "segments", damaged)
+        with refused(CODE.DATA_LOSS, "t-0: DAMAGED: a hole"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
+        monkeypatch.setattr(harness.storage, "segments", silent)
+        with refused(CODE.UNAVAILABLE, "t-0: no storage instance has answered"):
+            await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
+
+
+async def test_configs_are_described_set_and_unset() -> None:
+    async with running_gateway(retention_ms=77) as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t", flush_ms="7", max_message_bytes="1000")
+        change = pb.AlterConfigsRequest(topic="t", set={"segment.bytes": "2000000"}, unset=["flush.ms"])
+        change.validate_only = True
+        await admin.alter_configs(change)
+        assert "segment.bytes" not in (await admin.describe_topic(pb.DescribeTopicRequest(name="t"))).topic.configs
+        change.validate_only = False
+        await admin.alter_configs(change)
+        described = (await admin.describe_configs(pb.DescribeConfigsRequest(topic="t"))).configs
+        shown = {each.name: (each.value, each.source) for each in described}
+        assert shown["segment.bytes"] == ("2000000", "topic")
+        assert shown["max.message.bytes"] == ("1000", "topic")
+        assert shown["flush.ms"] == ("500", "default")
+        assert shown["retention.ms"] == ("77", "broker")
+        assert all(each.documentation for each in described)
+        with refused(CODE.INVALID_ARGUMENT, "Unknown topic config name: nope"):
+            await admin.alter_configs(pb.AlterConfigsRequest(topic="t", set={"nope": "1"}))
+        with refused(CODE.INVALID_ARGUMENT, "duplicate config keys"):
+            await admin.alter_configs(pb.AlterConfigsRequest(topic="t", set={"flush.ms": "1"}, unset=["flush.ms"]))
+
+
+async def test_what_the_metadata_store_does_not_do_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_CHANGE_SECONDS", 0.1)
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t")
+        harness.metadata.faults.append(no_answer("get", key=paths.topic_key(NAMESPACE, "t"), times=1_000_000))
+        with refused(CODE.DEADLINE_EXCEEDED, "not deleted within"):
+            await admin.delete_topic(pb.DeleteTopicRequest(name="t"))
+
+
+async def test_a_partition_that_cannot_be_read_says_why() -> None:
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t")
+        damage = PartitionOffset(status=common_pb2.DAMAGED, detail="a hole")
+        harness.storage.offsets.update(dict.fromkeys((-1, -2), damage))
+        (shown,) = (await admin.list_partitions(pb.ListPartitionsRequest(topics=["t"]))).partitions
+        assert shown.error == "DAMAGED: a hole"

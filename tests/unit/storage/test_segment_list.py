@@ -1,0 +1,149 @@
+"""What operators are told of a log's segments."""
+
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.objects.memory import Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest
+from services.storage import segment_list
+from tests.unit.storage.cluster import cluster
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
+from tests.unit.storage.test_fencing import segment_of
+
+RECORDS = 3
+SEGMENTS = 5
+
+
+async def _segments(caller: Caller, ref: PartitionRef, **asked: Any) -> SegmentsReply:
+    return await caller.storage.segments(SegmentsRequest(partition=ref, **asked), timeout=60)
+
+
+async def _write(caller: Caller, ref: PartitionRef, segments: int = SEGMENTS) -> None:
+    """Segments of three records each."""
+    for number in range(segments):
+        appended = await caller.append(ref, batch(*(b"%d" % number,) * RECORDS))
+        await caller.flush(ref)
+        assert await caller.durable(appended)
+
+
+def _key(ref: PartitionRef, base: int) -> str:
+    return paths.segment_key(NAMESPACE, ref.topic, ref.partition, base)
+
+
+def _bases(reply: SegmentsReply) -> list[int]:
+    return [segment.base_offset for segment in reply.segments]
+
+
+async def test_segments_are_listed_from_anywhere_and_some_at_a_time(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        empty = await _segments(caller, ref)
+        assert (empty.status, _bases(empty), empty.next, empty.committed_end) == (Status.OK, [], 0, 0)
+        await _write(caller, ref)
+        reply = await _segments(caller, ref)
+        assert (reply.next, reply.committed_end) == (15, 15)
+        shown = [(each.base_offset, each.end_offset, each.epoch, each.object) for each in reply.segments]
+        assert shown == [(base, base + RECORDS, 1, _key(ref, base)) for base in (0, 3, 6, 9, 12)]
+        sizes = {info.key: info.size for info in await world.objects.list_from("")}
+        assert [each.bytes for each in reply.segments] == [sizes[each.object] for each in reply.segments]
+        some = await _segments(caller, ref, start=4, limit=2)
+        assert (_bases(some), some.next) == ([3, 6], 9)
+        assert _bases(await _segments(caller, ref, start=some.next)) == [9, 12]
+        assert _bases(await _segments(caller, ref, start=15)) == []
+        assert (await caller.delete_records(ref, 4)).log_start == 4
+        assert _bases(await _segments(caller, ref)) == [3, 6, 9, 12]
+    async with world.service() as (caller, _):
+        assert _bases(await _segments(caller, ref)) == [3, 6, 9, 12]
+
+
+async def test_one_reply_has_no_more_than_it_can(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_list, "_MOST", 4)
+    monkeypatch.setattr(segment_list, "_MOST_VERIFIED", 2)
+    async with (world := World(indexing=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        assert _bases(await _segments(caller, ref, limit=100)) == [0, 3, 6, 9]
+        assert _bases(await _segments(caller, ref, verify=True)) == [0, 3]
+
+
+async def test_who_is_not_the_owner_names_it_for_segments_too(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref = await two.world.topic(two.instances[0].catalog, partitions=1)
+        await two.append_durably(ref, batch(b"x"))
+        owner = two.given(ref)
+        (other,) = (instance for instance in two.instances if instance is not owner)
+        reply = await _segments(other.caller, ref)
+        assert (reply.status, reply.owner) == (Status.NOT_OWNER, owner.caller.run_id)
+
+
+async def _faults(caller: Caller, ref: PartitionRef) -> dict[int, str]:
+    reply = await _segments(caller, ref, verify=True)
+    assert reply.status == Status.OK, reply.detail
+    return {each.base_offset: "; ".join(each.faults) for each in reply.segments if each.faults}
+
+
+async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        assert await _faults(caller, ref) == {}
+        body = bytearray((await world.objects.get(_key(ref, 3))).body)
+        body[-30] ^= 1
+        await _replace(world, _key(ref, 3), bytes(body))
+        await _replace(world, paths.index_key(NAMESPACE, ref.topic, 0, 12), b"no index")
+        await world.objects.delete_many([_key(ref, 9)])
+        found = await _faults(caller, ref)
+    # Where 6 ends is looked at before 9 is missed, or after.
+    assert {3, 9, 12} <= set(found) <= {3, 6, 9, 12}
+    assert _key(ref, 3) in found[3]
+    assert found[9] == "orders-0: the segment at offset 9 is missing from the object store"
+    assert "index" in found[12].lower()
+    async with world.service() as (caller, _):
+        # One that nobody remembers is missed where the one before it ends.
+        found = await _faults(caller, ref)
+    assert set(found) == {3, 6, 12}
+    assert found[6] == "orders-0: the segment at offset 9 is missing from the object store"
+
+
+async def test_what_a_dead_owner_left_is_no_part_of_the_log(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref, 1)
+    async with world.service() as (caller, _):
+        await _write(caller, ref, 2)
+    # Of epoch 1, among offsets that epoch 2 has.
+    await world.objects.put_if_absent(_key(ref, 4), segment_of(1, 4, batch(b"left")))
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, verify=True)
+        assert [(each.base_offset, list(each.faults)) for each in reply.segments] == [(0, []), (3, []), (6, [])]
+
+
+async def test_a_store_that_does_not_answer_is_no_damage(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.kind == "get" else None
+        reply = await _segments(caller, ref, verify=True)
+        assert (reply.status, reply.detail, _bases(reply)) == (Status.UNAVAILABLE, "503", [])
+        world.objects.plan = lambda call: None
+        assert await _faults(caller, ref) == {}
+
+
+async def test_without_an_indexer_nothing_is_called_whole(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        assert (await _segments(caller, ref, verify=True)).status == Status.UNAVAILABLE
+
+
+async def _replace(world: World, key: str, body: bytes) -> None:
+    await world.objects.delete_many([key])
+    await world.objects.put_if_absent(key, body)
