@@ -42,6 +42,15 @@ class _Call:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """``token``: what callers must show; empty: nothing."""
+
+    method: Method[Any, Any]
+    handler: _Handler
+    token: bytes
+
+
 class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
     """Calls of ``services`` as tasks of ``nursery``. Made in Trio, then called by grpc.aio in the asyncio thread."""
 
@@ -53,7 +62,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._handlers = {
-            path: self._adapted(method, handler, service.token)
+            path: self._adapted(_Served(method, handler, service.token.encode()))
             for service in services
             for path, (method, handler) in service.methods.items()
         }
@@ -64,34 +73,30 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(handler_call_details.method)
 
-    def _adapted(self, method: Method[Any, Any], handler: _Handler, token: str) -> Any:
-        serve = self._serve_stream if method.streams else self._serve
-        answer = partial(self._answer, serve, method, handler, token.encode())
-        if method.streams:
-            return grpc.unary_stream_rpc_method_handler(answer)
-        return grpc.unary_unary_rpc_method_handler(answer)
+    def _adapted(self, served: _Served) -> Any:
+        if served.method.streams:
+            return grpc.unary_stream_rpc_method_handler(partial(self._answer, self._serve_stream, served))
+        return grpc.unary_unary_rpc_method_handler(partial(self._answer, self._serve, served))
 
     async def _answer(
         self,
         serve: Callable[[_Call], Awaitable[bytes]],
-        method: Method[Any, Any],
-        handler: _Handler,
-        token: bytes,
+        served: _Served,
         request: bytes,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> bytes:
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome: _Outcome = _GONE
-        self._figures.began(method)
+        self._figures.began(served.method)
         try:
-            if token and not _bears(token, context):
+            if served.token and not _bears(served.token, context):
                 outcome = grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong"
             else:
-                outcome = await self._outcome(serve, method, handler, request, context)
+                outcome = await self._outcome(serve, served, request, context)
         finally:
             code = grpc.StatusCode.OK if isinstance(outcome, bytes) else outcome[0]
-            self._figures.ended(method, code, loop.time() - began)
+            self._figures.ended(served.method, code, loop.time() - began)
         if isinstance(outcome, bytes):
             return outcome
         await context.abort(*outcome)
@@ -100,15 +105,15 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
     async def _outcome(
         self,
         serve: Callable[[_Call], Awaitable[bytes]],
-        method: Method[Any, Any],
-        handler: _Handler,
+        served: _Served,
         request: bytes,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> _Outcome:
+        method = served.method
         running, most = self._running[method.waits], self._limits.most_calls(waiting=method.waits)
         if running >= most:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{running} calls are under way"
-        call = _Call(method, handler, request, context, asyncio.get_running_loop().create_future())
+        call = _Call(method, served.handler, request, context, asyncio.get_running_loop().create_future())
         self._running[method.waits] += 1
         self._token.run_sync_soon(self._start, serve, call)
         try:

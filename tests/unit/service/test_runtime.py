@@ -6,8 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kafscale.service import runtime
-from kafscale.service.runtime import EventLoop, package_version, process_families
+from kafscale.service import version
+from kafscale.service.runtime import EventLoop, process_families
+from kafscale.service.version import kafscale_version
 
 
 async def test_how_late_the_event_loop_wakes_a_task_is_counted(mock_clock: MockClock) -> None:
@@ -29,7 +30,7 @@ async def test_how_late_the_event_loop_wakes_a_task_is_counted(mock_clock: MockC
 
 def test_the_process_says_what_it_is_and_how_many_threads_it_has() -> None:
     [build, threads] = process_families("storage")
-    assert build.read() == {(package_version(), "storage"): 1}
+    assert build.read() == {(kafscale_version(), "storage"): 1}
     [count] = threads.read().values()
     assert isinstance(count, int)
     assert count >= 1
@@ -39,5 +40,10 @@ def test_what_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -
     def none(_: str) -> str:
         raise PackageNotFoundError
 
-    monkeypatch.setattr(runtime, "version", none)
-    assert package_version() == "unknown"
+    monkeypatch.setattr(version, "version", none)
+    kafscale_version.cache_clear()
+    try:
+        assert not kafscale_version()
+        assert process_families("storage")[0].read() == {("unknown", "storage"): 1}
+    finally:
+        kafscale_version.cache_clear()
