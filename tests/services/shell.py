@@ -16,7 +16,8 @@ class Shell:
 
     def __init__(self, settings: Mapping[str, str], servers: str) -> None:
         others = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
-        self._environ = {**others, **settings, "KAFSCALE_ADMIN_SERVER": servers}
+        patient = {"KAFSCALE_RPC_CONNECT_TIMEOUT_MS": "60000"}
+        self._environ = {**others, **patient, **settings, "KAFSCALE_ADMIN_SERVER": servers}
 
     def run(self, command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         program = "from services.cli.main import main; main(prog_name='kafscale')"

@@ -41,9 +41,6 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     assert (made.returncode, made.stdout) == (0, f"topic orders made, with {PARTITIONS} partitions\n")
     again = shell.run("topic create orders")
     assert (again.returncode, again.stderr) == (Exit.EXISTS, "Error: Topic 'orders' already exists.\n")
-    for gateway in cluster.gateways:
-        _await("both gateways know the topic", lambda at=gateway: _knows(Shell(SETTINGS, at.address), "orders"))  # type: ignore[misc]
-
     client = ConfluentClient(cluster.bootstrap)
     for partition in range(PARTITIONS):
         records = [Message(b"%d" % number) for number in range(partition, RECORDS, PARTITIONS)]
@@ -78,16 +75,11 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     _read_all(cluster, shell)
     assert shell.run("topic alter orders --partitions 6 --config flush.ms=100 --unset retention.ms").returncode == 0
     _await("the client sees the new partitions", lambda: _partitions_of(cluster, "orders") == 6)
-    assert ["flush.ms", "100", "topic"] in shell.rows("config describe orders")
     wrong = shell.run("topic list", KAFSCALE_ADMIN_TOKEN="this-is-another-token")
     assert (wrong.returncode, wrong.stderr) == (Exit.UNAUTHENTICATED, "Error: the token is missing or wrong\n")
     assert shell.run("topic delete orders --yes").returncode == 0
     _await("the client does not see the topic any more", lambda: "orders" not in client.topics())
     assert shell.run("topic describe orders").returncode == Exit.NOT_FOUND
-
-
-def _knows(shell: Shell, topic: str) -> bool:
-    return topic in {each["name"] for each in shell.json("topic list")["topics"]}
 
 
 def _partitions_of(cluster: Cluster, topic: str) -> int:
@@ -121,7 +113,6 @@ def _read_all(cluster: Cluster, shell: Shell) -> None:
     finally:
         again.close()
     _await("the group is deleted", lambda: shell.run("group delete readers --yes").returncode == 0)
-    assert shell.rows("group list") == []
 
 
 def _reader(cluster: Cluster) -> Consumer:

@@ -52,7 +52,7 @@ Exit status of commands that ask a cluster:
   7  nobody answers, or not in time: the outcome may be unknown"""
 
 _LOOK_SECONDS = 10.0
-"""What one of several gateways may take to say whether it serves, which costs it nothing."""
+"""What a gateway may take to say whether it serves, where there is another one to ask."""
 _STATUS = grpc.StatusCode
 _EXITS = {
     _STATUS.INVALID_ARGUMENT: Exit.WRONG,
@@ -105,8 +105,9 @@ class Server:
     async def _find(self) -> str:
         """A call is sent once: whom it is sent to is chosen by asking something that may be asked again."""
         reasons = []
-        timeout = self._timeout if len(self._addresses) == 1 else min(self._timeout, _LOOK_SECONDS)
         for address in self._addresses:
+            is_last = address == self._addresses[-1]
+            timeout = self._timeout if is_last else min(self._timeout, _LOOK_SECONDS)
             try:
                 async with self._channel(address) as channel:
                     if await PeerHealth(channel).serving(SERVICE.full_name, timeout=timeout):

@@ -18,6 +18,8 @@ from tests.unit.gateway.harness import Harness, running_gateway
 
 T = TypeVar("T")
 START_SECONDS = 60.0
+PATIENT = {"KAFSCALE_RPC_CONNECT_TIMEOUT_MS": "60000", "KAFSCALE_RPC_KEEPALIVE_TIMEOUT_MS": "60000"}
+"""On a busy machine two threads of one process may take long to shake hands."""
 
 
 @dataclass
@@ -35,7 +37,7 @@ class AdminServer:
     def run(self, *arguments: str, input: str | None = None, **environ: str) -> Result:  # noqa: A002 - click's name
         """One command, as in a shell with no more of this machine's settings than ``environ``."""
         settings = {name: None for name in os.environ if name.startswith("KAFSCALE_")}
-        given = {**settings, "KAFSCALE_ADMIN_SERVER": self.address, **environ}
+        given = {**settings, **PATIENT, "KAFSCALE_ADMIN_SERVER": self.address, **environ}
         return CliRunner().invoke(main, arguments, input=input, env=given)
 
 
