@@ -37,9 +37,9 @@ class CallFigures:
         self._started[method.path] += 1
 
     def ended(self, method: Method[Any, Any], code: grpc.StatusCode, seconds: float) -> None:
-        self._ended[method.path, code.name] += 1
         if not method.streams:
             self._seconds[method.path].observe(seconds)
+        self._ended[method.path, code.name] += 1
 
     def families(self, side: _Side) -> list[Family]:
         labels = ("grpc_type", "grpc_service", "grpc_method")

@@ -124,8 +124,9 @@ def _group_families(figures: CoordinatorFigures, current: Callable[[], Run | Non
         Family(
             "kafscale_coordinator_group_lag",
             "gauge",
-            "Records between a group's committed offsets and the ends of a topic's logs, as of at most "
-            "KAFSCALE_GROUP_LAG_INTERVAL_MS ago; the KAFSCALE_GROUP_LAG_SERIES largest of each coordinator.",
+            "Records between a group's committed offsets and the ends of a topic's logs, looked at every "
+            "KAFSCALE_GROUP_LAG_INTERVAL_MS, and as it was while etcd does not answer; the KAFSCALE_GROUP_LAG_SERIES "
+            "largest of each coordinator.",
             lambda: _lags(current()),
             ("group", "topic"),
         ),

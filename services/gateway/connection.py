@@ -16,6 +16,7 @@ from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot,
 from kafscale.kafka.wire import Buffer
 from kafscale.service.listeners import Listener
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.figures import UNSPOKEN
 from services.gateway.registry import API_VERSIONS, APIS, refusal
 
 _SMALLEST_READ = 512 << 10
@@ -154,7 +155,8 @@ class ClientConnection:
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
             raise ProtocolError(refusal(request.api_key, request.api_version))
         request.slot.received_at = self._received_at
-        self._environment.figures.requests[api.key, request.api_version] += 1
+        version = request.api_version if request.api_version in api.versions else UNSPOKEN
+        self._environment.figures.requests[api.key, version] += 1
         size = len(request.body)
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator
 
 from kafscale.vitals import Histogram
 
+UNSPOKEN = -1
+"""Clients may name any version of ApiVersions: those that are not spoken count together."""
+
 
 class GatewayFigures:
     """Plain numbers that the gateway's parts add to. APIs are told by their keys, errors by their codes."""

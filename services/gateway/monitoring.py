@@ -1,6 +1,5 @@
 """What a gateway shows of itself: its checks and its metrics."""
 
-from collections import Counter
 from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
@@ -8,7 +7,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.service.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.gateway.coordinators import Coordinators
-from services.gateway.figures import GatewayFigures
+from services.gateway.figures import UNSPOKEN, GatewayFigures
 from services.gateway.registry import APIS
 from services.gateway.service import Gateway
 
@@ -148,12 +147,10 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
 
 
 def _by_version(figures: GatewayFigures) -> Values:
-    """Clients may name any version of ApiVersions: those that are not spoken have one label together."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for (key, version), count in figures.requests.items():
-        api = APIS[key]
-        counts[api.name, str(version) if version in api.versions else "other"] += count
-    return {labels: count for labels, count in counts.items()}  # noqa: C416 - its type widens
+    return {
+        (APIS[key].name, "other" if version == UNSPOKEN else str(version)): count
+        for (key, version), count in figures.requests.items()
+    }
 
 
 def _storage_families(gateway: Callable[[], Gateway]) -> list[Family]:

@@ -69,7 +69,9 @@ def configs_of_new(configs: Mapping[str, str | None]) -> Mapping[str, str]:
 
 async def create_topic(environment: Environment, api: str, topic: NewTopic, deadline: float) -> TopicInfo:
     """A name whose topic is still being deleted is waited for. ``api`` asks for it."""
-    return await _stored(environment, api, deadline, "The topic was not made", partial(_make, environment, topic))
+    return await _stored(
+        environment, api, deadline, "The topic is not known to be made", partial(_make, environment, topic)
+    )
 
 
 async def _make(environment: Environment, topic: NewTopic) -> TopicInfo:
@@ -103,13 +105,13 @@ async def grow_topic(
     environment: Environment, api: str, topic: TopicInfo, partitions: int, deadline: float
 ) -> TopicInfo:
     step = partial(environment.catalog.grow, topic.id, partitions)
-    return await _stored(environment, api, deadline, "The partitions were not made", step)
+    return await _stored(environment, api, deadline, "The partitions are not known to be made", step)
 
 
 async def delete_topic(environment: Environment, api: str, topic: TopicInfo, deadline: float) -> None:
     """Returns when the topic is hidden from clients; its objects are removed after that, then the name is free."""
     step = partial(environment.catalog.mark_deleting, topic.id)
-    await _stored(environment, api, deadline, "The topic was not deleted", step)
+    await _stored(environment, api, deadline, "The topic is not known to be deleted", step)
 
 
 async def _stored(

@@ -84,7 +84,7 @@ def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
         ),
         gauge(
             "kafscale_storage_partitions_loading",
-            "Partitions that this instance is taking over.",
+            "Partitions that this instance is taking over, or has failed to for less than 10 seconds.",
             now(lambda run: run.owned.loading),
         ),
         counter("kafscale_storage_take_overs_total", "Partitions taken over.", lambda: figures.take_overs),

@@ -103,8 +103,9 @@ class OwnedPartitions:
 
     @property
     def loading(self) -> int:
-        """Take-overs under way."""
-        return len(self._loading)
+        """Take-overs under way, between two attempts too."""
+        since = trio.current_time() - _SAME_TROUBLE
+        return len(self._loading.keys() | {key for key, failed in self._failed.items() if failed.at > since})
 
     @property
     def nothing_left(self) -> bool:

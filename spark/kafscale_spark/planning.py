@@ -209,6 +209,7 @@ def at_least(ranges: Iterable[Range], count: int) -> list[Range]:
             largest = heapq.heappop(heap)
         part = largest[-1]
         middle = (part.start + part.end) // 2
-        for half in (replace(part, end=middle), replace(part, start=middle)):
-            heapq.heappush(heap, (-(part.bytes // 2), -(half.end - half.start), half.partition, half.start, half))
+        size = part.bytes // 2
+        for half in (replace(part, end=middle, bytes=size), replace(part, start=middle, bytes=size)):
+            heapq.heappush(heap, (-size, -(half.end - half.start), half.partition, half.start, half))
     return sorted((item[-1] for item in heap), key=lambda part: (part.partition, part.start))

@@ -4,6 +4,12 @@ from collections.abc import Sequence
 
 import click
 
+MAX_INT64 = 2**63 - 1
+PARTITION = click.IntRange(0, 2**31 - 1)
+PARTITIONS = click.IntRange(1, 2**31 - 1)
+OFFSET = click.IntRange(0, MAX_INT64)
+LIMIT = click.IntRange(1, 2**32 - 1)
+
 
 def name_and_value(text: str) -> tuple[str, str]:
     """``name=value`` as a pair. Raises BadParameter."""

@@ -6,6 +6,7 @@ import click
 
 from kafscale.rpc.admin import CLUSTER_STATUS, FLUSH_TOPICS
 from kafscale.v1 import admin_pb2 as pb
+from services.cli.admin.arguments import PARTITION
 from services.cli.admin.output import IN_PROCESS, as_json, show
 from services.cli.admin.server import Exit, Failed, Server, asking
 from services.cli.present import count, printable, table, time_text
@@ -67,14 +68,14 @@ def _has(member: pb.ClusterMember) -> str:
 
 @click.command()
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--partition", type=click.IntRange(0), help="Only this one, of one topic.")
+@click.option("--partition", type=PARTITION, help="Only this one, of one topic.")
 @click.option("--all", "everything", is_flag=True, help="All topics.")
 @as_json
 @asking
 def flush(server: Server, topics: tuple[str, ...], partition: int | None, everything: bool, output: str) -> None:
     """Store what topics have buffered, and wait until it is.
 
-    What was produced before the command is in the object store when it ends, acks=0 and 1 included.
+    What storage has taken in before the command is in the object store when it ends: what is acked, acks=1 included.
     """
     if everything == bool(topics):
         raise click.UsageError("name the topics, or give --all")

@@ -8,7 +8,7 @@ import click
 
 from kafscale.rpc.admin import DELETE_GROUP, DESCRIBE_GROUP, LIST_GROUPS, RESET_OFFSETS
 from kafscale.v1 import admin_pb2 as pb
-from services.cli.admin.arguments import yes
+from services.cli.admin.arguments import MAX_INT64, yes
 from services.cli.admin.output import IN_PROCESS, as_json, show
 from services.cli.admin.server import Server, asking
 from services.cli.present import count, printable, table
@@ -60,7 +60,7 @@ def _described(reply: pb.DescribeConsumerGroupReply) -> Iterator[str]:
     heads = ("TOPIC", "PARTITION", "COMMITTED", "HIGH WATERMARK", "LAG", "MEMBER")
     rows = [
         (
-            each.topic,
+            printable(each.topic),
             str(each.partition),
             *(f"{known:,}" if known >= 0 else "-" for known in (each.committed, each.high_watermark, each.lag)),
             printable(each.member_id) or "-",
@@ -90,9 +90,9 @@ def reset_to(text: str) -> dict[str, Any]:
     try:
         match kind:
             case "offset":
-                return {"offset": int(value)}
+                return {"offset": _int64(value)}
             case "shift":
-                return {"shift_by": int(value)}
+                return {"shift_by": _int64(value)}
             case "time":
                 return {"timestamp_ms": _milliseconds(value)}
     except ValueError as error:
@@ -100,10 +100,18 @@ def reset_to(text: str) -> dict[str, Any]:
     raise click.BadParameter(f"{text!r} is not earliest, latest, offset=N, shift=N or time=...")
 
 
+def _int64(text: str) -> int:
+    """Raises ValueError."""
+    number = int(text)
+    if not -MAX_INT64 <= number <= MAX_INT64:
+        raise ValueError(text)
+    return number
+
+
 def _milliseconds(text: str) -> int:
     """From a number of them, or an ISO time, which is UTC where it has no zone. Raises ValueError."""
     if text.isdecimal():
-        return int(text)
+        return _int64(text)
     moment = datetime.fromisoformat(text)
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 

@@ -15,7 +15,7 @@ from kafscale.rpc.admin import (
     LIST_TOPICS,
 )
 from kafscale.v1 import admin_pb2 as pb
-from services.cli.admin.arguments import as_configs, configs, name_and_value, yes
+from services.cli.admin.arguments import PARTITIONS, as_configs, configs, name_and_value, yes
 from services.cli.admin.output import IN_PROCESS, as_json, show
 from services.cli.admin.server import Server, asking
 from services.cli.present import count, facts, printable, table, time_text
@@ -47,7 +47,7 @@ def list_topics(server: Server, output: str) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="As many as the gateway is set to, by default.")
+@click.option("--partitions", type=PARTITIONS, help="As many as the gateway is set to, by default.")
 @configs
 @click.option("--dry-run", is_flag=True, help="Only check.")
 @as_json
@@ -99,7 +99,7 @@ def _described(topic: pb.TopicStatus, partitions: Iterable[pb.PartitionStatus]) 
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many it is to have; never fewer than it has.")
+@click.option("--partitions", type=PARTITIONS, help="How many it is to have; never fewer than it has.")
 @configs
 @click.option("--unset", "unset", metavar="NAME", multiple=True, help="A config whose default is to count again.")
 @asking

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kio.schema.errors import ErrorCode
+
+from kafscale.topics.definitions import DEFINITIONS
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.topics import API
 from services.gateway.api import Environment
@@ -41,8 +44,11 @@ def describe_configs(environment: Environment, request: pb.DescribeConfigsReques
 
 
 async def alter_configs(environment: Environment, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:
-    """A name that is set and unset, or unset twice, is refused."""
+    """A name that is set and unset, or unset twice, is refused, and one that no topic has."""
     wanted, unwanted = dict(request.set), list(request.unset)
+    unknown = [name for name in unwanted if name not in DEFINITIONS]
+    if unknown:
+        raise RefusedPart(ErrorCode.invalid_config, f"Unknown topic config name: {unknown[0]}")
 
     def change(configs: Mapping[str, str]) -> Mapping[str, str | None]:
         return {name: value for name, value in {**configs, **wanted}.items() if name not in unwanted}

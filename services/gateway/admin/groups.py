@@ -80,12 +80,13 @@ async def _add_offsets(
     readers: dict[tuple[str, int], str],
 ) -> None:
     by_place = {(offset.topic, offset.partition): offset for offset in offsets}
-    places = sorted(by_place.keys() | readers.keys())
     refs = {}
-    for topic, partition in places:
+    for topic, partition in by_place.keys() | readers.keys():
         known = environment.topics.by_name(topic)
-        if known is not None and partition < len(known.partitions):
+        if known is not None and 0 <= partition < len(known.partitions):
             refs[topic, partition] = known.partitions[partition]
+    # What members are assigned is their own: it may be of partitions that nobody has.
+    places = sorted(by_place.keys() | refs.keys())
     ends = await ends_of(environment, refs.values())
     for place in places:
         offset, ref = by_place.get(place), refs.get(place)

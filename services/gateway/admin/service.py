@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import grpc
 from kio.schema.errors import ErrorCode
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin import configs, groups, offsets, partitions, topics
@@ -33,7 +33,7 @@ _CODES = {
 
 
 class AdminService:
-    """Answers once ``gateway`` has started. Methods raise StatusError, Unavailable and Refused."""
+    """Answers once ``gateway`` has started. Methods raise StatusError and Unavailable."""
 
     def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
         self._gateway = gateway
@@ -46,6 +46,9 @@ class AdminService:
             raise Unavailable("the gateway is starting")
         try:
             yield environment
+        except Refused as refused:
+            # FAILED_PRECONDITION is for what the operator can mend.
+            raise StatusError(_STATUS.INTERNAL, str(refused)) from refused
         except RefusedPart as refused:
             raise StatusError(_CODES.get(refused.code, _STATUS.UNAVAILABLE), str(refused)) from refused
 

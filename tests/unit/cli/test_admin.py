@@ -97,6 +97,21 @@ def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
     assert (topic.partitions, topic.configs) == (1, {})
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "group reset g --to offset=99999999999999999999",
+        "group reset g --to shift=-99999999999999999999",
+        "group reset g --to time=99999999999999999999",
+        "flush t --partition 5000000000",
+        "topic create t --partitions 3000000000",
+        "topic alter t --partitions 3000000000",
+    ],
+)
+def test_numbers_that_nothing_holds_are_wrong(server: AdminServer, command: str) -> None:
+    assert server.run(*command.split()).exit_code == Exit.WRONG
+
+
 def test_partitions_and_flush(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 5000)
     heads, row = server.run("partition", "list", "t").output.splitlines()

@@ -75,6 +75,20 @@ async def test_a_group_is_described_with_its_members_and_lag() -> None:
     assert [(each.member_id, each.metadata) for each in reply.offsets] == [(member, "note"), ("", ""), (member, "")]
 
 
+async def test_assignments_of_what_is_not_there_are_told_and_nothing_more() -> None:
+    """They are bytes that members choose."""
+    async with running_gateway() as harness:
+        admin, client = await admin_of(harness), await harness.connect()
+        await _log(harness, "t", [(0, 100), (0, 50)])
+        await stable(client, assignment=assignment(none=(0,), t=(-9, -1, 1, 2)))
+        reply = await admin.describe_consumer_group(pb.DescribeConsumerGroupRequest(group="g"))
+    assert [(each.topic, list(each.partitions)) for each in reply.members[0].assigned] == [
+        ("none", [0]),
+        ("t", [-9, -1, 1, 2]),
+    ]
+    assert [(each.topic, each.partition, each.high_watermark) for each in reply.offsets] == [("t", 1, 50)]
+
+
 async def test_a_lag_that_nobody_tells_is_not_0() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()

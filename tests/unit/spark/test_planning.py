@@ -1,5 +1,6 @@
 """A batch's tasks: one plan for everything, cut by the options and by what filters want."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -77,6 +78,13 @@ def test_a_count_has_tasks_for_what_spark_makes_rows_of(
     with Client(settings.connection) as client:
         assert len(plan_batch(client, settings, Pushed(), counted=True)) == tasks
         assert len(plan_batch(client, settings, Pushed())) == 2
+
+
+def test_ranges_are_halved_until_all_are_about_as_large() -> None:
+    ranges = [planning.Range(("t", partition), 0, 5_000_000, 500 << 20) for partition in range(6)]
+    found = planning.at_least(ranges, 30)
+    assert set(Counter(part.partition[1] for part in found).values()) <= {4, 5, 6, 7, 8}
+    assert {part.end - part.start for part in found} == {1_250_000, 625_000}
 
 
 def test_sizes_go_to_the_server(endpoint: str, storage: Storage) -> None:

@@ -128,6 +128,7 @@ class Caller:
     """A gateway reduced to its bones: numbered appends on one commit stream, and what the stream told."""
 
     storage: DirectStorage
+    service: StorageService
     stream_id: str
     # The run ids that its service has had; those of no service at all: none.
     runs: list[str] = field(default_factory=list)
@@ -318,7 +319,7 @@ class World:
             await nursery.start(members.run)
             await nursery.start(serve)
             storage = DirectStorage(service)
-            caller = Caller(storage, f"stream-{self.runs}", runs)
+            caller = Caller(storage, service, f"stream-{self.runs}", runs)
             async with storage.commits(CommitsRequest(stream_id=caller.stream_id)) as stream:
                 assert (await stream.receive()).ready
                 nursery.start_soon(caller.follow, stream)

@@ -59,7 +59,12 @@ async def test_a_take_over_is_timed_with_the_tries_before_it(autojump_clock: Moc
     async with world.service(graceful=False) as (caller, _):
         asked = trio.current_time()
         # The dead owner's lease has to run out.
-        while (await caller.fetch(ref, 0)).status != Status.OK:  # noqa: ASYNC110  as a gateway tries again
+        while (await caller.fetch(ref, 0)).status != Status.OK:  # as a gateway tries again
             await trio.sleep(0.1)
+            # Between two tries too.
+            assert caller.service.current is not None
+            assert caller.service.current.owned.loading == 1
+        assert caller.service.current is not None
+        assert caller.service.current.owned.loading == 0
         assert sum(seconds.counts) == 2
         assert 1 < seconds.total <= trio.current_time() - asked
