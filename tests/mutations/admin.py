@@ -19,8 +19,8 @@ MUTATIONS = (
     _breaking(
         "nobody is answered without the token",
         "kafscale/rpc/calls.py",
-        "        if token:\n",
-        "        if False:\n",
+        "if served.token and not _bears(served.token, context):",
+        "if False and not _bears(served.token, context):",
         _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
     ),
     _breaking(
