@@ -1,6 +1,7 @@
 """The segments of a log, for operators, and whether what is stored of each is whole."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import trio
 
@@ -12,7 +13,7 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
 from services.storage.finder import Damaged, OfAnotherEpoch
-from services.storage.partition import CommittedLog
+from services.storage.partition import CommittedLog, Partition
 from services.storage.run import Run
 from services.storage.segments import KnownSegment
 from services.storage.takeover import NotAvailable
@@ -30,35 +31,73 @@ async def list_segments(run: Run, indexer: IndexerClient, request: SegmentsReque
     most = _MOST_VERIFIED if request.verify else _MOST
     limit = min(request.limit or most, most)
     try:
-        log = (await run.owned.acquire(request.partition)).log
-        found, end = await _found(run, log, request.start, limit)
-        reply = SegmentsReply(segments=_shown(run, log, found, end), next=end, committed_end=log.committed_end)
+        partition = await run.owned.acquire(request.partition)
+        log = partition.log
+        page = await _page(run, partition, request.start, limit)
+        reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, committed_end=log.committed_end)
         if request.verify:
-            await _verify(run, log, indexer, found, reply)
+            await _verify(run, log, indexer, page.found, reply)
+        if page.hole is not None:
+            reply.segments.insert(0, page.hole)
         return reply
     except NotAvailable as error:
         return SegmentsReply(status=error.status, detail=str(error), owner=error.owner)
-    except Damaged as error:
-        return _failed(Status.DAMAGED, error)
     except STORE_FAILURES as error:
-        return _failed(Status.UNAVAILABLE, error)
+        return SegmentsReply(status=Status.UNAVAILABLE, detail=str(error))
 
 
-async def _found(run: Run, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
-    """At most ``limit`` segments, and one past the last one's last offset. Raises Damaged, Unavailable, Refused."""
+class _Page(NamedTuple):
+    """``hole``: offsets before the segments, which no object holds. ``end``: one past the last one's last offset."""
+
+    hole: StoredSegment | None
+    found: list[KnownSegment]
+    end: int
+
+
+async def _page(run: Run, partition: Partition, start: int, limit: int) -> _Page:
+    """At most ``limit`` segments, a hole counted as one. Raises NotAvailable, Unavailable, Refused."""
+    log = partition.log
     offset = max(start, log.log_start)
     if offset >= log.committed_end:
-        return [], log.committed_end
+        return _Page(None, [], log.committed_end)
+    hole: StoredSegment | None = None
     found: list[KnownSegment] = []
-    segment: KnownSegment | None = await run.reader.holding(log, offset)
+    segment: KnownSegment | None
+    try:
+        segment = await run.reader.holding(log, offset)
+    except Damaged as error:
+        if not run.membership.proven:
+            # What is missing may have been deleted by a later owner.
+            raise NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key)) from error
+        if offset < log.log_start:
+            # It was deleted while it was looked for.
+            return await _page(run, partition, start, limit)
+        run.retention.look_at(partition)
+        segment = await _listed(run, log, offset)
+        if segment is None or segment.base_offset > offset:
+            hole = _hole(log, offset, log.committed_end if segment is None else segment.base_offset)
+            limit -= 1
     while segment is not None and len(found) < limit:
         found.append(segment)
         segment = await run.reader.finder.after(log, segment)
-    return found, log.committed_end if segment is None else segment.base_offset
+    return _Page(hole, found, log.committed_end if segment is None else segment.base_offset)
 
 
-def _shown(run: Run, log: CommittedLog, found: list[KnownSegment], end: int) -> list[StoredSegment]:
-    ends = [*(following.base_offset for _, following in pairwise(found)), end]
+async def _listed(run: Run, log: CommittedLog, offset: int) -> KnownSegment | None:
+    """The segment that should hold ``offset``, whatever is in its object; where there is none, the next one."""
+    try:
+        return await run.reader.finder.holding(log, offset)
+    except Damaged:
+        return await run.reader.finder.oldest(log)
+
+
+def _hole(log: CommittedLog, start: int, end: int) -> StoredSegment:
+    fault = f"{log.topic}-{log.partition}: no segment holds the offsets from {start} to {end - 1}"
+    return StoredSegment(base_offset=start, end_offset=end, epoch=log.epoch_of(start), faults=[fault])
+
+
+def _shown(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
+    ends = [*(following.base_offset for _, following in pairwise(page.found)), page.end]
     return [
         StoredSegment(
             base_offset=segment.base_offset,
@@ -67,7 +106,7 @@ def _shown(run: Run, log: CommittedLog, found: list[KnownSegment], end: int) -> 
             epoch=log.epoch_of(segment.base_offset),
             object=run.reader.key(log, segment),
         )
-        for segment, segment_end in zip(found, ends, strict=False)
+        for segment, segment_end in zip(page.found, ends, strict=False)
     ]
 
 
@@ -125,7 +164,3 @@ async def _behind(run: Run, log: CommittedLog, parsed: ParsedSegment) -> list[st
     if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:
         return []
     return [f"{log.topic}-{log.partition}: the segment at offset {end} is missing from the object store"]
-
-
-def _failed(status: Status, error: KafscaleError) -> SegmentsReply:
-    return SegmentsReply(status=status, detail=str(error))

@@ -143,6 +143,27 @@ MUTATIONS = (
         _SEGMENTS + "test_what_is_not_whole_is_found",
     ),
     _breaking(
+        "a hole where a log begins hides nothing behind it",
+        "services/storage/segment_list.py",
+        "        return await run.reader.finder.oldest(log)\n",
+        "        return None\n",
+        _SEGMENTS + "test_a_hole_at_the_beginning_hides_nothing_behind_it",
+    ),
+    _breaking(
+        "a log that begins with a hole is looked at",
+        "services/storage/segment_list.py",
+        "        run.retention.look_at(partition)\n",
+        "",
+        _SEGMENTS + "test_a_hole_at_the_beginning_hides_nothing_behind_it",
+    ),
+    _breaking(
+        "a partition that cannot be read hides no other",
+        "services/cli/admin/segment.py",
+        '                result["error"] = error.message\n',
+        "                raise\n",
+        _CLI + "test_a_partition_that_cannot_be_read_hides_no_other",
+    ),
+    _breaking(
         "what a dead owner left is no part of the log",
         "services/storage/segment_list.py",
         "        except OfAnotherEpoch:\n            return\n",
@@ -159,8 +180,8 @@ MUTATIONS = (
     _breaking(
         "a topic is verified to its end",
         "services/cli/admin/segment.py",
-        "        if start >= page.high_watermark:\n            return {",
-        "        if True:\n            return {",
+        "        if start >= page.high_watermark:\n            result[",
+        "        if True:\n            result[",
         _CLI + "test_a_topic_is_verified_to_its_end",
     ),
     _breaking(

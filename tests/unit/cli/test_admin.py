@@ -11,7 +11,9 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
 from services.cli.admin.group import reset_to
 from services.cli.admin.output import plain
 from services.cli.admin.server import Exit
@@ -146,10 +148,46 @@ def test_segments_are_verified(server: AdminServer) -> None:
     assert found.exit_code == Exit.FAILED
     assert found.stdout.splitlines()[1].split()[-1] == "1"
     assert found.stdout.splitlines()[2:] == ["rotten"]
-    assert found.stderr == "Error: 1 segment of topic t not whole\n"
+    assert found.stderr == "Error: topic t: 1 segment not whole\n"
     told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
     assert [(each["partition"], each["segments"], len(each["faulty"])) for each in told] == [(0, 5, 1), (1, 0, 0)]
     assert told[0]["faulty"][0]["base_offset"] == 6
+
+
+def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = server.there(server.harness.topic, "t", 3)
+    server.there(_write, server.harness, 5)
+    server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
+    segments = server.harness.storage.segments
+
+    async def damaged(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        if request.partition.partition == 1:
+            return SegmentsReply(status=common_pb2.DAMAGED, detail="a hole")
+        return await segments(request, timeout=timeout)
+
+    monkeypatch.setattr(server.harness.storage, "segments", damaged)
+    found = server.run("segment", "verify", "t")
+    assert found.exit_code == Exit.FAILED
+    rows = [line.split() for line in found.stdout.splitlines()[1:4]]
+    assert [(row[2], row[4]) for row in rows] == [("5", "1"), ("0", "-"), ("0", "0")]
+    assert found.stdout.splitlines()[4:] == ["rotten", "partition 1 not read to the end: t-1: DAMAGED: a hole"]
+    assert found.stderr == "Error: topic t: 1 segment not whole, 1 partition not read to the end\n"
+    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
+    assert [(len(each["faulty"]), each["error"]) for each in told] == [(1, ""), (0, "t-1: DAMAGED: a hole"), (0, "")]
+
+
+def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.there(server.harness.topic, "t")
+
+    async def with_hole(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
+        hole = StoredSegment(end_offset=2, epoch=1, faults=["no segment"])
+        segment = StoredSegment(base_offset=2, end_offset=4, bytes=9, epoch=1, object="key")
+        return SegmentsReply(segments=[hole, segment], next=4, committed_end=4)
+
+    monkeypatch.setattr(server.harness.storage, "segments", with_hole)
+    listed = server.run("segment", "list", "t", "0")
+    rows = [line.split() for line in listed.output.splitlines()[1:]]
+    assert rows == [["0", "1", "0", "1", "-"], ["2", "3", "9", "1", "key"], ["no", "segment"]]
 
 
 def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:

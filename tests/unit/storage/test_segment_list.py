@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from kafscale import paths
@@ -109,6 +110,53 @@ async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
         found = await _faults(caller, ref)
     assert set(found) == {3, 6, 12}
     assert found[6] == "orders-0: the segment at offset 9 is missing from the object store"
+
+
+async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+    await world.objects.delete_many([_key(ref, 0), _key(ref, 3)])
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, limit=1)
+        assert [(each.base_offset, each.end_offset, each.bytes, each.object) for each in reply.segments] == [
+            (0, 6, 0, "")
+        ]
+        assert (list(reply.segments[0].faults), reply.next) == (
+            ["orders-0: no segment holds the offsets from 0 to 5"],
+            6,
+        )
+        # The owner sees to it, as if a reader had met it.
+        await trio.sleep(1)
+        assert _bases(await _segments(caller, ref)) == [6, 9, 12]
+        assert (await caller.fetch(ref, 0)).log_start == 6
+    await world.objects.delete_many([_key(ref, 6)])
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, verify=True)
+        assert [(each.base_offset, each.end_offset, len(each.faults)) for each in reply.segments] == [
+            (6, 9, 1),
+            (9, 12, 0),
+            (12, 15, 0),
+        ]
+    await world.objects.delete_many([_key(ref, base) for base in (6, 9, 12)])
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, start=10, verify=True)
+        assert [(each.base_offset, each.end_offset, len(each.faults)) for each in reply.segments] == [(10, 15, 1)]
+        assert reply.next == 15
+
+
+@pytest.mark.parametrize("base", [0, 6])
+async def test_a_page_may_begin_with_what_is_no_segment_any_more(autojump_clock: MockClock, base: int) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+    await _replace(world, _key(ref, base), b"no segment, but as long as its first bytes are" * 4)
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, start=base, limit=1, verify=True)
+        assert [each.object for each in reply.segments if each.faults] == [_key(ref, base)]
+        assert reply.next == base + RECORDS
 
 
 async def test_what_a_dead_owner_left_is_no_part_of_the_log(autojump_clock: MockClock) -> None:
