@@ -164,6 +164,20 @@ MUTATIONS = (
         _CLI + "test_a_partition_that_cannot_be_read_hides_no_other",
     ),
     _breaking(
+        "a page without an answer is asked for again",
+        "services/cli/admin/segment.py",
+        "if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):",
+        "if True:",
+        _CLI + "test_a_page_without_an_answer_is_asked_for_again",
+    ),
+    _breaking(
+        "who interrupts verifying sees what is known",
+        "services/cli/admin/segment.py",
+        "    finally:\n        # It may",
+        "    except ValueError:\n        # It may",
+        _CLI + "test_who_interrupts_verifying_sees_what_is_known",
+    ),
+    _breaking(
         "what a dead owner left is no part of the log",
         "services/storage/segment_list.py",
         "        except OfAnotherEpoch:\n            return\n",

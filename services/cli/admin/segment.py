@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import sleep
 from typing import Any
 
 import click
@@ -13,6 +14,9 @@ from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.output import as_json, plain, show
 from services.cli.admin.server import Exit, Failed, Server, asking
 from services.cli.present import count, printable, table
+
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before the same is asked again: a gateway or an owner may be on its way back."""
 
 
 @click.group()
@@ -76,17 +80,21 @@ def verify(server: Server, *, topic: str, partition: int | None, output: str) ->
     if not wanted:
         raise Failed(f"The topic {topic} has no partition {partition}.", Exit.NOT_FOUND)
     results = [_unread(each) for each in wanted]
-    with _progress(sum(max(each.bytes, 0) for each in wanted)) as advance:
-        for each, result in zip(wanted, results, strict=True):
-            try:
-                _verify(server, each, result, advance)
-            except Failed as error:
-                result["error"] = error.message
-    if output == "json":
-        click.echo(json.dumps({"partitions": results}, indent=2, ensure_ascii=False))
-    else:
-        for line in _result_lines(topic, results):
-            click.echo(line)
+    pages = _Pages(server)
+    try:
+        with _progress(sum(max(each.bytes, 0) for each in wanted)) as advance:
+            for each, result in zip(wanted, results, strict=True):
+                try:
+                    _verify(pages, each, result, advance)
+                except Failed as error:
+                    result["error"] = error.message
+    finally:
+        # It may have taken hours: who interrupts it learns what is known by then.
+        if output == "json":
+            click.echo(json.dumps({"partitions": results}, indent=2, ensure_ascii=False))
+        else:
+            for line in _result_lines(topic, results):
+                click.echo(line)
     faulty = sum(len(result["faulty"]) for result in results)
     unread = sum(bool(result["error"]) for result in results)
     wrong = [f"{count(faulty, 'segment')} not whole"] if faulty else []
@@ -99,11 +107,36 @@ def verify(server: Server, *, topic: str, partition: int | None, output: str) ->
 def _unread(partition: pb.PartitionStatus) -> dict[str, Any]:
     """A partition's result: segments and bytes that were read, the segments that are not whole, and why not all were
     read; empty: they were."""
-    return {"partition": partition.partition, "segments": 0, "bytes": 0, "faulty": [], "error": "it was not read"}
+    return {"partition": partition.partition, "segments": 0, "bytes": 0, "faulty": [], "error": "interrupted"}
+
+
+class _Pages:
+    """Asks for segments, which may be asked again: so it does, some times in a row, where there is no answer.
+
+    When that did not help, each further page is asked for once, until there is an answer again.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._failures = 0
+
+    def ask(self, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
+        """Raises Failed."""
+        while True:
+            try:
+                page = self._server.ask(LIST_SEGMENTS, request)
+            except Failed as error:
+                if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):
+                    raise
+                sleep(_PAUSES[self._failures])
+                self._failures += 1
+            else:
+                self._failures = 0
+                return page
 
 
 def _verify(
-    server: Server, partition: pb.PartitionStatus, result: dict[str, Any], advance: Callable[[int], None]
+    pages: _Pages, partition: pb.PartitionStatus, result: dict[str, Any], advance: Callable[[int], None]
 ) -> None:
     """Raises Failed; ``result`` has what was read before."""
     start = 0
@@ -111,7 +144,7 @@ def _verify(
         request = pb.ListSegmentsRequest(
             topic=partition.topic, partition=partition.partition, start_offset=start, verify=True
         )
-        page = server.ask(LIST_SEGMENTS, request)
+        page = pages.ask(request)
         read = sum(each.bytes for each in page.segments)
         result["segments"] += len(page.segments)
         result["bytes"] += read
