@@ -178,6 +178,35 @@ MUTATIONS = (
         _CLI + "test_who_interrupts_verifying_sees_what_is_known",
     ),
     _breaking(
+        "few segments are verified at a time",
+        "services/storage/segment_list.py",
+        "            async with run.verify_turns:\n",
+        "            if True:\n",
+        _SEGMENTS + "test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer",
+    ),
+    _breaking(
+        "no segment is kept while the indexer is waited for",
+        "services/storage/segment_list.py",
+        "        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))\n",
+        "        _kept = await run.reader.parsed(log, segment)\n"
+        "        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))\n",
+        _SEGMENTS + "test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer",
+    ),
+    _breaking(
+        "one reply has no more bytes than can be verified in its time",
+        "services/storage/segment_list.py",
+        "        if found and size > most_bytes:\n",
+        "        if False:\n",
+        _SEGMENTS + "test_one_reply_has_no_more_bytes_than_can_be_verified",
+    ),
+    _breaking(
+        "a segment larger than a reply is verified too",
+        "services/storage/segment_list.py",
+        "        if found and size > most_bytes:\n",
+        "        if size > most_bytes:\n",
+        _SEGMENTS + "test_one_reply_has_no_more_bytes_than_can_be_verified",
+    ),
+    _breaking(
         "what a dead owner left is no part of the log",
         "services/storage/segment_list.py",
         "        except OfAnotherEpoch:\n            return\n",

@@ -1,5 +1,6 @@
 """What operators are told of a log's segments."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.objects.memory import Fault
+from kafscale.segment.reader import ParsedSegment
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.indexer_pb2 import SegmentRef, VerifyReply
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest
 from services.storage import segment_list
 from tests.unit.storage.cluster import cluster
@@ -70,6 +73,52 @@ async def test_one_reply_has_no_more_than_it_can(autojump_clock: MockClock, monk
         await _write(caller, ref)
         assert _bases(await _segments(caller, ref, limit=100)) == [0, 3, 6, 9]
         assert _bases(await _segments(caller, ref, verify=True)) == [0, 3]
+
+
+async def test_one_reply_has_no_more_bytes_than_can_be_verified(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (world := World(indexing=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        sizes = [each.bytes for each in (await _segments(caller, ref)).segments]
+        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", sum(sizes[:3]))
+        reply = await _segments(caller, ref, verify=True)
+        assert (_bases(reply), reply.next) == ([0, 3, 6], 9)
+        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", 1)
+        reply = await _segments(caller, ref, start=3, verify=True)
+        assert (_bases(reply), reply.next) == ([3], 6)
+        assert _bases(await _segments(caller, ref)) == [0, 3, 6, 9, 12]
+
+
+async def test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(indexing=True)
+    whole, active, most = world.indexer.verify, 0, 0
+
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, ParsedSegment) for each in gc.get_objects())
+
+    async def verify(request: SegmentRef, *, timeout: float) -> VerifyReply:
+        nonlocal active, most
+        assert kept() == before
+        active += 1
+        most = max(most, active)
+        await trio.sleep(1)
+        active -= 1
+        return await whole(request, timeout=timeout)
+
+    monkeypatch.setattr(world.indexer, "verify", verify)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        before = kept()
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(_faults, caller, ref)
+    assert most == 2
 
 
 async def test_who_is_not_the_owner_names_it_for_segments_too(autojump_clock: MockClock) -> None:
