@@ -101,6 +101,13 @@ MUTATIONS = (
         _ADMIN + "test_what_an_owner_does_not_tell_stands_with_its_partitions",
     ),
     _breaking(
+        "an owner of an older release has not 0 segments",
+        "services/gateway/admin/partitions.py",
+        "UNKNOWN if size.bytes and not size.segments else size.segments",
+        "size.segments",
+        _ADMIN + "test_how_many_segments_there_are_is_not_known_of_an_owner_of_an_older_release",
+    ),
+    _breaking(
         "who has a partition by now is asked to store it",
         "services/gateway/storage_link.py",
         "self._looked_at([PartitionFlushed(partition=ref) for ref in partitions], reply.results)",
