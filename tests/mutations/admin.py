@@ -157,6 +157,13 @@ MUTATIONS = (
         _SEGMENTS + "test_a_hole_at_the_beginning_hides_nothing_behind_it",
     ),
     _breaking(
+        "who may not be the owner any more tells of no hole",
+        "services/storage/segment_list.py",
+        "        if not run.membership.proven:\n",
+        "        if False:\n",
+        _SEGMENTS + "test_who_may_not_be_the_owner_any_more_tells_of_no_hole",
+    ),
+    _breaking(
         "a log that begins with a hole is looked at",
         "services/storage/segment_list.py",
         "        run.retention.look_at(partition)\n",

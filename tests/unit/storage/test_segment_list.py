@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.membership import Membership
 from kafscale.objects.memory import Fault
 from kafscale.segment.reader import ParsedSegment
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -193,6 +194,22 @@ async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: M
         reply = await _segments(caller, ref, start=10, verify=True)
         assert [(each.base_offset, each.end_offset, len(each.faults)) for each in reply.segments] == [(10, 15, 1)]
         assert reply.next == 15
+
+
+async def test_who_may_not_be_the_owner_any_more_tells_of_no_hole(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+    await world.objects.delete_many([_key(ref, 0)])
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, 3)).log_start == 0
+        with monkeypatch.context() as lapsed:
+            lapsed.setattr(Membership, "proven", False)
+            reply = await _segments(caller, ref)
+        assert (reply.status, _bases(reply)) == (Status.NOT_OWNER, [])
 
 
 @pytest.mark.parametrize("base", [0, 6])
