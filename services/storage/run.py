@@ -39,6 +39,8 @@ _LEAVE_SECONDS = 1.0
 """Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
 _TELL_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_VERIFIED_AT_A_TIME = 2
+"""Segments, whoever asks: each is in memory as a whole, here and with an indexer."""
 
 
 class Run:
@@ -189,6 +191,7 @@ class Run:
             capacity=settings.scanned_partitions,
         )
         self.scan_turns = trio.CapacityLimiter(settings.scan_streams)
+        self.verify_turns = trio.CapacityLimiter(_VERIFIED_AT_A_TIME)
         self.plan_turns = trio.CapacityLimiter(settings.plans_in_flight)
         self.sinks = Sinks(
             parts,

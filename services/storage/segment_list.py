@@ -1,25 +1,26 @@
 """The segments of a log, for operators, and whether what is stored of each is whole."""
 
+import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import trio
 
 from kafscale.errors import KafscaleError
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.rpc.interface import IndexerClient
-from kafscale.segment.reader import ParsedSegment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
 from services.storage.finder import Damaged, OfAnotherEpoch
-from services.storage.partition import CommittedLog
+from services.storage.partition import CommittedLog, Partition
 from services.storage.run import Run
 from services.storage.segments import KnownSegment
 from services.storage.takeover import NotAvailable
 
 _MOST = 1000
-_MOST_VERIFIED = 32
-"""In one reply: they are read within a call's time."""
+_MOST_VERIFIED, _MOST_VERIFIED_BYTES = 32, 64 << 20
+"""In one reply: they are read within a call's time. One segment is, however large."""
 _INDEX_SECONDS = 20.0
 _IMPORTED = 0
 """The epoch of a segment that another system wrote."""
@@ -30,35 +31,80 @@ async def list_segments(run: Run, indexer: IndexerClient, request: SegmentsReque
     most = _MOST_VERIFIED if request.verify else _MOST
     limit = min(request.limit or most, most)
     try:
-        log = (await run.owned.acquire(request.partition)).log
-        found, end = await _found(run, log, request.start, limit)
-        reply = SegmentsReply(segments=_shown(run, log, found, end), next=end, committed_end=log.committed_end)
+        partition = await run.owned.acquire(request.partition)
+        log = partition.log
+        page = await _page(run, partition, request.start, limit, _MOST_VERIFIED_BYTES if request.verify else math.inf)
+        reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, committed_end=log.committed_end)
         if request.verify:
-            await _verify(run, log, indexer, found, reply)
+            await _verify(run, log, indexer, page.found, reply)
+        if page.hole is not None:
+            reply.segments.insert(0, page.hole)
         return reply
     except NotAvailable as error:
         return SegmentsReply(status=error.status, detail=str(error), owner=error.owner)
-    except Damaged as error:
-        return _failed(Status.DAMAGED, error)
     except STORE_FAILURES as error:
-        return _failed(Status.UNAVAILABLE, error)
+        return SegmentsReply(status=Status.UNAVAILABLE, detail=str(error))
 
 
-async def _found(run: Run, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
-    """At most ``limit`` segments, and one past the last one's last offset. Raises Damaged, Unavailable, Refused."""
+class _Page(NamedTuple):
+    """``hole``: offsets before the segments, which no object holds. ``end``: one past the last one's last offset."""
+
+    hole: StoredSegment | None
+    found: list[KnownSegment]
+    end: int
+
+
+async def _page(run: Run, partition: Partition, start: int, limit: int, most_bytes: float) -> _Page:
+    """At most ``limit`` segments, a hole counted as one, that take ``most_bytes`` or are a single one.
+
+    Raises NotAvailable, Unavailable, Refused.
+    """
+    log = partition.log
     offset = max(start, log.log_start)
     if offset >= log.committed_end:
-        return [], log.committed_end
+        return _Page(None, [], log.committed_end)
+    hole: StoredSegment | None = None
     found: list[KnownSegment] = []
-    segment: KnownSegment | None = await run.reader.holding(log, offset)
+    segment: KnownSegment | None
+    try:
+        segment = await run.reader.holding(log, offset)
+    except Damaged as error:
+        if not run.membership.proven:
+            # What is missing may have been deleted by a later owner.
+            raise NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key)) from error
+        if offset < log.log_start:
+            # It was deleted while it was looked for.
+            return await _page(run, partition, start, limit, most_bytes)
+        run.retention.look_at(partition)
+        segment = await _listed(run, log, offset)
+        if segment is None or segment.base_offset > offset:
+            hole = _hole(log, offset, log.committed_end if segment is None else segment.base_offset)
+            limit -= 1
+    size = 0
     while segment is not None and len(found) < limit:
+        size += segment.size
+        if found and size > most_bytes:
+            break
         found.append(segment)
         segment = await run.reader.finder.after(log, segment)
-    return found, log.committed_end if segment is None else segment.base_offset
+    return _Page(hole, found, log.committed_end if segment is None else segment.base_offset)
 
 
-def _shown(run: Run, log: CommittedLog, found: list[KnownSegment], end: int) -> list[StoredSegment]:
-    ends = [*(following.base_offset for _, following in pairwise(found)), end]
+async def _listed(run: Run, log: CommittedLog, offset: int) -> KnownSegment | None:
+    """The segment that should hold ``offset``, whatever is in its object; where there is none, the next one."""
+    try:
+        return await run.reader.finder.holding(log, offset)
+    except Damaged:
+        return await run.reader.finder.oldest(log)
+
+
+def _hole(log: CommittedLog, start: int, end: int) -> StoredSegment:
+    fault = f"{log.topic}-{log.partition}: no segment holds the offsets from {start} to {end - 1}"
+    return StoredSegment(base_offset=start, end_offset=end, epoch=log.epoch_of(start), faults=[fault])
+
+
+def _shown(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
+    ends = [*(following.base_offset for _, following in pairwise(page.found)), page.end]
     return [
         StoredSegment(
             base_offset=segment.base_offset,
@@ -67,7 +113,7 @@ def _shown(run: Run, log: CommittedLog, found: list[KnownSegment], end: int) -> 
             epoch=log.epoch_of(segment.base_offset),
             object=run.reader.key(log, segment),
         )
-        for segment, segment_end in zip(found, ends, strict=False)
+        for segment, segment_end in zip(page.found, ends, strict=False)
     ]
 
 
@@ -84,15 +130,17 @@ async def _verify(
     async def verify(number: int, segment: KnownSegment) -> None:
         shown = reply.segments[number]
         try:
-            shown.faults.extend(await _faults(run, log, indexer, segment))
+            async with run.verify_turns:
+                shown.faults.extend(await _faults(run, log, indexer, segment))
             kept[number] = shown
         except OfAnotherEpoch:
             return
         except STORE_FAILURES as error:
             failures.append(error)
+            # The others' results would not be told.
+            nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
-        # How many are read at a time is bounded by the reader.
         for number, segment in enumerate(found):
             nursery.start_soon(verify, number, segment)
     if failures:
@@ -105,8 +153,7 @@ async def _verify(
 async def _faults(run: Run, log: CommittedLog, indexer: IndexerClient, segment: KnownSegment) -> list[str]:
     """Raises OfAnotherEpoch for an object that is left of a dead owner; Unavailable, Refused."""
     try:
-        parsed = await run.reader.parsed(log, segment)
-        faults = await _behind(run, log, parsed)
+        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))
     except OfAnotherEpoch:
         raise
     except Damaged as error:
@@ -116,16 +163,17 @@ async def _faults(run: Run, log: CommittedLog, indexer: IndexerClient, segment: 
     return faults if index.intact else [*faults, index.detail]
 
 
-async def _behind(run: Run, log: CommittedLog, parsed: ParsedSegment) -> list[str]:
-    """Whether the log goes on where the segment ends. Raises Damaged, Unavailable, Refused."""
-    end = parsed.next_offset
+async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> tuple[int, int]:
+    """Of a segment that is read for that as a whole, and let go. Raises Damaged, Unavailable, Refused."""
+    parsed = await run.reader.parsed(log, segment)
+    return parsed.next_offset, parsed.header.epoch
+
+
+async def _behind(run: Run, log: CommittedLog, end: int, epoch: int) -> list[str]:
+    """Whether the log goes on where a segment ends. Raises Damaged, Unavailable, Refused."""
     # Imported segments may have lost records to compaction elsewhere.
-    if end == log.committed_end or end <= log.log_start or parsed.header.epoch == _IMPORTED:
+    if end == log.committed_end or end <= log.log_start or epoch == _IMPORTED:
         return []
     if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:
         return []
     return [f"{log.topic}-{log.partition}: the segment at offset {end} is missing from the object store"]
-
-
-def _failed(status: Status, error: KafscaleError) -> SegmentsReply:
-    return SegmentsReply(status=status, detail=str(error))

@@ -53,7 +53,8 @@ async def list_partitions(environment: Environment, request: pb.ListPartitionsRe
         told, size = ends[key_of(ref)], sizes.get(key_of(ref))
         shown.log_start, shown.high_watermark, shown.error = told.log_start, told.high_watermark, told.error
         if size is not None and size.status == common_pb2.OK:
-            shown.bytes, shown.segments = size.bytes, size.segments
+            # An instance of an older release does not tell how many there are.
+            shown.bytes, shown.segments = size.bytes, UNKNOWN if size.bytes and not size.segments else size.segments
         elif not shown.error:
             shown.error = NOBODY if size is None else refusal_text(size, size.detail)
         _show_owner(environment, ref, shown)

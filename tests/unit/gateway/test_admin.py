@@ -14,7 +14,7 @@ from kafscale.service.health import Health
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.metadata_pb2 import Member
-from kafscale.v1.storage_pb2 import PartitionOffset, SegmentsReply, SegmentsRequest
+from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest, PartitionOffset, SegmentsReply, SegmentsRequest
 from kafscale.vitals import Finding, State
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
@@ -142,6 +142,26 @@ async def test_partitions_are_shown_with_owners_ends_and_sizes() -> None:
         figures = [(each.log_start, each.high_watermark, each.bytes, each.segments) for each in reply.partitions]
         assert figures == [(1, 3, len(first) + len(second), 2), (0, 0, 0, 0), (0, 2, len(first), 1)]
         assert reply.partitions[0].owner == "a:9095"
+
+
+async def test_how_many_segments_there_are_is_not_known_of_an_owner_of_an_older_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running_gateway() as harness:
+        admin, client = await admin_of(harness), await harness.connect()
+        await harness.topic("t", 2)
+        await produce(client, batch(b"1"))
+        log_sizes = harness.storage.log_sizes
+
+        async def older(request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
+            reply = await log_sizes(request, timeout=timeout)
+            for each in reply.results:
+                each.ClearField("segments")
+            return reply
+
+        monkeypatch.setattr(harness.storage, "log_sizes", older)
+        shown = (await admin.list_partitions(pb.ListPartitionsRequest())).partitions
+        assert [(each.bytes, each.segments, each.error) for each in shown] == [(len(batch(b"1")), -1, ""), (0, 0, "")]
 
 
 async def test_what_an_owner_does_not_tell_stands_with_its_partitions() -> None:

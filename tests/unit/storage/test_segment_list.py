@@ -1,14 +1,19 @@
 """What operators are told of a log's segments."""
 
+import gc
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.membership import Membership
 from kafscale.objects.memory import Fault
+from kafscale.segment.reader import ParsedSegment
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.indexer_pb2 import SegmentRef, VerifyReply
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest
 from services.storage import segment_list
 from tests.unit.storage.cluster import cluster
@@ -71,6 +76,52 @@ async def test_one_reply_has_no_more_than_it_can(autojump_clock: MockClock, monk
         assert _bases(await _segments(caller, ref, verify=True)) == [0, 3]
 
 
+async def test_one_reply_has_no_more_bytes_than_can_be_verified(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (world := World(indexing=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        sizes = [each.bytes for each in (await _segments(caller, ref)).segments]
+        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", sum(sizes[:3]))
+        reply = await _segments(caller, ref, verify=True)
+        assert (_bases(reply), reply.next) == ([0, 3, 6], 9)
+        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", 1)
+        reply = await _segments(caller, ref, start=3, verify=True)
+        assert (_bases(reply), reply.next) == ([3], 6)
+        assert _bases(await _segments(caller, ref)) == [0, 3, 6, 9, 12]
+
+
+async def test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(indexing=True)
+    whole, active, most = world.indexer.verify, 0, 0
+
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, ParsedSegment) for each in gc.get_objects())
+
+    async def verify(request: SegmentRef, *, timeout: float) -> VerifyReply:
+        nonlocal active, most
+        assert kept() == before
+        active += 1
+        most = max(most, active)
+        await trio.sleep(1)
+        active -= 1
+        return await whole(request, timeout=timeout)
+
+    monkeypatch.setattr(world.indexer, "verify", verify)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        before = kept()
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(_faults, caller, ref)
+    assert most == 2
+
+
 async def test_who_is_not_the_owner_names_it_for_segments_too(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref = await two.world.topic(two.instances[0].catalog, partitions=1)
@@ -109,6 +160,69 @@ async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
         found = await _faults(caller, ref)
     assert set(found) == {3, 6, 12}
     assert found[6] == "orders-0: the segment at offset 9 is missing from the object store"
+
+
+async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+    await world.objects.delete_many([_key(ref, 0), _key(ref, 3)])
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, limit=1)
+        assert [(each.base_offset, each.end_offset, each.bytes, each.object) for each in reply.segments] == [
+            (0, 6, 0, "")
+        ]
+        assert (list(reply.segments[0].faults), reply.next) == (
+            ["orders-0: no segment holds the offsets from 0 to 5"],
+            6,
+        )
+        # The owner sees to it, as if a reader had met it.
+        await trio.sleep(1)
+        assert _bases(await _segments(caller, ref)) == [6, 9, 12]
+        assert (await caller.fetch(ref, 0)).log_start == 6
+    await world.objects.delete_many([_key(ref, 6)])
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, verify=True)
+        assert [(each.base_offset, each.end_offset, len(each.faults)) for each in reply.segments] == [
+            (6, 9, 1),
+            (9, 12, 0),
+            (12, 15, 0),
+        ]
+    await world.objects.delete_many([_key(ref, base) for base in (6, 9, 12)])
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, start=10, verify=True)
+        assert [(each.base_offset, each.end_offset, len(each.faults)) for each in reply.segments] == [(10, 15, 1)]
+        assert reply.next == 15
+
+
+async def test_who_may_not_be_the_owner_any_more_tells_of_no_hole(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+    await world.objects.delete_many([_key(ref, 0)])
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, 3)).log_start == 0
+        with monkeypatch.context() as lapsed:
+            lapsed.setattr(Membership, "proven", False)
+            reply = await _segments(caller, ref)
+        assert (reply.status, _bases(reply)) == (Status.NOT_OWNER, [])
+
+
+@pytest.mark.parametrize("base", [0, 6])
+async def test_a_page_may_begin_with_what_is_no_segment_any_more(autojump_clock: MockClock, base: int) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+    await _replace(world, _key(ref, base), b"no segment, but as long as its first bytes are" * 4)
+    async with world.service() as (caller, _):
+        reply = await _segments(caller, ref, start=base, limit=1, verify=True)
+        assert [each.object for each in reply.segments if each.faults] == [_key(ref, base)]
+        assert reply.next == base + RECORDS
 
 
 async def test_what_a_dead_owner_left_is_no_part_of_the_log(autojump_clock: MockClock) -> None:
