@@ -11,6 +11,7 @@ import click
 
 from kafscale.rpc.admin import LIST_PARTITIONS, LIST_SEGMENTS
 from kafscale.v1 import admin_pb2 as pb
+from services.cli.admin.arguments import LIMIT, OFFSET, PARTITION
 from services.cli.admin.output import as_json, plain, show
 from services.cli.admin.server import Exit, Failed, Server, asking
 from services.cli.present import count, printable, table
@@ -26,9 +27,9 @@ def segment() -> None:
 
 @segment.command("list")
 @click.argument("topic")
-@click.argument("partition", type=click.IntRange(0))
-@click.option("--from", "start", metavar="OFFSET", type=click.IntRange(0), help="Begin at the one that holds this.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many at most.")
+@click.argument("partition", type=PARTITION)
+@click.option("--from", "start", metavar="OFFSET", type=OFFSET, help="Begin at the one that holds this.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="How many at most.")
 @as_json
 @asking
 def list_segments(server: Server, *, topic: str, partition: int, start: int | None, limit: int, output: str) -> None:
@@ -65,7 +66,7 @@ def _lines(reply: pb.ListSegmentsReply) -> Iterator[str]:
 
 @segment.command()
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), help="Only this one.")
+@click.option("--partition", type=PARTITION, help="Only this one.")
 @as_json
 @asking
 def verify(server: Server, *, topic: str, partition: int | None, output: str) -> None:

@@ -109,6 +109,9 @@ def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
         "flush t --partition 5000000000",
         "topic create t --partitions 3000000000",
         "topic alter t --partitions 3000000000",
+        "segment list t 3000000000",
+        "segment list t 0 --limit 5000000000",
+        "segment list t 0 --from 99999999999999999999",
     ],
 )
 def test_numbers_that_nothing_holds_are_wrong(server: AdminServer, command: str) -> None:
