@@ -160,6 +160,9 @@ class EtcdClient:
             # Also when another call is sending the password, to a member that is silent.
             with trio.move_on_at(min(until, trio.current_time() + self._share)):
                 async with self._authenticating:
+                    if not self._token and member is not self._current:
+                        # Whoever sent the password there has found it silent.
+                        raise NotDone(f"{member.address} was left")
                     if not self._token:
                         self._token = await self._authenticate(member)
             if not self._token:
