@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.rpc.bridge import asyncio_loop, in_asyncio
+from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.errors import status_of
 from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.limits import RpcLimits
@@ -153,7 +154,9 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
     async def _serve_stream(self, call: _Call) -> bytes:
         """Messages wait in a channel, as in the direct transport: a method may give up a send without harm."""
         request = _request(call)
-        sender, receiver = trio.open_memory_channel[Message](self._limits.most_kept(large=call.method.large))
+        sender, receiver = trio.open_memory_channel[Message | Bulk[Message]](
+            self._limits.most_kept(large=call.method.large)
+        )
         failure: Exception | None = None
 
         async def produce() -> None:
@@ -176,10 +179,11 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             raise failure
         return b""
 
-    def _encoded(self, method: Method[Any, Any], message: Message) -> bytes:
+    def _encoded(self, method: Method[Any, Any], answer: Message | Bulk[Message]) -> bytes:
+        message = answer.message if isinstance(answer, Bulk) else answer
         if not isinstance(message, method.reply):
             raise TypeError(f"{method.path} answered {type(message).__name__} instead of {method.reply.__name__}")
-        data: bytes = message.SerializeToString()
+        data: bytes = answer.encoded() if isinstance(answer, Bulk) else message.SerializeToString()
         most = self._limits.max_message_bytes
         if len(data) > most:
             raise Refused(f"an answer of {len(data)} bytes: a message has at most {most}")

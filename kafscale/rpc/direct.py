@@ -5,8 +5,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 import trio
+from google.protobuf.message import Message
 
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.errors import as_received
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.limits import RpcLimits
@@ -79,6 +81,7 @@ from kafscale.v1.storage_pb2 import (
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+M = TypeVar("M", bound=Message)
 _LIMITS = RpcLimits()
 
 
@@ -99,7 +102,9 @@ class SegmentStorage(Protocol):
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None: ...
     async def topics(self, request: TopicsRequest) -> TopicsReply: ...
     async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply: ...
-    async def scan(self, request: ScanRequest, send: Callable[[ScanPiece], Awaitable[None]]) -> None: ...
+    async def scan(
+        self, request: ScanRequest, send: Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
+    ) -> None: ...
 
 
 class Indexer(Protocol):
@@ -151,15 +156,18 @@ class _Received(Generic[A]):
 
 @asynccontextmanager
 async def _stream(
-    method: Callable[[Q, Callable[[A], Awaitable[None]]], Awaitable[None]], request: Q, buffered: int
-) -> AsyncIterator[MessageStream[A]]:
-    sender, receiver = trio.open_memory_channel[A](buffered)
+    method: Callable[[Q, Callable[[M | Bulk[M]], Awaitable[None]]], Awaitable[None]], request: Q, buffered: int
+) -> AsyncIterator[MessageStream[M]]:
+    sender, receiver = trio.open_memory_channel[M](buffered)
     stream = _Received(receiver)
+
+    async def send(message: M | Bulk[M]) -> None:
+        await sender.send(message.whole() if isinstance(message, Bulk) else message)
 
     async def serve() -> None:
         async with sender:
             try:
-                await method(request, sender.send)
+                await method(request, send)
             except Exception as error:  # noqa: BLE001  it is the receiver's to raise, after what was sent before
                 stream.ended = as_received(error, repr(method))
 

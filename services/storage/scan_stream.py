@@ -9,7 +9,9 @@ import trio
 from kafscale.errors import Unavailable
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.paths import segment_key
+from kafscale.records.checksum import Buffer
 from kafscale.records.errors import CorruptBatch
+from kafscale.rpc.bulk import Bulk
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
 from services.storage.finder import Damaged, OfAnotherEpoch
@@ -28,7 +30,7 @@ _LEAST_PIECE = 64 * 1024
 _PIECE = 1 << 20
 """Where the reader does not say how large pieces are to be."""
 
-Send = Callable[[ScanPiece], Awaitable[None]]
+Send = Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
 
 
 async def scan(run: Run, parts: Parts, request: ScanRequest, send: Send) -> None:
@@ -195,25 +197,25 @@ class _Scan:
             object=piece.object,
             position=piece.position,
         )
-        if request.mode == ScanRequest.COUNT:
+        if request.mode == ScanRequest.BATCHES:
+            self._parts.figures.scanned_bytes += len(piece.records)
+            await self._send(message, piece.records)
+        else:
             try:
                 message.count = await self._run.reader.run_sync(
                     partial(count_wanted, request, piece.records, request.start)
                 )
             except CorruptBatch as error:
                 raise Damaged(f"{piece.object}: {error}") from error
-        else:
-            message.records = bytes(piece.records)
-            self._parts.figures.scanned_bytes += len(piece.records)
-        await self._send(message)
+            await self._send(message)
 
     async def _pass_over(self, offset: int) -> None:
         """Tell that nothing is wanted of what lies before ``offset``."""
         if self._told < offset:
             await self._send(ScanPiece(first_offset=self._told, next_offset=offset))
 
-    async def _send(self, piece: ScanPiece) -> None:
-        await self._send_piece(piece)
+    async def _send(self, piece: ScanPiece, records: Buffer = b"") -> None:
+        await self._send_piece(Bulk(piece, ScanPiece.RECORDS_FIELD_NUMBER, records) if records else piece)
         self._told = piece.next_offset
 
     async def _fail(self, status: Status, detail: str, *, log_start: int = 0) -> None:

@@ -9,6 +9,7 @@ import trio
 from kafscale.errors import Unavailable
 from kafscale.metadata.membership import new_run_id
 from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.rpc.bulk import Bulk
 from kafscale.service.leased import LeasedRuns
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import (
@@ -209,7 +210,7 @@ class StorageService:
     async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply:
         return await plan_scans(self._current(), self._parts, request)
 
-    async def scan(self, request: ScanRequest, send: Callable[[ScanPiece], Awaitable[None]]) -> None:
+    async def scan(self, request: ScanRequest, send: Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]) -> None:
         await scan(self._current(), self._parts, request, send)
 
     async def flush(self, request: FlushRequest) -> FlushReply:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from kafscale.rpc.bulk import Bulk
 from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
@@ -42,7 +43,7 @@ from kafscale.v1.storage_pb2 import (
 )
 
 Send = Callable[[CommitsEvent], Awaitable[None]]
-SendPiece = Callable[[ScanPiece], Awaitable[None]]
+SendPiece = Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
 TIMEOUT = 30.0
 """For what should take an instant: only a hang reaches it."""
 

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from kafscale.errors import Unavailable
+from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.interface import SegmentStorageClient, TopicReaderClient
 from kafscale.v1.storage_pb2 import FetchRequest, PlanScanReply, PlanScanRequest, ScanPiece, ScanRequest, TopicsRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier, SendPiece
@@ -50,6 +51,19 @@ async def test_a_slow_reader_of_a_scan_is_not_read_ahead_for(
             most_unread = max(most_unread, sent - number - 1)
     # Four in the channel, and what gRPC has on the way: as much as it measures to be worth it, here some 20 MB.
     assert 0 < most_unread <= pieces // 2
+
+
+async def test_records_that_are_given_apart_are_in_the_piece(reader: TopicReaderClient, carrier: Carrier) -> None:
+    records = memoryview(bytes(range(256)) * 4096)[1:]
+
+    async def pour(_: ScanRequest, send: SendPiece) -> None:
+        await send(Bulk(ScanPiece(first_offset=7, object="a segment"), ScanPiece.RECORDS_FIELD_NUMBER, records))
+        await send(ScanPiece(first_offset=8))
+
+    carrier.scanning = pour
+    async with reader.scan(ScanRequest()) as stream:
+        assert await stream.receive() == ScanPiece(first_offset=7, object="a segment", records=bytes(records))
+        assert await stream.receive() == ScanPiece(first_offset=8)
 
 
 async def test_leaving_a_scan_cancels_it_at_the_service(reader: TopicReaderClient, carrier: Carrier) -> None:
