@@ -150,6 +150,8 @@ class AppendStream:
             entry.partition.CopyFrom(append.partition)
             entry.records = bytes(append.records)
             entry.unacknowledged = append.unacknowledged
+            if append.trace:
+                entry.trace = append.trace
             append.records = b""
         return message
 
