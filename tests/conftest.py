@@ -15,6 +15,7 @@ _LONGEST = [
     "clients/test_kill9.py",
     "services/test_together.py",
     "chaos/test_chaos.py",
+    "services/test_rolling_restart.py",
     "spark/test_jobs.py",
     "clients/test_groups.py",
     "sim/test_simulation.py",

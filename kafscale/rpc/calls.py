@@ -23,6 +23,7 @@ from kafscale.rpc.errors import status_of
 from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService, Method
+from kafscale.tracing import HEADER, Tracer, within
 
 _Handler = Callable[..., Awaitable[Any]]
 _Failed = tuple[grpc.StatusCode, str]
@@ -40,6 +41,8 @@ class _Call:
     request: bytes
     context: "grpc.aio.ServicerContext[bytes, bytes]"
     outcome: "asyncio.Future[_Outcome]"
+    # Of the span that it is made for; empty: it is not traced.
+    place: str = ""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
@@ -56,9 +59,15 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
     """Calls of ``services`` as tasks of ``nursery``. Made in Trio, then called by grpc.aio in the asyncio thread."""
 
     def __init__(
-        self, services: list[BoundService], limits: RpcLimits, nursery: trio.Nursery, figures: CallFigures
+        self,
+        services: list[BoundService],
+        limits: RpcLimits,
+        nursery: trio.Nursery,
+        figures: CallFigures,
+        tracer: Tracer | None = None,
     ) -> None:
         self._limits = limits
+        self._tracer = tracer
         self._figures = figures  # of the asyncio thread
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
@@ -115,6 +124,8 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         if running >= most:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{running} calls are under way"
         call = _Call(method, served.handler, request, context, asyncio.get_running_loop().create_future())
+        if self._tracer is not None:
+            call.place = _shown(context, HEADER)
         self._running[method.waits] += 1
         self._token.run_sync_soon(self._start, serve, call)
         try:
@@ -142,11 +153,16 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         outcome: _Outcome = (grpc.StatusCode.UNAVAILABLE, "the server stopped before the call was over")
         try:
             with call.scope:
-                outcome = await serve(call)
+                outcome = await (self._traced(serve, call) if call.place else serve(call))
         except Exception as error:  # noqa: BLE001  whatever it is, the caller is told and status_of logs it
             outcome = status_of(error, call.method.path)
         finally:
             asyncio_loop().call_soon_threadsafe(self._ended, call, outcome)
+
+    async def _traced(self, serve: Callable[[_Call], Awaitable[bytes]], call: _Call) -> bytes:
+        name = call.method.path.removeprefix("/")
+        with within(self._tracer.go_on(name, call.place) if self._tracer is not None else None):
+            return await serve(call)
 
     async def _serve(self, call: _Call) -> bytes:
         return self._encoded(call.method, await call.handler(_request(call)))
@@ -199,12 +215,14 @@ async def _write(context: "grpc.aio.ServicerContext[bytes, bytes]", data: bytes)
 
 def _bears(token: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:
     """Whether the caller shows ``token``. How long this takes tells nothing of it."""
-    shown = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-    if len(shown) != 1:
-        return False
-    value = shown[0].encode() if isinstance(shown[0], str) else shown[0]
-    scheme, _, rest = value.partition(b" ")
+    scheme, _, rest = _shown(context, "authorization").encode().partition(b" ")
     return hmac.compare_digest(rest, token) and scheme.lower() == b"bearer"
+
+
+def _shown(context: "grpc.aio.ServicerContext[bytes, bytes]", name: str) -> str:
+    """The value that the caller sent under ``name``; empty: none, several, or what is no text."""
+    shown = [value for key, value in context.invocation_metadata() or () if key == name]
+    return shown[0] if len(shown) == 1 and isinstance(shown[0], str) else ""
 
 
 def _request(call: _Call) -> Any:

@@ -25,6 +25,7 @@ from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import Method
 from kafscale.rpc.tls import RpcTls, channel_credentials
+from kafscale.tracing import CURRENT, HEADER
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -41,7 +42,7 @@ class Channel:
 
     A call while there is no connection fails at once or with the attempt that is under way. ``error_of`` makes the
     exception for a status; a peer that is not one of our services has codes of its own. ``figures``: where calls are
-    counted, with those of other channels, streams excepted.
+    counted, with those of other channels, streams excepted. ``traced``: calls take along what they are made for.
     """
 
     def __init__(
@@ -52,11 +53,13 @@ class Channel:
         tls: RpcTls | None = None,
         error_of: ErrorOf = error_of,
         figures: CallFigures | None = None,
+        traced: bool = False,
     ) -> None:
         self._target = target
         self._limits = limits or RpcLimits()
         self._error_of = error_of
         self._figures = figures or CallFigures()
+        self._traced = traced
         self._options = self._limits.client_options()
         if tls is not None and tls.server_name:
             self._options.append(("grpc.ssl_target_name_override", tls.server_name))
@@ -87,6 +90,8 @@ class Channel:
         Raises what ``error_of`` makes of the status; Refused for a request that is larger than a message may be.
         """
         data = self._encoded(request)
+        if self._traced and (place := CURRENT.get()):
+            metadata = (*metadata, (HEADER, place))
         stub = self._stubs.get(method.path)
         if stub is None:
             stub = self._stubs[method.path] = self._calls.unary_unary(method.path)

@@ -17,14 +17,24 @@ from kafscale.rpc.health import SERVICE_NAME, HealthReports
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService
 from kafscale.rpc.tls import RpcTls, server_credentials
+from kafscale.tracing import Tracer
 
 
 class RpcServer:
-    """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and reflection."""
+    """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and reflection.
+
+    ``tracer``: for calls that are traced by who makes them.
+    """
 
     def __init__(
-        self, services: Sequence[BoundService] = (), limits: RpcLimits | None = None, *, tls: RpcTls | None = None
+        self,
+        services: Sequence[BoundService] = (),
+        limits: RpcLimits | None = None,
+        *,
+        tls: RpcTls | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._services: list[BoundService] = []
         self._limits = limits or RpcLimits()
         self._credentials = None if tls is None else server_credentials(tls)
@@ -77,7 +87,7 @@ class RpcServer:
         if server is None:
             raise RuntimeError("the server is not bound")
         async with trio.open_nursery() as nursery:
-            handler = CallHandler(self._services, self._limits, nursery, self.calls)
+            handler = CallHandler(self._services, self._limits, nursery, self.calls, self._tracer)
             try:
                 with trio.CancelScope(shield=True):
                     await in_asyncio(self._start(server, handler))

@@ -31,6 +31,7 @@ from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
+from kafscale.service.tracing import TracingSettings, open_tracer
 from kafscale.service.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member
 
@@ -42,6 +43,7 @@ EVERY_SERVICE = (
     NamespaceSettings,
     HttpSettings,
     LogSettings,
+    TracingSettings,
 )
 """What each of them reads."""
 WITH_OBJECTS = (S3Settings, HealthSettings)
@@ -70,10 +72,14 @@ async def open_operations(settings: Loaded, service: str, stopping: trio.Event) 
 
     A process that is stopped before it is `Endpoint.ready` ends what is done here at once: it has nothing yet.
     """
+    network = settings[NetworkSettings]
+    instance = network.advertised(service, network.rpc(service).port)
     async with (
+        open_tracer(settings[TracingSettings], service, instance) as tracer,
         Operations.open(settings[HttpSettings], service, stopping) as operations,
         trio.open_nursery() as nursery,
     ):
+        operations.tracer = tracer
 
         async def end_early() -> None:
             await stopping.wait()
@@ -151,12 +157,12 @@ class Endpoint:
         """Where other services reach it."""
 
     @classmethod
-    async def bind(cls, service: str, settings: Loaded) -> "Endpoint":
+    async def bind(cls, service: str, settings: Loaded, operations: Operations) -> "Endpoint":
         """Raises ConfigError when nothing can be served there."""
         network, rpc = settings[NetworkSettings], settings[RpcSettings]
         if rpc.tls_ca_file is not None and rpc.tls_cert_file is None:
             raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE: a service needs one when KAFSCALE_RPC_TLS_CA_FILE is set")
-        server = RpcServer(limits=rpc.limits(), tls=rpc.tls())
+        server = RpcServer(limits=rpc.limits(), tls=rpc.tls(), tracer=operations.tracer)
         try:
             port = await server.bind(network.rpc(service).bindable)
         except ConfigError as error:
@@ -269,8 +275,8 @@ def _channels(settings: Loaded, operations: Operations) -> Callable[[str], Chann
     limits, tls = rpc.limits(), rpc.tls()
     if tls is not None:
         channel_credentials(tls)
-    figures = operations.calls_made()
-    return lambda address: Channel(address, limits, tls=tls, figures=figures)
+    figures, traced = operations.calls_made(), operations.tracer is not None
+    return lambda address: Channel(address, limits, tls=tls, figures=figures, traced=traced)
 
 
 def _addresses(view: MembersView) -> dict[str, str]:

@@ -11,21 +11,11 @@ import trio
 
 from kafscale.errors import ConfigError
 from kafscale.objects.health import Thresholds
-from kafscale.service.settings import Parser, integer, seconds, setting, within
+from kafscale.service.settings import integer, seconds, setting, share, within
 from kafscale.vitals import Family, Finding, State
 
 _LOOK_SECONDS = 1.0
 _log = structlog.get_logger(__name__)
-
-
-def _parse_share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise ValueError(text)
-    return value
-
-
-_share = Parser("a number above 0 and up to 1", _parse_share, lambda value: f"{value:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +44,13 @@ class HealthSettings:
     s3_error_rate_warn: float = setting(
         "KAFSCALE_S3_ERROR_RATE_WARN",
         default=0.2,
-        parse=_share,
+        parse=share,
         doc="The object store is degraded when this share of the requests failed: no answer, 5xx, throttled, refused.",
     )
     s3_error_rate_crit: float = setting(
         "KAFSCALE_S3_ERROR_RATE_CRIT",
         default=0.6,
-        parse=_share,
+        parse=share,
         doc="It is unavailable when this share of the requests failed.",
     )
 

@@ -27,6 +27,7 @@ from kafscale.service.http import HttpServer, Response, Route
 from kafscale.service.metrics import CONTENT_TYPE, Metrics
 from kafscale.service.network import HttpSettings
 from kafscale.service.runtime import EventLoop, process_families
+from kafscale.tracing import Tracer
 from kafscale.vitals import HEALTHY, Family, Finding, State, gauge
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +39,8 @@ class Operations:
     def __init__(self, service: str = "") -> None:
         self.health = Health()
         self.metrics = Metrics()
+        self.tracer: Tracer | None = None
+        """None: nothing is traced."""
         self._loop = EventLoop()
         self._calls: CallFigures | None = None
         self.metrics.add([*process_families(service), *self._loop.families(), *self.health.families()])

@@ -189,10 +189,18 @@ def _parse_seconds(text: str) -> float:
     return float(text)
 
 
+def _parse_share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError(text)
+    return value
+
+
 size: Parser[int] = Parser("a size (4MB, 256KiB, plain bytes)", _parse_size, _show_size)
 """Bytes. Units are powers of two with or without the i: the spec's 4 MB is 4 MiB = 4194304 bytes."""
 milliseconds: Parser[int] = within(Parser("a whole number of milliseconds", _whole), 0)
 seconds: Parser[float] = Parser("a number of seconds", _parse_seconds, lambda value: f"{value:g}")
+share: Parser[float] = Parser("a number above 0 and up to 1", _parse_share, lambda value: f"{value:g}")
 boolean: Parser[bool] = Parser("true or false", _parse_boolean, lambda value: "true" if value else "false")
 text: Parser[str] = Parser("text", str)
 

@@ -21,14 +21,16 @@ class AppendRequest(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., sequence: _Optional[int] = ..., seen: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[PartitionAppend, _Mapping]]] = ...) -> None: ...
 
 class PartitionAppend(_message.Message):
-    __slots__ = ("partition", "records", "unacknowledged")
+    __slots__ = ("partition", "records", "unacknowledged", "trace")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     UNACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     records: bytes
     unacknowledged: bool
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., records: _Optional[bytes] = ..., unacknowledged: _Optional[bool] = ...) -> None: ...
+    trace: str
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., records: _Optional[bytes] = ..., unacknowledged: _Optional[bool] = ..., trace: _Optional[str] = ...) -> None: ...
 
 class AppendReply(_message.Message):
     __slots__ = ("results",)

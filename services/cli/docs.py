@@ -29,6 +29,7 @@ from kafscale.service.rpc import RpcSettings
 from kafscale.service.runtime import EventLoop, process_families
 from kafscale.service.settings import Setting, documented
 from kafscale.service.stores import NamespaceSettings, S3Settings
+from kafscale.service.tracing import TracingSettings
 from kafscale.topics.definitions import DEFINITIONS
 from kafscale.vitals import Family
 from services.cli.admin.server import SETTINGS as ASKING
@@ -70,6 +71,7 @@ SETTINGS: dict[str, type] = {
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Logs": LogSettings,
+    "Traces": TracingSettings,
 }
 """Every settings class, under the heading that it has in docs/configuration.md."""
 

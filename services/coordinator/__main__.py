@@ -36,7 +36,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         open_operations(settings, "coordinator", stopping) as operations,
         open_metadata(settings, operations) as metadata,
     ):
-        endpoint = await Endpoint.bind("coordinator", settings)
+        endpoint = await Endpoint.bind("coordinator", settings, operations)
         members = Members(metadata, namespace, "coordinator")
         parts = Parts(
             settings=settings[CoordinatorSettings],

@@ -91,7 +91,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         trio.open_nursery() as nursery,
     ):
         operations.observe_objects(objects, s3, counters)
-        endpoint = await Endpoint.bind("storage", settings)
+        endpoint = await Endpoint.bind("storage", settings, operations)
         metadata = operations.observed(sqlite)
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")

@@ -40,7 +40,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         open_operations(settings, "gateway", stopping) as operations,
         open_metadata(settings, operations) as metadata,
     ):
-        endpoint = await Endpoint.bind("gateway", settings)
+        endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
@@ -58,6 +58,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             connect_coordinator=connector(settings, operations, GrpcCoordinator),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
+            tracer=operations.tracer,
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))

@@ -20,6 +20,7 @@ from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from kafscale.service.room import Room
+from kafscale.tracing import Tracer
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import Coordinators
 from services.gateway.fetch_sessions import FetchSessions
@@ -28,6 +29,7 @@ from services.gateway.memory import ReplyMemory
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.topics import TopicCache
+from services.gateway.traced import TracedBatches
 
 Work = Coroutine[Any, Any, None]
 
@@ -60,6 +62,9 @@ class Environment:
     figures: GatewayFigures = field(default_factory=GatewayFigures)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
+    # None: nothing is traced.
+    tracer: Tracer | None = None
+    traced: TracedBatches = field(default_factory=TracedBatches)
     refusals: defaultdict[str, Refusal] = field(default_factory=_refusals)
 
     @contextmanager

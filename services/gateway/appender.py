@@ -128,6 +128,12 @@ class AppendStream:
         self._sequence = 0
         self._seen = 0
         self._under_way: dict[int, list[PendingAppend]] = {}
+        self._quiet = trio.Event()
+
+    async def quiet(self) -> None:
+        """Wait until no message is under way."""
+        while self._under_way:
+            await self._quiet.wait()
 
     @property
     def busy(self) -> bool:
@@ -144,12 +150,17 @@ class AppendStream:
             entry.partition.CopyFrom(append.partition)
             entry.records = bytes(append.records)
             entry.unacknowledged = append.unacknowledged
+            if append.trace:
+                entry.trace = append.trace
             append.records = b""
         return message
 
     def replied(self, sequence: int, reply: AppendReply) -> None:
         """Deal out one reply."""
         appends = self._under_way.pop(sequence, [])
+        if not self._under_way:
+            self._quiet.set()
+            self._quiet = trio.Event()
         # Highest without a gap: a later reply may overtake an earlier one that holds the refusal.
         self._seen = min(self._under_way, default=self._sequence + 1) - 1
         self._queue.release(appends)

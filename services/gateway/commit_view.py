@@ -72,6 +72,10 @@ class CommitView:
     def holding(self) -> bool:
         return bool(self._holding)
 
+    def holds(self, key: Key) -> bool:
+        """Whether appends to the partition wait for their commit."""
+        return key in self._holding
+
     @property
     def held(self) -> int:
         """Appends that wait for their commit."""

@@ -11,6 +11,7 @@ from kafscale.v1.common_pb2 import PartitionRef
 class PendingAppend:
     """From the handler through queue, message and buffer to its outcome, which is told exactly once.
 
+    ``trace``: the place of the span that it belongs to; empty: it is not traced.
     ``wait_for``: the committed end that lets the reply go. Times are on Trio's clock, ``append_time_ms`` since 1970.
     """
 
@@ -28,6 +29,7 @@ class PendingAppend:
         "partition",
         "records",
         "size",
+        "trace",
         "unacknowledged",
         "wait_for",
     )
@@ -41,6 +43,7 @@ class PendingAppend:
         unacknowledged: bool,
         deadline: float,
         on_finish: Callable[["PendingAppend"], None],
+        trace: str = "",
     ) -> None:
         self.partition = partition
         self.key = key
@@ -49,6 +52,7 @@ class PendingAppend:
         self.unacknowledged = unacknowledged
         self.deadline = deadline
         self._on_finish = on_finish
+        self.trace = trace
         self.finished = False
         self.error = ErrorCode.none
         self.detail = ""

@@ -37,6 +37,8 @@ class Router:
         self._settings = settings
         self._view = MembersView.of(0, ())
         self._links: dict[str, StorageLink] = {}
+        # Of instances that have gone, with appends that have no outcome yet.
+        self._leaving: list[StorageLink] = []
         # Runs, by what a NOT_OWNER answer said.
         self._hints: dict[Key, str] = {}
         ownership.listen(self._owned_anew)
@@ -63,6 +65,9 @@ class Router:
         It will refuse them, and what it is sent behind them: so none overtakes the others at the new owner. What a
         former owner without a stream still was to be sent is refused when the partition moves.
         """
+        for leaving in self._leaving:
+            if leaving.owes(key):
+                return leaving
         link = self.link(key)
         for other in self._links.values():
             if other is not link and other.carries(key):
@@ -101,7 +106,9 @@ class Router:
         gone = [run_id for run_id in self._links if run_id not in present]
         for run_id in gone:
             _log.info("storage instance gone", run=run_id)
-            self._links.pop(run_id).end()
+            link = self._links.pop(run_id)
+            self._leaving.append(link)
+            link.end()
         self._hints = {key: run_id for key, run_id in self._hints.items() if run_id in present}
         for link in self._links.values():
             link.wake_all()
@@ -115,7 +122,11 @@ class Router:
             link = StorageLink(client, self._settings, moved=partial(self._moved, member.run_id))
             self._links[member.run_id] = link
             task_status.started()
-            await link.run()
+            try:
+                await link.run()
+            finally:
+                if link in self._leaving:
+                    self._leaving.remove(link)
 
     def _moved(self, run_id: str, key: Key, owner: str) -> None:
         """Run ``run_id`` says that it does not own the partition, and ``owner`` does or will, as far as it knows."""

@@ -14,6 +14,7 @@ from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
 from kafscale.service.room import Room
+from kafscale.tracing import Tracer
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import ConnectCoordinator, Coordinators
@@ -52,6 +53,7 @@ class GatewayParts:
     connect_coordinator: ConnectCoordinator
     lease_ttl_seconds: int
     address: str = ""
+    tracer: Tracer | None = None
     now_ms: Callable[[], int] = wall_clock_ms
     figures: GatewayFigures = field(default_factory=GatewayFigures)
 
@@ -140,6 +142,7 @@ class Gateway:
             conversions=trio.CapacityLimiter(_CONVERSIONS),
             figures=parts.figures,
             now_ms=parts.now_ms,
+            tracer=parts.tracer,
         )
 
         async def leave() -> None:

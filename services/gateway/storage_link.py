@@ -52,6 +52,8 @@ _MESSAGES_IN_FLIGHT = 2
 _EXPIRY_SECONDS = 0.1
 _FIRST_BACKOFF_SECONDS = 0.05
 _LONGEST_BACKOFF_SECONDS = 2.0
+_LAST_NEWS_SECONDS = 1.0
+"""For what an instance that has gone, or ended its stream, said of appends before that and what is still on its way."""
 _SIZES_WAIT = 0.6
 """Of a call's timeout: the rest is for the answer, or for another owner."""
 
@@ -70,6 +72,13 @@ class _Session:
         self.appends = AppendStream(secrets.token_hex(16), queue, self.view, moved)
         self.scope = trio.CancelScope()
         self.broken_because = ""
+        # The stream has ended: nothing more is sent.
+        self.over = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether any append waits for its reply or its commit."""
+        return self.appends.busy or self.view.holding
 
     def give_up(self, reason: str) -> None:
         self.broken_because = self.broken_because or reason
@@ -90,6 +99,7 @@ class StorageLink:
         self._parked: set[Waiter] = set()
         self._waiting = trio.Event()
         self._life = trio.CancelScope()
+        self._fetching = trio.CancelScope()
         self._ended = False
 
     @property
@@ -134,6 +144,11 @@ class StorageLink:
     def carries(self, key: Key) -> bool:
         """Whether appends to the partition wait for their message, or for its reply."""
         return self._queue.carries(key)
+
+    def owes(self, key: Key) -> bool:
+        """Whether appends to the partition have no outcome yet though the instance has gone."""
+        holds = self._session is not None and self._session.view.holds(key)
+        return self._ended and (holds or self._queue.carries(key))
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
         """A result for each fetch, of a call of its own or of one that serves several. Raises Unavailable."""
@@ -238,12 +253,17 @@ class StorageLink:
             waiter.wake()
 
     def end(self) -> None:
-        """The instance has gone: `run` returns, what waits for the instance fails, and fetches wake."""
+        """The instance has gone: what is not sent is refused, fetches wake, and `run` returns.
+
+        Before that the stream has its time to tell what was committed in the end: it may be behind the news of the
+        leaving, and what is committed must not be answered as if it might be lost.
+        """
         self._ended = True
-        self._life.cancel()
-        if self._session is not None:
-            self._end(self._session)
+        if self._session is None or not self._session.waits:
+            self._life.cancel()
+        self._life.deadline = trio.current_time() + _LAST_NEWS_SECONDS
         self._queue.refuse_all(NEVER_KEPT)
+        self._fetching.cancel()
         self._gatherer.end()
         self.wake_all()
 
@@ -255,16 +275,24 @@ class StorageLink:
     async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
-            for _ in range(CALLS_IN_FLIGHT):
-                nursery.start_soon(self._gatherer.run)
+            nursery.start_soon(self._gather)
             backoff = _FIRST_BACKOFF_SECONDS
             while True:
                 session = _Session(self._queue, self._moved)
                 if await self._run_session(session):
                     backoff = _FIRST_BACKOFF_SECONDS
+                if self._ended:
+                    self._life.cancel()
+                    return
                 _log.warning("commit stream is opened anew", reason=session.broken_because)
                 await trio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311  jitter, not a secret
                 backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
+
+    async def _gather(self) -> None:
+        with self._fetching:
+            async with trio.open_nursery() as nursery:
+                for _ in range(CALLS_IN_FLIGHT):
+                    nursery.start_soon(self._gatherer.run)
 
     async def _run_session(self, session: _Session) -> bool:
         """One stream until it breaks; True when it ever was ready."""
@@ -272,7 +300,14 @@ class StorageLink:
             with session.scope:
                 request = CommitsRequest(stream_id=session.appends.stream_id)
                 async with self._client.commits(request) as stream, trio.open_nursery() as nursery:
-                    await self._follow(session, stream, nursery)
+                    try:
+                        await self._follow(session, stream, nursery)
+                    except KafscaleError:
+                        session.over = True
+                        # Replies may be behind the end of the stream that told of their commits.
+                        with trio.move_on_after(_LAST_NEWS_SECONDS):
+                            await session.appends.quiet()
+                        raise
         except* KafscaleError as errors:
             session.give_up(str(errors.exceptions[0]))
         finally:
@@ -309,6 +344,8 @@ class StorageLink:
     async def _send(self, session: _Session) -> None:
         while True:
             await self._queue.wait_for_work()
+            if session.over:
+                return
             message = session.appends.next_message()
             try:
                 reply = await self._client.append(message, timeout=self._timeout)
@@ -328,5 +365,5 @@ class StorageLink:
             if session is not None:
                 session.appends.expire(now)
                 session.view.expire(now)
-            if self._queue.empty and (session is None or not (session.appends.busy or session.view.holding)):
+            if self._queue.empty and (session is None or not session.waits):
                 self._waiting = trio.Event()

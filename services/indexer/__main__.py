@@ -32,7 +32,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         open_metadata(settings, operations) as metadata,
         open_objects(settings, operations) as objects,
     ):
-        endpoint = await Endpoint.bind("indexer", settings)
+        endpoint = await Endpoint.bind("indexer", settings, operations)
         indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
         operations.metrics.add(families(indexer.figures))
         async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings, operations):

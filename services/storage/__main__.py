@@ -39,7 +39,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         open_metadata(settings, operations) as metadata,
         open_objects(settings, operations) as objects,
     ):
-        endpoint = await Endpoint.bind("storage", settings)
+        endpoint = await Endpoint.bind("storage", settings, operations)
         catalog = TopicCatalog(metadata, namespace)
         members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
         async with (
@@ -57,6 +57,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 now_ms=wall_clock_ms,
                 run_sync=run_in_thread,
                 address=endpoint.address,
+                tracer=operations.tracer,
             )
             storage = StorageService(parts)
             show(storage, parts.figures, members, operations)

@@ -11,6 +11,8 @@ from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 from services.storage.producers import Sequenced
 from services.storage.sink_progress import SinkEpoch
 
+_MOST_TRACES = 32
+
 Trigger = Literal["size", "interval", "quiet", "request", "hand_over"]
 """Why a buffer is sealed: it is full; flush.ms is over; no more comes; somebody asks for it; its partition leaves."""
 
@@ -27,6 +29,8 @@ class Buffer:
     # How far it has the epochs of sinks, and how many of its bytes are theirs.
     sinks: dict[SinkEpoch, int] = field(default_factory=dict)
     staged: int = 0
+    # The places of those of its batches that are traced.
+    traces: list[str] = field(default_factory=list)
     trigger: Trigger = "size"
     started: bool = False
     segment: BuiltSegment | None = None
@@ -89,6 +93,11 @@ class WriteBuffer:
     def note(self, batch: Sequenced) -> None:
         """The batch that was appended last is an idempotent producer's."""
         self._last.sequenced.append(batch)
+
+    def note_trace(self, place: str) -> None:
+        """The batch that was appended last is traced; a buffer remembers so many at most."""
+        if len(self._last.traces) < _MOST_TRACES:
+            self._last.traces.append(place)
 
     def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
         """What was appended last, ``size`` bytes, is a sink's: with it the log has so many batches of that epoch."""

@@ -17,6 +17,7 @@ from kafscale.segment.format import SegmentHeader
 from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
 from kafscale.threads import RunSync
+from kafscale.tracing import Span, Tracer, within
 from kafscale.v1.indexer_pb2 import BuildRequest
 from services.storage.buffer import Buffer
 from services.storage.figures import StorageFigures
@@ -59,6 +60,7 @@ class Flusher:
         stored: Callable[[Partition], None],
         given_up: Callable[[Partition, str, bool], None],
         figures: StorageFigures,
+        tracer: Tracer | None,
     ) -> None:
         self._nursery = nursery
         self._objects = objects
@@ -73,6 +75,7 @@ class Flusher:
         self._stored = stored
         self._given_up = given_up
         self._figures = figures
+        self._tracer = tracer
 
     def start(self, partition: Partition) -> None:
         """Begin as many of the partition's sealed buffers as may be in flight."""
@@ -87,11 +90,12 @@ class Flusher:
         began = trio.current_time()
         self._figures.flushes[buffer.trigger] += 1
         try:
-            segment = await self._build(partition, buffer)
-            index = await self._index(segment)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._put_segment, partition, segment)
-                nursery.start_soon(self._put_index, partition, segment, index)
+            with within(self._span(partition, buffer)):
+                segment = await self._build(partition, buffer)
+                index = await self._index(segment)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._put_segment, partition, segment)
+                    nursery.start_soon(self._put_index, partition, segment, index)
         except* Fenced as errors:
             self._given_up(partition, str(errors.exceptions[0]), False)
         except* WentOffline as errors:
@@ -104,6 +108,22 @@ class Flusher:
         finally:
             partition.request_ended()
             self.start(partition)
+
+    def _span(self, partition: Partition, buffer: Buffer) -> Span | None:
+        """Of the flush, for all traced batches of the buffer: below the first one's, linked to the others'."""
+        if self._tracer is None or not buffer.traces:
+            return None
+        first, *others = buffer.traces
+        name, size = partition.name, buffer.size
+        return self._tracer.go_on(
+            "flush",
+            first,
+            links=others,
+            partition=name,
+            base_offset=buffer.base_offset,
+            bytes=size,
+            trigger=buffer.trigger,
+        )
 
     async def _build(self, partition: Partition, buffer: Buffer) -> BuiltSegment:
         codec, epoch, created = partition.config.compression, partition.epoch, self._now_ms()

@@ -10,6 +10,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.interface import IndexerClient
 from kafscale.threads import RunSync
+from kafscale.tracing import Tracer
 from services.storage.figures import StorageFigures
 from services.storage.settings import StorageSettings
 
@@ -32,5 +33,7 @@ class Parts:
     address: str = ""
     # Where readers and writers of whole topics reach it then; empty: nowhere.
     listener: str = ""
+    # None: nothing is traced.
+    tracer: Tracer | None = None
     lease_clock: Callable[[], float] = suspension_clock
     figures: StorageFigures = field(default_factory=StorageFigures)

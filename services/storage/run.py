@@ -160,6 +160,7 @@ class Run:
             stored=self._committer.ready,
             given_up=self._given_up,
             figures=parts.figures,
+            tracer=parts.tracer,
         )
         self.retention = Retention(
             catalog=parts.catalog,

@@ -134,12 +134,35 @@ class StorageService:
         else:
             stream.subscribe(key, found.standing)
             result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
+            if append.trace:
+                self._trace(found, append, result)
         if result.status != Status.OK:
             stream.refused[key] = request.sequence
             self._parts.figures.refused[Status.Name(result.status)] += 1
         else:
             stream.refused.pop(key, None)
         return result
+
+    def _trace(self, partition: Partition, append: PartitionAppend, result: PartitionAppended) -> None:
+        tracer = self._parts.tracer
+        span = (
+            None
+            if tracer is None
+            else tracer.go_on(
+                "append",
+                append.trace,
+                partition=partition.name,
+                base_offset=result.base_offset,
+                bytes=len(append.records),
+            )
+        )
+        if span is None:
+            return
+        if result.status == Status.OK:
+            partition.buffer.note_trace(span.place)
+            span.end()
+        else:
+            span.end(Status.Name(result.status))
 
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None:
         await self._current().streams.serve(request.stream_id, send)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from tests.chaos.history import RECONNECTING
+from tests.chaos.history import RECONNECTING, RETRYING
 from tests.java.build import classpath
 from tests.sim.checker import IDEMPOTENT, UNORDERED, Promise
 
@@ -33,6 +33,10 @@ class Client:
     """Acks by partition."""
     highest: dict[int, int] = field(default_factory=dict)
     """The offset after the highest one acked, or the last one read, by partition."""
+    given: dict[int, int] = field(default_factory=dict)
+    """Partitions by member of a group."""
+    assignments: int = 0
+    """How often members were given partitions or had to give them up."""
     read: int = 0
     status: int | None = None
     _process: trio.Process | None = None
@@ -92,18 +96,23 @@ class Client:
         elif letter == b"r":
             self.read += 1
             self.highest[int(words[2])] = int(words[3]) + 1
+        elif letter == b"g":
+            member = int(words[2])
+            self.given[member] = self.given.get(member, 0) + int(words[3])
+            self.assignments += 1
 
 
 def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
     """With and without idempotence, else with the defaults of their libraries; with what each may rely on.
 
-    Only their delivery timeouts are longer, so that a slow machine is not taken for a broken one. That nothing is
-    repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was under way to a broker that
-    Metadata lists no more, and takes it for not written.
+    Only their delivery timeouts are longer, and librdkafka's pauses shorter, so that a slow machine is not taken for a
+    broken one. That nothing is repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was
+    under way to a broker that Metadata lists no more, and takes it for not written.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "produce", *where]
     java = [*_JAVA, classpath("client"), "kafscale.client.NumberedProducer", *where]
+    soon = "reconnect.backoff.max.ms=1000"
     once = [
         "acks=all",
         "enable.idempotence=false",
@@ -112,8 +121,8 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
         "request.timeout.ms=15000",
     ]
     kinds: dict[str, tuple[list[str], list[str], Promise]] = {
-        "librdkafka": (librdkafka, ["enable.idempotence=true", f"message.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
-        "librdkafka-plain": (librdkafka, ["acks=all", f"message.timeout.ms={DELIVERY_MS}"], UNORDERED),
+        "librdkafka": (librdkafka, ["enable.idempotence=true", soon, f"message.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
+        "librdkafka-plain": (librdkafka, ["acks=all", soon, f"message.timeout.ms={DELIVERY_MS}"], UNORDERED),
         "java": (java, [f"delivery.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
         "java-once": (java, once, RECONNECTING),
     }
@@ -121,6 +130,32 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
         Client(name, [*program, name, _RATE, *settings], directory): promise
         for name, (program, settings, promise) in kinds.items()
     }
+
+
+def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
+    """With the defaults of their libraries, and librdkafka with idempotence too, which Java has by default.
+
+    Without it librdkafka sends more while a refused batch waits to be sent again, to Kafka as well: it keeps no order.
+    """
+    where = [bootstrap, TOPIC, str(PARTITIONS)]
+    librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "produce", *where]
+    java = [*_JAVA, classpath("client"), "kafscale.client.NumberedProducer", *where]
+    kinds: dict[str, tuple[list[str], list[str], Promise]] = {
+        "librdkafka": (librdkafka, [], RETRYING),
+        "librdkafka-idempotent": (librdkafka, ["enable.idempotence=true"], IDEMPOTENT),
+        "java": (java, [], IDEMPOTENT),
+    }
+    return {
+        Client(name, [*program, name, _RATE, *settings], directory): promise
+        for name, (program, settings, promise) in kinds.items()
+    }
+
+
+def groups(bootstrap: str, directory: Path) -> list[Client]:
+    """Two groups of two members, with the defaults of their libraries."""
+    librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
+    java = [*_JAVA, classpath("client"), "kafscale.client.GroupReader", bootstrap, TOPIC, "java-group"]
+    return [Client("librdkafka-group", librdkafka, directory), Client("java-group", java, directory)]
 
 
 def readers(bootstrap: str, directory: Path) -> list[Client]:

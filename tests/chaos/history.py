@@ -8,6 +8,7 @@ A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
     f PARTITION NUMBER ERROR        the client gave it up; whether it is in the log is not known
     r PARTITION OFFSET NAME         a reader got it, next after the one that it got last
     m PARTITION OFFSET              the reader goes on from there
+    g MEMBER NUMBER                 a member of a group was given, or, negative, had to give up, so many partitions
     w PARTITION START END ASKED     the answer about the ends of the log to who asked at a time; -1: not asked
     e TEXT                          what no fault excuses: an error that ended the client, or told it to skip records
 """
@@ -21,6 +22,8 @@ from tests.sim.checker import IDEMPOTENT, Checker, Promise
 
 RECONNECTING = Promise(durable=True, once=True, ordered=False)
 """acks=all without retries, on one connection after another: what was given up on one may come in after the next."""
+RETRYING = Promise(durable=True, once=True, ordered=False)
+"""acks=all with retries, several requests in flight, and no failure after which a broker does not know what it kept."""
 
 Event = tuple[float, str, list[str]]
 """Time, client, words."""
@@ -94,6 +97,8 @@ class _Judging:
             self._verdict.complaints.append(f"{client}: {' '.join(words)}")
         elif letter in "saf":
             self._hear_producer(event)
+        elif letter == "g":
+            return
         elif letter == "w":
             start, end = int(words[1]), int(words[2])
             self._checker.watermarks(words[0], start=start, end=end, asked=float(words[3]), answered=time)

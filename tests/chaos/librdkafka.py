@@ -5,6 +5,7 @@ Both print one line for whatever happens to a record and end when their standard
     produce BOOTSTRAP TOPIC PARTITIONS NAME RATE [SETTING=VALUE ...]
     read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads on, and now and then again from an earlier offset
     reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the ends that it is told at first
+    join BOOTSTRAP TOPIC GROUP                          two members of a group, which read on and commit
 """
 
 import random
@@ -20,6 +21,7 @@ _MOST_IN_FLIGHT = 1000
 _ASK_SECONDS = 5.0
 _FLUSH_SECONDS = 630.0  # longer than the delivery timeout that it is given
 _PAUSE_SECONDS = 0.3
+_MEMBERS = 2
 _FARTHEST = 2000
 """Offsets that a reader goes back at most."""
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -53,7 +55,7 @@ def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, s
         if error.fatal():
             _tell("e", error.str())
 
-    producer = ck.Producer({"bootstrap.servers": bootstrap, **_SOON, "error_cb": on_error, **settings})
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": on_error, **settings})
 
     def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
         nonlocal in_flight
@@ -189,8 +191,37 @@ def reread(bootstrap: str, topic: str, partitions: int) -> None:
     consumer.close()
 
 
+def join(bootstrap: str, topic: str, group: str) -> None:
+    """With librdkafka's defaults. Any error that reaches a member is told."""
+    stopping = _until_input_ends()
+    members = [
+        ck.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}) for _ in range(_MEMBERS)
+    ]
+    for number, member in enumerate(members):
+        changed = {
+            "on_assign": lambda _, given, number=number: _tell("g", number, len(given)),
+            "on_revoke": lambda _, taken, number=number: _tell("g", number, -len(taken)),
+        }
+        member.subscribe([topic], **changed)
+    while not stopping():
+        for member in members:
+            messages = member.consume(500, timeout=0.1)
+            for message in messages:
+                _got(message)
+                if (error := message.error()) is not None:
+                    _tell("e", error.str())
+            if messages:
+                member.commit(asynchronous=False)
+    for member in members:
+        member.close()
+
+
 def main() -> None:
-    command, bootstrap, topic, partitions, *rest = sys.argv[1:]
+    command, bootstrap, topic, *more = sys.argv[1:]
+    if command == "join":
+        join(bootstrap, topic, more[0])
+        return
+    partitions, *rest = more
     if command == "produce":
         name, rate, *settings = rest
         given = dict(text.split("=", 1) for text in settings)

@@ -72,14 +72,14 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                 for client in (*senders, *others):
                     await nursery.start(client.run)
                 nursery.start_soon(_tell_sums, senders, others, tell)
-                await _await_acks(senders, _START_SECONDS)
+                await await_acks(senders, _START_SECONDS)
                 with trio.move_on_after(60 * minutes):
                     await storm(world, seed, begin)
                 world.heal()
                 tell("everything is healed")
-                await _await_acks(senders, _PROGRESS_SECONDS)
+                await await_acks(senders, _PROGRESS_SECONDS)
                 tell("every producer goes on in every partition")
-                await _finish(senders, others, tell)
+                await finish(senders, others, tell)
             except NoProgress as error:
                 stuck.append(str(error))
                 tell(str(error))
@@ -152,7 +152,7 @@ async def _tell_sums(senders: Iterable[Client], others: Iterable[Client], tell: 
         told = sums
 
 
-async def _await_acks(senders: Iterable[Client], seconds: float) -> None:
+async def await_acks(senders: Iterable[Client], seconds: float) -> None:
     """Each producer has some more acks from each partition. Raises NoProgress."""
     wanted = {
         (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
@@ -163,10 +163,10 @@ async def _await_acks(senders: Iterable[Client], seconds: float) -> None:
     def missing() -> list[str]:
         return [f"{who.name} in {at}" for (who, at), count in wanted.items() if who.acked.get(at, 0) < count]
 
-    await _until(missing, seconds, "no acks for")
+    await until(missing, seconds, "no acks for")
 
 
-async def _finish(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
+async def finish(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
     """Producers end when all that they sent is acked or failed, readers when they have seen all that was acked."""
     await _end(senders)
     tell("the producers are done")
@@ -180,7 +180,7 @@ async def _finish(senders: Iterable[Client], others: Iterable[Client], tell: Cal
             if who.highest.get(at, 0) < end
         ]
 
-    await _until(behind, _PROGRESS_SECONDS, "behind what was acked:")
+    await until(behind, _PROGRESS_SECONDS, "behind what was acked:")
     tell("the readers have read everything that was acked")
     await _end(others)
 
@@ -195,7 +195,7 @@ async def _end(clients: Iterable[Client]) -> None:
             raise NoProgress(f"{client.name} ended with status {client.status}")
 
 
-async def _until(missing: Callable[[], list[str]], seconds: float, complaint: str) -> None:
+async def until(missing: Callable[[], list[str]], seconds: float, complaint: str) -> None:
     """Wait until nothing is missing."""
     deadline = trio.current_time() + seconds
     while left := missing():

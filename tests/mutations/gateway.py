@@ -375,10 +375,26 @@ MUTATIONS = (
     Mutation(
         (),
         "services/gateway/routing.py",
-        "self._links.pop(run_id).end()",
-        "self._links.pop(run_id)",
+        "            link.end()\n",
+        "",
         _ROUTING + "test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued",
         rule="what waits for a member that has gone waits for its timeout",
+    ),
+    Mutation(
+        (),
+        "services/gateway/storage_link.py",
+        "        if self._session is None or not self._session.waits:\n",
+        "        if True:\n",
+        _LINK + "test_what_an_instance_that_leaves_has_committed_is_acked_though_its_leaving_is_known_first",
+        rule="news of an instance's leaving overtakes its last commits",
+    ),
+    Mutation(
+        (),
+        "services/gateway/storage_link.py",
+        "        self._life.deadline = trio.current_time() + _LAST_NEWS_SECONDS\n",
+        "",
+        _LINK + "test_an_instance_that_has_gone_and_says_nothing_more_is_not_waited_for_long",
+        rule="an instance that has gone is waited for as long as producers wait",
     ),
     Mutation(
         (),

@@ -16,8 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.tracing import Span, within
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.group_errors import NO_COORDINATOR, group_code
 
 KEY = 8
@@ -97,13 +98,26 @@ def _offset(topic: TopicInfo, partition: Any) -> pb.OffsetToCommit:
 
 
 async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topic], asked: list[_Partition]) -> None:
-    reply = await call.environment.coordinators.ask(
-        commit.group, lambda link, timeout: link.client.offset_commit(commit, timeout=timeout)
-    )
+    with within(_span(call.environment, commit)):
+        reply = await call.environment.coordinators.ask(
+            commit.group, lambda link, timeout: link.client.offset_commit(commit, timeout=timeout)
+        )
     errors = [NO_COORDINATOR] * len(asked) if reply is None else _errors(call, reply, len(asked))
     for place, error in zip(asked, errors, strict=True):
         place.error_code = error
     _answer(call, topics)
+
+
+def _span(environment: Environment, commit: pb.OffsetCommitRequest) -> Span | None:
+    """For the traced batches that the commit is the first to pass, of those that came by this gateway."""
+    if environment.tracer is None:
+        return None
+    passed = [
+        place
+        for each in commit.offsets
+        for place in environment.traced.passed((each.topic_id, each.partition), each.offset)
+    ]
+    return environment.tracer.go_on("OffsetCommit", passed[0], links=passed[1:], group=commit.group) if passed else None
 
 
 def _errors(call: Call, reply: pb.OffsetCommitReply, count: int) -> list[ErrorCode]:

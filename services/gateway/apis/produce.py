@@ -18,6 +18,7 @@ a producer that it does not know it takes sequence 0 only; any other is answered
 start, and clients go on with a new epoch or id.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 import trio
@@ -57,6 +58,9 @@ class _Produce:
         self._figures = call.environment.figures
         self._router = call.environment.router
         self._version = call.version
+        self._traced = call.environment.traced
+        tracer = call.environment.tracer
+        self._span = None if tracer is None else tracer.begin("Produce", acks=request.acks)
         self._acks = request.acks
         self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
         self.topics: list[ProduceTopicResults] = []
@@ -87,6 +91,7 @@ class _Produce:
             unacknowledged=self._acks != -1,
             deadline=self.deadline,
             on_finish=finished,
+            trace="" if self._span is None else self._span.place,
         )
         self.appends.append((link, append))
 
@@ -122,13 +127,16 @@ class _Produce:
         else:
             result.base_offset = append.base_offset
             result.log_append_time_ms = append.append_time_ms
+            if append.trace:
+                self._traced.note(append.key, append.base_offset, append.trace)
         self._open -= 1
         if self._open == 0:
             self._reply()
 
     def _reply(self) -> None:
-        codes = (result.error_code for topic in self.topics for result in topic.results)
-        self._figures.answered(API_KEY, codes)
+        self._figures.answered(API_KEY, self._codes())
+        if self._span is not None:
+            self._span.end(next((ErrorCode(code).name for code in self._codes() if code), ""))
         if self._acks != 0:
             self._slot.reply(encode_response(self.topics, self._version))
             return
@@ -137,6 +145,9 @@ class _Produce:
         if failed is not None:
             # A producer that wants no replies learns of an error by the loss of its connection, as with Kafka.
             self._client.close(f"an acks=0 request failed: {ErrorCode(failed.error_code).name}")
+
+    def _codes(self) -> Iterator[int]:
+        return (result.error_code for topic in self.topics for result in topic.results)
 
 
 def handle(call: Call) -> Work | None:

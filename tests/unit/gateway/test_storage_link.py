@@ -367,3 +367,44 @@ async def test_bytes_on_their_way_are_bounded(autojump_clock: MockClock) -> None
         await appends.link.wait_for_room()
         assert not appends.link.full
         two.set()
+
+
+async def test_what_an_instance_that_leaves_has_committed_is_acked_though_its_leaving_is_known_first() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    (_, two) = gate(storage, 1, 2)
+    storage.gates.pop(1)
+    async with running_link(storage) as appends:
+        held = appends.put()
+        await wait_all_tasks_blocked()
+        answered_late = appends.put(1)
+        await wait_all_tasks_blocked()
+        appends.link.end()
+        refused = appends.put()
+        await wait_all_tasks_blocked()
+        assert (refused.error, held.finished) == (ErrorCode.not_leader_or_follower, False)
+        assert (appends.link.owes((T_ID, 0)), appends.link.owes((T_ID, 2))) == (True, False)
+        for partition in (0, 1):
+            storage.commit(storage.partition(ref(partition)), 1)
+        storage.break_streams()
+        await wait_all_tasks_blocked()
+        assert (held.finished, held.error, answered_late.finished) == (True, 0, False)
+        two.set()
+        await wait_all_tasks_blocked()
+        assert (answered_late.finished, answered_late.error) == (True, 0)
+        assert len(storage.opened) == 1
+
+
+async def test_an_instance_that_has_gone_and_says_nothing_more_is_not_waited_for_long(
+    autojump_clock: MockClock,
+) -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        held = appends.put(timeout=3600)
+        await wait_all_tasks_blocked()
+        appends.link.end()
+        assert (held.finished, appends.link.owes((T_ID, 0))) == (False, True)
+        await trio.sleep(5)
+        assert held.error == ErrorCode.not_enough_replicas_after_append
+        assert not appends.link.owes((T_ID, 0))

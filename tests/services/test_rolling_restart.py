@@ -1,0 +1,79 @@
+"""Every process restarted by SIGTERM, one after the other, under clients with their libraries' defaults."""
+
+import socket
+from pathlib import Path
+
+import httpcore
+import trio
+
+from tests.chaos.clients import PARTITIONS, TOPIC, default_producers, groups, last_readers
+from tests.chaos.history import events, judge
+from tests.chaos.run import await_acks, finish, until
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.servers.cluster import ServiceProcess
+from tests.services.conftest import MakeCluster
+
+_PATIENCE = 120.0
+_FOREVER = {"KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS": "600000"}
+"""So that a gateway that waits for a client does not end."""
+
+
+def _is_ready(process: ServiceProcess) -> bool:
+    return httpcore.request("GET", f"http://{process.http}/readyz").status == 200
+
+
+def _stop(process: ServiceProcess) -> None:
+    """SIGTERM. A client that has said nothing is left by a gateway that ends, not waited for."""
+    if process.service != "gateway":
+        assert process.stop() == 0
+        return
+    host, _, port = process.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=_PATIENCE) as idle:
+        assert process.stop() == 0
+        assert idle.recv(1) == b""
+
+
+async def _restart(process: ServiceProcess) -> None:
+    await trio.to_thread.run_sync(_stop, process)
+    process.start()
+    await trio.to_thread.run_sync(process.await_ready)
+    while not await trio.to_thread.run_sync(_is_ready, process):  # noqa: ASYNC110  another process does it
+        await trio.sleep(0.1)
+
+
+async def test_pitfall_41_a_rolling_restart_of_every_process_is_not_seen_by_any_application(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    directory = tmp_path / "clients"
+    directory.mkdir()
+    with make_cluster(gateways=2, storages=2, coordinators=2, env=_FOREVER) as cluster:
+        await trio.to_thread.run_sync(
+            lambda: ConfluentClient(cluster.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
+        )
+        members = groups(cluster.bootstrap, directory)
+        senders = default_producers(cluster.bootstrap, directory)
+        (*_, witness) = last_readers(cluster.bootstrap, directory)
+        async with trio.open_nursery() as nursery:
+            for client in members:
+                await nursery.start(client.run)
+            share = [PARTITIONS // 2] * 2
+            await until(
+                lambda: [who.name for who in members if list(who.given.values()) != share], _PATIENCE, "no shares for"
+            )
+            for client in senders:
+                await nursery.start(client.run)
+            await await_acks(senders, _PATIENCE)
+            settled = [client.assignments for client in members]
+            for process in cluster.processes:
+                await _restart(process)
+                await await_acks(senders, _PATIENCE)
+            assert [client.assignments for client in members] == settled
+            await finish(senders, members, print)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(witness.run)
+    verdict = judge(
+        events(directory), {client.name: promise for client, promise in senders.items()}, last_reader=witness.name
+    )
+    assert verdict.complaints == []
+    assert {name: sums.failed for name, sums in verdict.producers.items()} == {each.name: {} for each in senders}
+    assert {client.read for client in members} == {verdict.in_log}

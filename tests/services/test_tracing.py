@@ -1,0 +1,97 @@
+"""One produced batch as one trace over the four services, and nothing that hurts where spans go nowhere."""
+
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer
+
+from kafscale.errors import ConfigError
+from kafscale.service import tracing
+from kafscale.service.settings import load
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import Message
+from tests.services.collector import Collector, TakenSpan, running_collector
+from tests.services.conftest import MakeCluster
+from tests.services.shell import once
+
+_QUICK = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+_STEPS = {
+    ("kafscale-gateway", "Produce"): None,
+    ("kafscale-storage", "append"): "Produce",
+    ("kafscale-storage", "flush"): "append",
+    ("kafscale-indexer", "kafscale.v1.Indexer/Build"): "flush",
+    ("kafscale-gateway", "OffsetCommit"): "Produce",
+    ("kafscale-coordinator", "kafscale.v1.GroupCoordinator/OffsetCommit"): "OffsetCommit",
+}
+"""Each span of a trace, and the name of the one above it."""
+
+
+def _trace(collector: Collector) -> dict[tuple[str, str], TakenSpan]:
+    """The spans of the first trace."""
+    first = next((span.trace for span in collector.spans if not span.parent), None)
+    return {(span.service, span.name): span for span in list(collector.spans) if span.trace == first}
+
+
+def test_a_produced_batch_is_one_trace_over_the_four_services_and_nothing_waits_for_who_takes_it(
+    make_cluster: MakeCluster,
+) -> None:
+    with ExitStack() as collecting:
+        collector = collecting.enter_context(running_collector())
+        env = {**_QUICK, "KAFSCALE_TRACING_ENDPOINT": collector.endpoint, "KAFSCALE_TRACING_SAMPLE_RATIO": "1"}
+        with make_cluster(env=env) as cluster:
+            client = ConfluentClient(cluster.bootstrap)
+            client.create_topic("orders")
+            client.produce("orders", [Message(b"0")])
+            settings = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+            consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
+            consumer.subscribe(["orders"])
+            assert [message.value() for message in consumer.consume(1, timeout=60)] == [b"0"]
+            consumer.commit(asynchronous=False)
+            spans = once("spans", lambda: _trace(collector), lambda found: found.keys() >= _STEPS.keys())
+            assert spans.keys() == _STEPS.keys()
+            by_id = {span.id: span.name for span in spans.values()}
+            assert {step: by_id.get(span.parent) for step, span in spans.items()} == _STEPS
+            assert not any(span.failed for span in spans.values())
+            # Another batch is another trace, and a commit that passes nothing new is of none.
+            consumer.commit(asynchronous=False)
+            consumer.close()
+            client.produce("orders", [Message(b"1")])
+            once("a trace", lambda: {span.trace for span in collector.spans}, lambda found: len(found) == 2)
+            assert [span.name for span in collector.spans].count("OffsetCommit") == 1
+
+            collecting.close()
+            for number in range(2, 12):
+                assert client.produce("orders", [Message(b"%d" % number)]) == [number]
+            (gateway,) = cluster.gateways
+            dropped = "traces are not taken, and dropped"
+            once("the warning", lambda: gateway.events(dropped), lambda told: len(told) == 1)
+            for process in reversed(cluster.processes):
+                assert process.stop() == 0
+                assert "Traceback" not in process.log.read_text()
+
+
+def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
+    program = (
+        "import sys, services.gateway.__main__, services.storage.__main__, services.dev.main;"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def test_without_the_extra_an_endpoint_stops_the_start_with_a_message_that_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    monkeypatch.delitem(sys.modules, "kafscale.service.otel", raising=False)
+    settings = load(tracing.TracingSettings, {"KAFSCALE_TRACING_ENDPOINT": "http://127.0.0.1:4317"})
+    with pytest.raises(ConfigError, match=r"KAFSCALE_TRACING_ENDPOINT needs the extra `tracing`"):
+        async with tracing.open_tracer(settings, "gateway", "127.0.0.1:9094"):
+            pass
+
+
+@pytest.mark.parametrize("wrong", ["127.0.0.1:4317", "http://", "http://host:4317/v1/traces", "ftp://host"])
+def test_an_endpoint_that_is_none_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="KAFSCALE_TRACING_ENDPOINT"):
+        load(tracing.TracingSettings, {"KAFSCALE_TRACING_ENDPOINT": wrong})
