@@ -27,6 +27,10 @@ _STAGE = re.compile(
     r"(?P<namespace>[^/]+(?:/[^/]+)*)/~stages/(?P<sink>[A-Za-z0-9._~%-]{1,255})/(?P<epoch>[0-9]{20})"
     r"/(?P<created>[0-9]{13})-(?P<token>[A-Za-z0-9-]{1,100})(?P<manifest>\.manifest)?"
 )
+_BACKUP = re.compile(
+    r"(?P<namespace>[^/]+(?:/[^/]+)*)/~backups/(?P<created>[0-9]{13})-(?P<revision>[1-9][0-9]{0,18})"
+    r"/(?:(?P<part>[0-9]{8})|manifest)"
+)
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 _GROUP_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
@@ -137,6 +141,30 @@ class StageKey:
         )
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class BackupId:
+    """Names one snapshot of the metadata: when it was made, and of which revision it is. Older ones sort first."""
+
+    created_ms: int
+    revision: int
+
+    def __str__(self) -> str:
+        return f"{self.created_ms:013d}-{self.revision}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupKey:
+    """The parts of the object key of a snapshot's part, counted from 0, or of its manifest: ``part`` None."""
+
+    namespace: str
+    backup: BackupId
+    part: int | None = None
+
+    def __str__(self) -> str:
+        name = "manifest" if self.part is None else f"{self.part:08d}"
+        return f"{backups_prefix(self.namespace)}{self.backup}/{name}"
+
+
 def is_topic_name(name: str) -> bool:
     """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, and neither ``.`` nor ``..``."""
     return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..")
@@ -245,6 +273,26 @@ def topic_objects_prefix(namespace: str) -> str:
 
 def topic_object_key(namespace: str, topic: str) -> str:
     return f"{topic_objects_prefix(namespace)}{topic}.json"
+
+
+def backups_prefix(namespace: str) -> str:
+    """The prefix of all snapshots of the metadata."""
+    return f"{namespace}/~backups/"
+
+
+def parse_backup_key(key: str) -> BackupKey | None:
+    """The parts of ``key``, or None where it is no snapshot's key."""
+    found = _BACKUP.fullmatch(key)
+    if found is None or not is_namespace(found["namespace"]):
+        return None
+    backup = BackupId(int(found["created"]), int(found["revision"]))
+    return BackupKey(found["namespace"], backup, int(found["part"]) if found["part"] else None)
+
+
+def parse_backup_id(text: str) -> BackupId | None:
+    """From the text that names a snapshot, or None where it names none."""
+    found = parse_backup_key(f"any/~backups/{text}/manifest")
+    return found.backup if found else None
 
 
 def cluster_mark_key(namespace: str) -> str:

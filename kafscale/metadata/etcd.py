@@ -31,6 +31,7 @@ from kafscale.metadata.interface import (
     KeyValue,
     LeaseNotFound,
     Operation,
+    Page,
     Snapshot,
     TxnResult,
     Unchanged,
@@ -80,11 +81,27 @@ class EtcdMetadataStore:
 
     async def read_prefix(self, prefix: str) -> Snapshot:
         while True:
+            # Between two pages the revision of the first one may be compacted, or etcd restored from before it.
+            with suppress(Compacted):
+                return await self._read_pages(prefix)
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        key, end = prefix_range(prefix)
+        if after:
+            key = after.encode(errors="surrogateescape") + b"\0"
+        limit = _PAGE_KEYS
+        while True:
+            request = pb.RangeRequest(key=key, range_end=end, limit=limit, revision=revision)
             try:
-                return await self._read_pages(*prefix_range(prefix))
-            except (Compacted, FutureRevision):
-                # Between two pages, the revision of the first one was compacted, or etcd restored from before it.
+                reply = await self._client.call(RANGE, request, repeatable=True)
+            except FutureRevision as error:
+                raise Compacted(str(error)) from error
+            except ReplyTooLarge as error:
+                if limit <= _FEWEST_PAGE_KEYS:
+                    raise Refused(f"values larger than etcd's default limit allows: {error}") from error
+                limit //= 4
                 continue
+            return Page(revision or reply.header.revision, tuple(map(key_value, reply.kvs)), reply.more)
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
@@ -143,20 +160,10 @@ class EtcdMetadataStore:
             problems=tuple(reply.errors),
         )
 
-    async def _read_pages(self, key: bytes, end: bytes) -> Snapshot:
+    async def _read_pages(self, prefix: str) -> Snapshot:
         items: list[KeyValue] = []
-        revision, limit = 0, _PAGE_KEYS
-        while True:
-            request = pb.RangeRequest(key=key, range_end=end, limit=limit, revision=revision)
-            try:
-                reply = await self._client.call(RANGE, request, repeatable=True)
-            except ReplyTooLarge as error:
-                if limit <= _FEWEST_PAGE_KEYS:
-                    raise Refused(f"values larger than etcd's default limit allows: {error}") from error
-                limit //= 4
-                continue
-            items.extend(map(key_value, reply.kvs))
-            revision = revision or reply.header.revision
-            if not reply.more:
-                return Snapshot(revision, tuple(items))
-            key = reply.kvs[-1].key + b"\0"
+        page = Page(0, (), more=True)
+        while page.more:
+            page = await self.read_page(prefix, after=items[-1].key if items else "", revision=page.revision)
+            items.extend(page.items)
+        return Snapshot(page.revision, tuple(items))

@@ -53,7 +53,8 @@ async def follow(
 
 
 async def call_at_each(change: Callable[[], Awaitable[None]], call: Callable[[], None]) -> None:
-    """Call after each change, until cancelled; of several at a time, once after the last."""
+    """Call after each change, until cancelled; of several at a time, once after the last. And once at first: what has
+    changed before this runs is not waited for."""
     while True:
-        await change()
         call()
+        await change()

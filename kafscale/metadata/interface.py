@@ -90,6 +90,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Some keys of a prefix, in key order, as they were at ``revision``; ``more``: others follow."""
+
+    revision: int
+    items: tuple[KeyValue, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One change: the new value, or None when the key was deleted (its lease's end included)."""
 
@@ -112,6 +121,13 @@ class MetadataStore(Protocol):
     async def get(self, key: str) -> KeyValue | None: ...
 
     async def read_prefix(self, prefix: str) -> Snapshot: ...
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        """A page of a prefix's keys, those above ``after``, as they were at ``revision``; 0: as they are now.
+
+        For who must not hold them all at a time. Raises Compacted where that revision is not there any more.
+        """
+        ...
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

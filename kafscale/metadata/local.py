@@ -11,8 +11,20 @@ from typing import Protocol
 import trio
 
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Event, KeyValue, Operation, Snapshot, TxnResult, Unchanged, Watch
+from kafscale.metadata.interface import (
+    Compacted,
+    Event,
+    KeyValue,
+    Operation,
+    Page,
+    Snapshot,
+    TxnResult,
+    Unchanged,
+    Watch,
+)
 from kafscale.metadata.state import State, check_size
+
+_PAGE_KEYS = 512
 
 
 class Journal(Protocol):
@@ -46,6 +58,13 @@ class LocalMetadataStore:
     async def read_prefix(self, prefix: str) -> Snapshot:
         await self._catch_up()
         return Snapshot(self._state.revision, self._state.read_prefix(prefix))
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        await self._catch_up()
+        if revision not in (0, self._state.revision):
+            raise Compacted(f"revision {revision} was asked for, only {self._state.revision} is kept")
+        found = self._state.read_prefix(prefix, after=after, limit=_PAGE_KEYS + 1)
+        return Page(self._state.revision, found[:_PAGE_KEYS], more=len(found) > _PAGE_KEYS)
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

@@ -8,11 +8,13 @@ from typing import Literal, TypeVar
 import trio
 
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Event, KeyValue, Operation, Snapshot, TxnResult, Unchanged, Watch
+from kafscale.metadata.interface import Event, KeyValue, Operation, Page, Snapshot, TxnResult, Unchanged, Watch
 from kafscale.metadata.local import LocalMetadataStore
 from kafscale.metadata.state import Limits, State
 
-Method = Literal["get", "read_prefix", "txn", "watch", "grant_lease", "keep_alive", "revoke_lease", "compact"]
+Method = Literal[
+    "get", "read_prefix", "read_page", "txn", "watch", "grant_lease", "keep_alive", "revoke_lease", "compact"
+]
 T = TypeVar("T")
 
 
@@ -59,6 +61,10 @@ class MemoryMetadataStore(LocalMetadataStore):
 
     async def read_prefix(self, prefix: str) -> Snapshot:
         return await self._call("read_prefix", [prefix], lambda: super(MemoryMetadataStore, self).read_prefix(prefix))
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        page = super().read_page
+        return await self._call("read_page", [prefix], lambda: page(prefix, after=after, revision=revision))
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

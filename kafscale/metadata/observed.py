@@ -16,6 +16,7 @@ from kafscale.metadata.interface import (
     LeaseNotFound,
     MetadataStore,
     Operation,
+    Page,
     Snapshot,
     TooLarge,
     TxnResult,
@@ -104,6 +105,9 @@ class ObservedMetadataStore:
 
     async def read_prefix(self, prefix: str) -> Snapshot:
         return await self._told("read_prefix", self._inner.read_prefix(prefix))
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        return await self._told("read_page", self._inner.read_page(prefix, after=after, revision=revision))
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

@@ -4,7 +4,7 @@ Pure: the time is an argument, nothing waits. A change is first *evaluated* (wha
 shell (``local.py``), then *applied*; between the two nobody sees it.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -89,11 +89,13 @@ class State:
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
 
-    def read_prefix(self, prefix: str) -> tuple[KeyValue, ...]:
-        found = []
-        for index in range(bisect_left(self._order, prefix), len(self._order)):
+    def read_prefix(self, prefix: str, *, after: str = "", limit: int | None = None) -> tuple[KeyValue, ...]:
+        """The keys of a prefix above ``after``, in order, ``limit`` at most."""
+        found: list[KeyValue] = []
+        start = bisect_right(self._order, after) if after else bisect_left(self._order, prefix)
+        for index in range(start, len(self._order)):
             key = self._order[index]
-            if not key.startswith(prefix):
+            if not key.startswith(prefix) or len(found) == limit:
                 break
             found.append(self._items[key])
         return tuple(found)

@@ -10,6 +10,7 @@ from services.cli.admin.segment import segment
 from services.cli.admin.server import EXIT_CODES
 from services.cli.admin.topic import config, partition, topic
 from services.cli.inspect import inspect
+from services.cli.recovery import backup, restore
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EXIT_CODES)
@@ -31,5 +32,5 @@ def run() -> None:
     sys.exit(run_dev())
 
 
-for command in (cluster, topic, partition, segment, group, config, flush, inspect):
+for command in (cluster, topic, partition, segment, group, config, flush, backup, restore, inspect):
     main.add_command(command)

@@ -17,6 +17,7 @@ from kafscale.metadata.interface import (
     Event,
     KeyValue,
     Operation,
+    Page,
     Put,
     Snapshot,
     TxnResult,
@@ -219,6 +220,11 @@ class RemoteMetadata:
 
     async def read_prefix(self, prefix: str) -> Snapshot:
         return await self._network.read(self._process, "metadata", lambda: self._store.read_prefix(prefix))
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        return await self._network.read(
+            self._process, "metadata", lambda: self._store.read_page(prefix, after=after, revision=revision)
+        )
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

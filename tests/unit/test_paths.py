@@ -222,3 +222,18 @@ def test_sinks_have_keys_of_their_own() -> None:
         "n/stages/s/00000000000000000007/0000000000001-t",
     ):
         assert paths.parse_stage_key(other) is None
+
+
+def test_snapshots_of_the_metadata_have_keys_of_their_own_in_the_order_of_time() -> None:
+    backup = paths.BackupId(1_700_000_000_000, 17)
+    part, manifest = paths.BackupKey("a/b", backup, 3), paths.BackupKey("a/b", backup)
+    assert str(part) == "a/b/~backups/1700000000000-17/00000003"
+    assert str(manifest) == "a/b/~backups/1700000000000-17/manifest"
+    for key in (part, manifest):
+        assert paths.parse_backup_key(str(key)) == key
+        check_key(str(key))
+        assert parse_segment_key(str(key)) is None
+    assert paths.parse_backup_id(str(backup)) == backup
+    assert str(part) < str(manifest) < str(paths.BackupKey("a/b", paths.BackupId(1_700_000_000_001, 2), 0))
+    for other in ("", "1700000000000", "1700000000000-0", "1700000000000-17/manifest", "x", "../x"):
+        assert paths.parse_backup_id(other) is None

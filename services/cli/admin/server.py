@@ -45,9 +45,9 @@ Exit status of commands that ask a cluster:
   0  done
   1  it failed in part, was given up, or a service is broken: the message says what
   2  wrong options, names, numbers or configs
-  3  no such topic, partition or group
+  3  no such topic, partition, group or snapshot
   4  the topic exists
-  5  refused as things are: the group has members
+  5  refused as things are: the group has members, the metadata store has a cluster
   6  the token is missing or wrong
   7  nobody answers, or not in time: the outcome may be unknown"""
 

@@ -8,6 +8,7 @@ from kafscale.metadata.interface import (
     MAX_OPERATIONS,
     MAX_PLAIN,
     MAX_REQUEST_BYTES,
+    Compacted,
     Delete,
     Get,
     KeyValue,
@@ -98,6 +99,29 @@ async def test_read_prefix_gives_the_keys_of_the_prefix_in_order_at_one_revision
     snapshot = await store.read_prefix("t/")
     assert snapshot.revision == last.revision
     assert [item.key for item in snapshot.items] == ["t/", "t/a", "t/a/0"]
+
+
+async def test_pages_give_all_keys_of_a_prefix_once_at_one_revision_or_say_that_it_is_gone(
+    store: MetadataStore,
+) -> None:
+    keys = [f"t/{number:04d}" for number in range(1100)]
+    for start in range(0, len(keys), MAX_PLAIN):
+        await store.txn([], [Put(key, key.encode()) for key in keys[start : start + MAX_PLAIN]])
+    written = await store.txn([], [Put("s", b""), Put("t0", b"")])
+    page = await store.read_page("t/")
+    assert (page.revision, page.more) == (written.revision, True)
+    found = list(page.items)
+    while page.more:
+        page = await store.read_page("t/", after=found[-1].key, revision=page.revision)
+        assert page.revision == written.revision
+        found += page.items
+    assert [(item.key, item.value) for item in found] == [(key, key.encode()) for key in keys]
+    later = await store.txn([], [Put(keys[-1], b"later"), Put("t/9999", b"later")])
+    await store.compact(later.revision)
+    with pytest.raises(Compacted):
+        await store.read_page("t/", after=found[-2].key, revision=written.revision)
+    with pytest.raises(Compacted):
+        await store.read_page("t/", revision=later.revision + 1_000_000)
 
 
 async def test_a_read_sees_every_write_that_was_answered_before_it(store: MetadataStore) -> None:

@@ -9,7 +9,17 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Event, KeyValue, MetadataStore, Operation, Snapshot, TxnResult, Unchanged, Watch
+from kafscale.metadata.interface import (
+    Event,
+    KeyValue,
+    MetadataStore,
+    Operation,
+    Page,
+    Snapshot,
+    TxnResult,
+    Unchanged,
+    Watch,
+)
 from kafscale.metadata.members import Members, MembersView
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -44,6 +54,9 @@ class Gate:
 
     async def read_prefix(self, prefix: str) -> Snapshot:
         return await self.through(lambda: self._store.read_prefix(prefix))
+
+    async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
+        return await self.through(lambda: self._store.read_page(prefix, after=after, revision=revision))
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()

@@ -1,0 +1,266 @@
+"""`kafscale backup` and `kafscale restore`: on the stores themselves, by the settings of the services."""
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+import trio
+
+from kafscale.clock import wall_clock_ms
+from kafscale.errors import ConfigError, KafscaleError, Unavailable
+from kafscale.paths import BackupId, parse_backup_id
+from kafscale.service.logging import configure_logging
+from kafscale.service.version import kafscale_version
+from services.cli.admin.server import Exit, Failed
+from services.cli.present import count, printable, table, time_text
+from services.recovery.apply import NotEmpty
+from services.recovery.backup_format import Manifest
+from services.recovery.backups import (
+    Advance,
+    NoBackup,
+    NotThisCluster,
+    list_backups,
+    prune_backups,
+    read_manifest,
+    take_backup,
+)
+from services.recovery.rebuild import Rebuilt
+from services.recovery.restore import Restore, Undecided
+
+T = TypeVar("T")
+
+_EXITS: list[tuple[type[KafscaleError], Exit]] = [
+    (ConfigError, Exit.WRONG),
+    (NoBackup, Exit.NOT_FOUND),
+    (NotEmpty, Exit.REFUSED),
+    (NotThisCluster, Exit.REFUSED),
+    (Undecided, Exit.REFUSED),
+    (Unavailable, Exit.UNAVAILABLE),
+]
+_json = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+def _backup_id(text: str) -> BackupId:
+    found = parse_backup_id(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} names no snapshot; `kafscale backup --list` shows them")
+    return found
+
+
+@click.command()
+@click.option("--keep", metavar="N", type=click.IntRange(1, 10_000), help="Delete all but the newest N afterwards.")
+@click.option("--list", "listing", is_flag=True, help="Show the snapshots that there are; make none.")
+@_json
+def backup(*, keep: int | None, listing: bool, output: str) -> None:
+    """Store a snapshot of the metadata in the bucket, below ~backups/.
+
+    All of etcd's keys as they are at one revision, but for those of live processes. Services may go on. By the settings
+    of the services: KAFSCALE_ETCD_*, KAFSCALE_S3_*; without KAFSCALE_ETCD_ENDPOINTS the SQLite file of a one-process
+    broker, which has to be stopped for it.
+    """
+    if listing and keep is not None:
+        raise click.UsageError("--list changes nothing: leave out --keep")
+
+    async def run(advance: Advance) -> tuple[list[Manifest], list[BackupId]]:
+        from services.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
+
+        async with opened(os.environ) as stores:
+            if listing:
+                whole, _ = await list_backups(stores.objects, stores.namespace)
+                return [await read_manifest(stores.objects, stores.namespace, one) for one in whole], []
+            made = await take_backup(
+                stores.metadata,
+                stores.objects,
+                stores.namespace,
+                now_ms=wall_clock_ms(),
+                version=kafscale_version(),
+                advance=advance,
+            )
+            gone = await prune_backups(stores.objects, stores.namespace, keep, now_ms=wall_clock_ms()) if keep else []
+            return [made], gone
+
+    with _progress("keys read") as advance:
+        manifests, gone = _run(run, advance)
+    if output == "json":
+        fields = {"snapshots": [_fields(manifest) for manifest in manifests], "deleted": [str(one) for one in gone]}
+        click.echo(json.dumps(fields, indent=2))
+        return
+    heads = ("SNAPSHOT", "MADE", "REVISION", "KEYS", "BYTES")
+    rows = [
+        (
+            str(one.backup),
+            time_text(one.backup.created_ms),
+            str(one.backup.revision),
+            f"{one.keys:,}",
+            f"{one.size:,}",
+        )
+        for one in manifests
+    ]
+    for line in table(heads, rows, left=("SNAPSHOT", "MADE"), indent=""):
+        click.echo(line)
+    if gone:
+        click.echo(f"deleted: {', '.join(map(str, gone))}")
+
+
+@click.command()
+@click.option(
+    "--snapshot",
+    metavar="SNAPSHOT",
+    type=_backup_id,
+    help="Which one. Default: the newest, or none where there is none.",
+)
+@click.option("--no-snapshot", is_flag=True, help="By the bucket alone: no groups, offsets and settled sinks.")
+@click.option("--adopt", metavar="TOPIC", multiple=True, help="Make a topic of segments that have no topic object.")
+@click.option("--ignore", metavar="TOPIC", multiple=True, help="Leave such segments alone.")
+@click.option("--overwrite", is_flag=True, help="Replace the cluster that the metadata store has.")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--parallel", metavar="N", type=click.IntRange(1, 256), default=16, show_default=True, help="Reads at a time."
+)
+@_json
+def restore(
+    *,
+    snapshot: BackupId | None,
+    no_snapshot: bool,
+    adopt: tuple[str, ...],
+    ignore: tuple[str, ...],
+    overwrite: bool,
+    dry_run: bool,
+    yes: bool,
+    parallel: int,
+    output: str,
+) -> None:
+    """Make the metadata anew, when etcd is lost: from the bucket, and from a snapshot what only that has.
+
+    Topics are told by their objects, where logs end by their segments; groups with their offsets by the snapshot. All
+    processes must be stopped. Nothing in the bucket is deleted. Ends with status 1 where logs have holes or objects are
+    damaged: all else is restored.
+    """
+    if snapshot is not None and no_snapshot:
+        raise click.UsageError("--snapshot and --no-snapshot exclude each other")
+
+    async def run(advance: Advance) -> Rebuilt:
+        from services.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
+
+        async with opened(os.environ) as stores:
+            restoring = Restore(stores, parallel=parallel, now_ms=wall_clock_ms())
+            rebuilt = await restoring.plan(
+                snapshot=snapshot,
+                newest=not no_snapshot,
+                adopt=adopt,
+                ignore=ignore,
+                overwrite=overwrite,
+                advance=advance,
+            )
+            if output == "table":
+                _show(rebuilt, restoring)
+            if dry_run:
+                return rebuilt
+            if not yes:
+                text = "Write this metadata?" if not overwrite else "Replace the cluster's metadata by this?"
+                await trio.to_thread.run_sync(lambda: click.confirm(text, abort=True, err=True))
+            await restoring.write(rebuilt)
+            return rebuilt
+
+    with _progress("segments read") as advance:
+        rebuilt = _run(run, advance)
+    if output == "json":
+        click.echo(json.dumps(_result(rebuilt), indent=2, ensure_ascii=False))
+    elif not dry_run:
+        click.echo(f"{count(len(rebuilt.topics), 'topic')} restored; start the services")
+    if rebuilt.damaged:
+        raise Failed(f"restored, but for what is missing: {'; '.join(map(printable, rebuilt.damaged))}", Exit.FAILED)
+
+
+def _show(rebuilt: Rebuilt, restoring: Restore) -> None:
+    made = time_text(restoring.manifest.backup.created_ms) if restoring.manifest else ""
+    of = f"snapshot {restoring.manifest.backup}, made {made}" if restoring.manifest else "no snapshot: no groups"
+    click.echo(f"Cluster {rebuilt.cluster_id}, epoch {rebuilt.epoch}; {of}\n")
+    heads = ("TOPIC", "PARTITION", "LOG START", "LOG END", "SEGMENTS", "NOT THE LOG'S")
+    rows = [
+        (
+            topic.info.name + (" (adopted)" if topic.adopted else "" if topic.info.live else " (being deleted)"),
+            str(log.partition),
+            str(log.chain.start),
+            str(log.chain.end),
+            f"{len(log.chain.segments):,}",
+            str(log.chain.above),
+        )
+        for topic in rebuilt.topics
+        for log in topic.logs
+    ]
+    for line in table(heads, rows, left=("TOPIC",), indent=""):
+        click.echo(line)
+
+
+def _result(rebuilt: Rebuilt) -> dict[str, Any]:
+    return {
+        "cluster_id": rebuilt.cluster_id,
+        "epoch": rebuilt.epoch,
+        "topics": [
+            {
+                "name": topic.info.name,
+                "adopted": topic.adopted,
+                "partitions": [
+                    {
+                        "partition": log.partition,
+                        "log_start": log.chain.start,
+                        "log_end": log.chain.end,
+                        "segments": len(log.chain.segments),
+                        "not_the_logs": log.chain.above,
+                        "holes": [list(hole) for hole in log.chain.holes],
+                    }
+                    for log in topic.logs
+                ],
+            }
+            for topic in rebuilt.topics
+        ],
+        "damaged": rebuilt.damaged,
+    }
+
+
+def _fields(manifest: Manifest) -> dict[str, Any]:
+    backup = manifest.backup
+    return {
+        "snapshot": str(backup),
+        "created_ms": backup.created_ms,
+        "revision": backup.revision,
+        "keys": manifest.keys,
+        "bytes": manifest.size,
+    }
+
+
+def _run(run: Callable[[Advance], Awaitable[T]], advance: Advance) -> T:
+    """Raises Failed, with the status that is the error's."""
+    configure_logging("error")
+    try:
+        return trio.run(run, advance)
+    except* (KafscaleError, OSError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
+        raise Failed(str(error), code) from error
+
+
+@contextmanager
+def _progress(of: str) -> Iterator[Advance]:
+    """A running count on a terminal: how many there are, nobody knows before."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        click.echo(f"\r{done:,} {of}", nl=False, err=True)
+
+    yield advance
+    if done:
+        click.echo(err=True)

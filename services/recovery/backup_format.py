@@ -1,0 +1,144 @@
+"""A snapshot of the metadata as it is stored: parts that hold keys, and a manifest that is stored last. Pure.
+
+``{namespace}/~backups/{created, ms, 13 digits}-{revision}/{number, 8 digits}`` is a part: the magic ``KFSB``, the
+version (2 bytes) and the number of keys (4); for each key its length (4), its UTF-8 bytes, the value's length (4) and
+the value; at the end CRC-32C of all that (4). Integers are big-endian, keys are in order and without the namespace's
+root. ``.../manifest`` is JSON::
+
+    {
+      "format": 1,
+      "cluster_id": "iiL196Ctcr2ySsHvN51hHw",
+      "namespace": "default",
+      "created_ms": 1700000000000,
+      "revision": 17,
+      "version": "0.1.0",
+      "parts": [{"keys": 3, "bytes": 120, "crc": "e3069283"}],
+      "crc": "0123abcd"
+    }
+
+``crc`` is CRC-32C of the same JSON without it, compact and with sorted names. Without a manifest it is no snapshot.
+"""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafscale.errors import CorruptData
+from kafscale.paths import BackupId
+from kafscale.records.checksum import crc32c
+
+FORMAT = 1
+_MAGIC = b"KFSB"
+_HEAD = struct.Struct(">4sHI")
+_LENGTH = struct.Struct(">I")
+
+
+class CorruptBackup(CorruptData):
+    """Bytes that are no part or no manifest of a snapshot, or of a format that this release does not know."""
+
+
+class Item(NamedTuple):
+    """``key``: without the namespace's root."""
+
+    key: str
+    value: bytes
+
+
+class Part(NamedTuple):
+    """What the manifest says of a part: ``size`` (bytes) and ``crc`` (CRC-32C) are the whole object's."""
+
+    keys: int
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``version``: of the release that made it."""
+
+    cluster_id: str
+    namespace: str
+    backup: BackupId
+    version: str
+    parts: tuple[Part, ...]
+
+    @property
+    def keys(self) -> int:
+        return sum(part.keys for part in self.parts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.size for part in self.parts)
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        fields = {
+            "format": FORMAT,
+            "cluster_id": self.cluster_id,
+            "namespace": self.namespace,
+            "created_ms": self.backup.created_ms,
+            "revision": self.backup.revision,
+            "version": self.version,
+            "parts": [{"keys": part.keys, "bytes": part.size, "crc": f"{part.crc:08x}"} for part in self.parts],
+        }
+        return (json.dumps({**fields, "crc": _checksum(fields)}, indent=2) + "\n").encode()
+
+
+def encode_part(items: Sequence[Item]) -> bytes:
+    pieces = [_HEAD.pack(_MAGIC, FORMAT, len(items))]
+    for item in items:
+        key = item.key.encode()
+        pieces += [_LENGTH.pack(len(key)), key, _LENGTH.pack(len(item.value)), item.value]
+    body = b"".join(pieces)
+    return body + _LENGTH.pack(crc32c(body))
+
+
+def parse_part(data: bytes, part: Part) -> Iterator[Item]:
+    """The keys of a part of which the manifest says ``part``. Raises CorruptBackup, before it gives any."""
+    if len(data) != part.size or crc32c(data) != part.crc:
+        raise CorruptBackup(f"{len(data)} bytes with CRC {crc32c(data):08x}, not {part.size} with {part.crc:08x}")
+    try:
+        magic, version, count = _HEAD.unpack_from(data)
+        if magic != _MAGIC or version != FORMAT or count != part.keys:
+            raise CorruptBackup(f"{count} keys of {magic!r}, format {version}: not {part.keys} of format {FORMAT}")
+        items, position = [], _HEAD.size
+        for _ in range(count):
+            key, position = _text(data, position)
+            value, position = _text(data, position)
+            items.append(Item(key.decode(), value))
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptBackup(f"keys are cut short: {error}") from error
+    if position + _LENGTH.size != len(data) or _LENGTH.unpack_from(data, position)[0] != crc32c(data[:position]):
+        raise CorruptBackup("the checksum of the keys is wrong")
+    return iter(items)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Raises CorruptBackup."""
+    try:
+        fields = json.loads(data)
+        crc = fields.pop("crc")
+        if fields["format"] != FORMAT:
+            raise CorruptBackup(f"format {fields['format']}, this release reads {FORMAT}")
+        if crc != _checksum(fields):
+            raise CorruptBackup("the manifest's checksum is wrong")
+        parts = tuple(Part(part["keys"], part["bytes"], int(part["crc"], 16)) for part in fields["parts"])
+        backup = BackupId(fields["created_ms"], fields["revision"])
+        return Manifest(fields["cluster_id"], fields["namespace"], backup, fields["version"], parts)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptBackup(f"no manifest: {error!r}") from error
+
+
+def _text(data: bytes, position: int) -> tuple[bytes, int]:
+    (length,) = _LENGTH.unpack_from(data, position)
+    end = position + _LENGTH.size + length
+    if end > len(data):
+        raise CorruptBackup("keys are cut short")
+    return data[position + _LENGTH.size : end], end
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return f"{crc32c(json.dumps(fields, separators=(',', ':'), sort_keys=True).encode()):08x}"

@@ -1,0 +1,98 @@
+"""`kafscale backup` and `kafscale restore` as a person gives them, on a local directory and SQLite."""
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from kafscale import paths
+from kafscale.catalog.topic_object import TopicObject
+from kafscale.metadata.interface import Put
+from kafscale.metadata.topic_values import ClusterInfo
+from services.cli import recovery
+from services.cli.admin.server import Exit
+from services.cli.main import main
+from services.recovery.stores import opened
+
+CLUSTER = "iiL196Ctcr2ySsHvN51hHw"
+TOPIC = TopicObject(
+    name="orders", id=bytes(16), configs={}, epoch_floor=0, created_ms=1, log_starts=(0, 7), metadata_revision=900
+)
+
+
+class Command:
+    """Runs `kafscale` with the settings of a one-process broker whose data is in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.environ = {"KAFSCALE_DATA_DIR": str(directory), "KAFSCALE_ETCD_ENDPOINTS": "", "KAFSCALE_S3_BUCKET": ""}
+
+    def run(self, *arguments: str, typed: str = "") -> Result:
+        return CliRunner().invoke(main, list(arguments), env=self.environ, input=typed)
+
+    def make(self) -> None:
+        """A cluster with one topic."""
+
+        async def make() -> None:
+            async with opened(self.environ) as stores:
+                await stores.objects.put_if_absent(paths.cluster_mark_key("default"), CLUSTER.encode())
+                await stores.objects.put_if_absent(paths.topic_object_key("default", "orders"), TOPIC.encode())
+                await stores.metadata.txn([], [Put(paths.cluster_key("default"), ClusterInfo(CLUSTER, 4).value())])
+
+        trio.run(make)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    # It is set up once for a process.
+    monkeypatch.setattr(recovery, "configure_logging", lambda _: None)
+    return Command(tmp_path)
+
+
+def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
+    command.make()
+    made = command.run("backup", "--keep", "1")
+    assert made.exit_code == 0, made.output
+    again = command.run("backup", "--keep", "1", "-o", "json")
+    (kept,) = json.loads(again.stdout)["snapshots"]
+    listed = json.loads(command.run("backup", "--list", "-o", "json").stdout)["snapshots"]
+    assert listed == [kept]
+    for file in tmp_path.glob("metadata.sqlite*"):
+        file.unlink()
+    assert command.run("backup").exit_code == Exit.REFUSED
+    assert command.run("restore", typed="n\n").exit_code == Exit.FAILED
+    assert command.run("backup").exit_code == Exit.REFUSED
+    done = command.run("restore", typed="y\n")
+    assert done.exit_code == 0, done.output
+    assert f"snapshot {kept['snapshot']}" in done.stdout
+    assert [line.split() for line in done.stdout.splitlines() if line.startswith("orders")] == [
+        ["orders", "0", "0", "0", "0", "0"],
+        ["orders", "1", "7", "7", "0", "0"],
+    ]
+    refused = command.run("restore", "--yes")
+    assert (refused.exit_code, "--overwrite" in refused.stderr) == (Exit.REFUSED, True)
+    planned = json.loads(command.run("restore", "--overwrite", "--dry-run", "-o", "json").stdout)
+    assert (planned["cluster_id"], planned["epoch"], planned["damaged"]) == (CLUSTER, 2004, [])
+
+
+def test_what_is_wrong_is_told_with_its_status(command: Command, tmp_path: Path) -> None:
+    command.environ["KAFSCALE_DATA_DIR"] = str(tmp_path / "absent")
+    nowhere = command.run("restore", "--yes")
+    assert (nowhere.exit_code, "KAFSCALE_DATA_DIR" in nowhere.stderr) == (Exit.WRONG, True)
+    assert not (tmp_path / "absent").exists()
+    command.environ["KAFSCALE_ETCD_ENDPOINTS"] = "127.0.0.1:1"
+    assert "KAFSCALE_S3_BUCKET" in command.run("backup").stderr
+    command.environ |= {"KAFSCALE_DATA_DIR": str(tmp_path), "KAFSCALE_ETCD_ENDPOINTS": ""}
+    command.make()
+    assert command.run("restore", "--overwrite", "--yes", "--snapshot", "1700000000000-1").exit_code == Exit.NOT_FOUND
+    assert command.run("restore", "--snapshot", "yesterday").exit_code == Exit.WRONG
+    assert command.run("restore", "--snapshot", "1700000000000-1", "--no-snapshot").exit_code == Exit.WRONG
+    assert command.run("backup", "--list", "--keep", "3").exit_code == Exit.WRONG
+    snapshot = json.loads(command.run("backup", "-o", "json").stdout)["snapshots"][0]["snapshot"]
+    part = tmp_path / "default" / "~backups" / snapshot / "00000000"
+    found = next(path for path in tmp_path.rglob("*") if path.name == part.name)
+    found.write_bytes(found.read_bytes()[:-1])
+    damaged = command.run("restore", "--overwrite", "--yes")
+    assert (damaged.exit_code, part.name in damaged.stderr) == (Exit.FAILED, True)
+    assert command.run("restore", "--overwrite", "--yes", "--no-snapshot").exit_code == 0

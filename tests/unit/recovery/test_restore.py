@@ -1,0 +1,364 @@
+"""The metadata made anew: the real storage service on it lost nothing that it acked, and goes on above all that was."""
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.catalog.topic_object import parse_topic_object
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import MemoryMetadataStore, no_answer
+from kafscale.objects.memory import Call, Fault
+from kafscale.segment.format import SegmentHeader
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.groups_pb2 import Group, GroupOffset, GroupShard
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds
+from services.recovery.apply import NotEmpty
+from services.recovery.backups import NotThisCluster, take_backup
+from services.recovery.rebuild import EPOCH_STEP, Rebuilt
+from services.recovery.restore import Restore, Undecided
+from services.recovery.stores import Stores
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.unit.storage.sinking import commit, sink_record, stage_keys, staged
+from tests.unit.storage.test_idempotence import flushed, numbers, send
+
+GROUP = paths.GroupKeys(NAMESPACE, "readers")
+
+
+async def planned(
+    world: World, *, adopt: Sequence[str] = (), ignore: Sequence[str] = (), newest: bool = True
+) -> Rebuilt:
+    return (await _planned(world, ignore=ignore))[1]
+
+
+async def _planned(
+    world: World, adopt: Sequence[str] = (), ignore: Sequence[str] = (), newest: bool = True
+) -> tuple[Restore, Rebuilt]:
+    restore = Restore(Stores(world.metadata, world.objects, NAMESPACE), parallel=4, now_ms=world.now_ms)
+    rebuilt = await restore.plan(
+        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=False, advance=lambda _: None
+    )
+    return restore, rebuilt
+
+
+async def restored(world: World, *, newest: bool = True, adopt: Sequence[str] = ()) -> Rebuilt:
+    """All metadata is lost, and made anew."""
+    world.metadata = MemoryMetadataStore()
+    restore, rebuilt = await _planned(world, adopt, newest=newest)
+    await restore.write(rebuilt)
+    return rebuilt
+
+
+async def backed_up(world: World) -> None:
+    await take_backup(world.metadata, world.objects, NAMESPACE, now_ms=world.now_ms, version="1")
+
+
+async def state_of(world: World, ref: PartitionRef) -> PartitionState:
+    item = await world.metadata.get(state_key(ref))
+    assert item is not None
+    return PartitionState.FromString(item.value)
+
+
+async def acked(caller: Caller, ref: PartitionRef, *values: bytes) -> None:
+    """Each in a segment of its own."""
+    for value in values:
+        assert await caller.durable(await caller.append(ref, batch(value)), ref)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_all_that_was_acked_is_there_and_epochs_go_on_above(autojump_clock: MockClock, snapshot: bool) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        first, second, third = siblings(await world.topic(catalog, configs={"retention.ms": "-1"}), 3)
+        await acked(caller, first, b"0", b"1")
+        await trio.sleep(10)
+    if snapshot:
+        await backed_up(world)
+    async with world.service(graceful=False) as (caller, _):
+        await acked(caller, first, b"2", b"3")
+        await acked(caller, second, b"x")
+        before = [await state_of(world, ref) for ref in (first, second)]
+    rebuilt = await restored(world)
+    assert not rebuilt.damaged
+    after = [await state_of(world, ref) for ref in (first, second, third)]
+    assert {state.epoch for state in after} == {rebuilt.epoch}
+    assert rebuilt.epoch > max(state.epoch for state in before)
+    assert [(state.log_start, state.committed_end) for state in after] == [(0, 4), (0, 1), (0, 0)]
+    assert [state.last_segment for state in after[:2]] == [state.last_segment for state in before]
+    async with world.service() as (caller, catalog):
+        topic = catalog.view.live("orders")
+        assert topic is not None
+        assert (topic.id, dict(topic.configs)) == (first.topic_id, {"retention.ms": "-1"})
+        assert await caller.read_all(first) == [b"0", b"1", b"2", b"3"]
+        appended = await caller.append(first, batch(b"4"))
+        assert (appended.base_offset, appended.epoch) == (4, rebuilt.epoch + 1)
+        assert await caller.durable(appended)
+        assert await caller.read_all(first) == [b"0", b"1", b"2", b"3", b"4"]
+        assert [await caller.read_all(ref) for ref in (second, third)] == [[b"x"], []]
+        await trio.sleep(10)
+        stored = parse_topic_object((await world.objects.get(paths.topic_object_key(NAMESPACE, "orders"))).body)
+        assert stored.metadata_revision <= (await world.metadata.read_prefix("")).revision
+        made = await world.topic(catalog, "later")
+        assert (await caller.append(made, batch(b"0"))).epoch > rebuilt.epoch
+
+
+async def test_done_twice_it_is_the_same(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(40))
+    await backed_up(world)
+    await restored(world)
+    once = [(item.key, item.value) for item in (await world.metadata.read_prefix("")).items]
+    await restored(world)
+    assert [(item.key, item.value) for item in (await world.metadata.read_prefix("")).items] == once
+
+
+async def test_what_a_dead_owner_had_not_committed_is_not_there_in_place_of_what_was(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await acked(caller, ref, b"0")
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1000))
+        for value in (b"lost 1", b"lost 2"):
+            await caller.append(ref, batch(value))
+            await trio.sleep(1)
+    world.metadata.faults.clear()
+    await trio.sleep(60)
+    async with world.service(graceful=False) as (caller, _):
+        await acked(caller, ref, b"1")
+    left = SegmentHeader.parse((await world.objects.get(paths.segment_key(NAMESPACE, "orders", 0, 2))).body)
+    assert left.epoch == 1
+    rebuilt = await restored(world)
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"0", b"1"]
+        await acked(caller, ref, b"2")
+        assert await caller.read_all(ref) == [b"0", b"1", b"2"]
+    assert rebuilt.topics[0].logs[0].chain.holes == ()
+
+
+async def test_a_topic_grown_after_its_object_was_stored_has_all_its_partitions(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await trio.sleep(10)
+        world.objects.plan = lambda call: Fault(error=Unavailable("no")) if "~topics" in call.key else None
+        await catalog.grow(ref.topic_id, 3)
+        last = siblings(ref, 3)[2]
+        await acked(caller, last, b"x")
+    world.objects.plan = None
+    await restored(world)
+    async with world.service() as (caller, catalog):
+        assert catalog.view.by_name["orders"].partitions == 3
+        assert await caller.read_all(last) == [b"x"]
+
+
+async def test_segments_without_a_topic_object_are_for_a_person_to_decide(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        world.objects.plan = lambda call: Fault(error=Unavailable("no")) if "~topics" in call.key else None
+        ref = await world.topic(catalog)
+        await acked(caller, ref, b"0")
+    world.objects.plan = None
+    with pytest.raises(Undecided, match="orders"):
+        await restored(world)
+    assert (await planned(world, ignore=["orders"])).topics == []
+    await restored(world, adopt=["orders"])
+    async with world.service() as (caller, catalog):
+        made = catalog.view.by_name["orders"]
+        adopted = PartitionRef(topic="orders", topic_id=made.id, partition=0)
+        assert await caller.read_all(adopted) == [b"0"]
+
+
+async def test_retention_and_deleted_records_are_not_taken_back(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await acked(caller, ref, b"0", b"1")
+        assert await caller.durable(await caller.append(ref, batch(b"2", b"3", b"4")))
+        assert (await caller.delete_records(ref, 3)).status == Status.OK
+        await trio.sleep(30)
+    rebuilt = await restored(world)
+    assert rebuilt.topics[0].logs[0].chain.start == 3
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, 2)).status == Status.OFFSET_OUT_OF_RANGE
+        assert (await state_of(world, ref)).committed_end == 5
+
+
+async def test_a_missing_object_in_the_middle_is_told_and_all_else_is_there(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(20))
+    await world.objects.delete_many([paths.segment_key(NAMESPACE, "orders", 0, 5)])
+    rebuilt = await restored(world)
+    assert rebuilt.damaged == ["orders-0: objects of offsets 5 to 5 are missing"]
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, 5)).status == Status.DAMAGED
+        assert await caller.read_all(ref, 6) == numbers(20)[6:]
+
+
+async def test_repeated_batches_of_producers_are_known_again(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(40))
+    rebuilt = await restored(world)
+    log = rebuilt.topics[0].logs[0]
+    assert log.producer_snapshot
+    assert 16 <= log.producers_from < 40
+    async with world.service() as (caller, _):
+        again = await send(caller, ref, 39)
+        assert again.base_offset == 39
+        assert await caller.durable(again)
+        await flushed(caller, ref, range(40, 42))
+        assert await caller.read_all(ref) == numbers(42)
+
+
+async def test_producer_ids_are_never_given_again(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (_, catalog):
+        await world.topic(catalog)
+        await trio.sleep(10)
+    key = paths.producer_ids_key(NAMESPACE)
+    given = (world.now_ms << 20) + 5
+    await world.metadata.txn([], [Put(key, ProducerIds(format=1, next=given).SerializeToString())])
+    await backed_up(world)
+    await restored(world)
+    item = await world.metadata.get(key)
+    assert item is not None
+    assert ProducerIds.FromString(item.value).next == given
+    world.now_ms += 1000
+    await restored(world, newest=False)
+    item = await world.metadata.get(key)
+    assert item is not None
+    assert ProducerIds.FromString(item.value).next > given
+
+
+async def test_groups_keep_their_offsets_and_have_no_members(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (_, catalog):
+        ref = await world.topic(catalog)
+        await trio.sleep(10)
+    offset = GroupOffset(format=1, offset=7, leader_epoch=-1, topic_id=ref.topic_id).SerializeToString()
+    member = Group.MemberRef(member_id="m", version="3-9")
+    header = Group(format=1, generation=3, protocol_type="consumer", members=[member], assignments_version="3-9")
+    shard = paths.group_shard_key(NAMESPACE, paths.group_shard("readers"))
+    await world.metadata.txn(
+        [],
+        [
+            Put(GROUP.header, header.SerializeToString()),
+            Put(GROUP.member("m", "3-9"), b"anything"),
+            Put(GROUP.assignments("3-9", 0), b"anything"),
+            Put(GROUP.offset("orders", 0), offset),
+            Put(shard, GroupShard(format=1, epoch=4, owner="gone").SerializeToString()),
+        ],
+    )
+    await backed_up(world)
+    await restored(world)
+    kept = {item.key: item.value for item in (await world.metadata.read_prefix(GROUP.prefix)).items}
+    assert kept.keys() == {GROUP.header, GROUP.offset("orders", 0)}
+    assert kept[GROUP.offset("orders", 0)] == offset
+    expected = Group(format=1, generation=3, protocol_type="consumer", changed_ms=world.now_ms)
+    assert Group.FromString(kept[GROUP.header]) == expected
+    item = await world.metadata.get(shard)
+    assert item is not None
+    assert GroupShard.FromString(item.value) == GroupShard(format=1, epoch=4)
+
+
+async def test_what_is_in_use_or_anothers_is_refused_and_stays(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (_, catalog):
+        await world.topic(catalog)
+        await backed_up(world)
+        with pytest.raises(NotEmpty, match="registered"):
+            await planned(world)
+    before = await world.metadata.read_prefix("")
+    with pytest.raises(NotEmpty, match="--overwrite"):
+        await planned(world)
+    mark = paths.cluster_mark_key(NAMESPACE)
+    there = await world.objects.get(mark)
+    await world.objects.replace_if_match(mark, b"another", there.etag)
+    old, world.metadata = world.metadata, MemoryMetadataStore()
+    with pytest.raises(NotThisCluster, match="another"):
+        await planned(world)
+    await world.objects.delete_many([mark])
+    with pytest.raises(NotThisCluster, match="KAFSCALE_S3_NAMESPACE"):
+        await planned(world)
+    assert (await world.metadata.read_prefix("")).items == ()
+    assert (await old.read_prefix("")).items == before.items
+
+
+async def test_an_interrupted_restore_is_none_and_is_done_again(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=200)
+        await acked(caller, ref, b"0")
+        await trio.sleep(10)
+    world.metadata = MemoryMetadataStore()
+    world.metadata.faults.append(no_answer("txn", key=paths.partition_states_prefix(NAMESPACE), times=1000))
+    restore, rebuilt = await _planned(world)
+    with pytest.raises(Unavailable):
+        await restore.write(rebuilt)
+    assert await world.metadata.get(paths.cluster_key(NAMESPACE)) is None
+    world.metadata.faults.clear()
+    await world.metadata.txn([], [Put(f"{paths.topics_prefix(NAMESPACE)}half", b"done")])
+    restore, rebuilt = await _planned(world)
+    await restore.write(rebuilt)
+    async with world.service() as (caller, catalog):
+        assert set(catalog.view.by_name) == {"orders"}
+        assert await caller.read_all(ref) == [b"0"]
+
+
+async def test_a_sinks_epoch_that_is_in_some_logs_gets_into_all_of_them_once(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        first, second, _ = siblings(await world.topic(catalog, configs={"compression.type": "zstd"}), 3)
+        await acked(caller, first, b"0")
+        await backed_up(world)
+        text = [b"abc" * 100 + b"%d" % number for number in range(6)]
+        stages = [
+            await staged(caller, first, batch(*text[:2]), batch(*text[2:4])),
+            await staged(caller, second, batch(*text[4:])),
+        ]
+
+        def one_log(call: Call) -> Fault | None:
+            return Fault(error=Unavailable("no")) if "/orders/1/" in call.key and call.kind != "list_from" else None
+
+        world.objects.plan = one_log
+        reply = await commit(caller, *stages, wait_ms=5_000)
+        assert (reply.status, reply.applied) == (Status.OK, False)
+        assert [ref.partition for ref in (await sink_record(world)).remaining] == [1]
+    world.objects.plan = None
+    await restored(world)
+    record = await sink_record(world)
+    assert (record.epoch, [ref.partition for ref in record.remaining]) == (0, [1])
+    async with world.service() as (caller, _):
+        again = await commit(caller, *stages)
+        assert (again.status, again.already, again.applied) == (Status.OK, True, True)
+        assert [await caller.read_all(ref) for ref in (first, second)] == [[b"0", *text[:4]], text[4:]]
+        await trio.sleep(10)
+        assert await stage_keys(world) == []
+    # What was applied everywhere since is not waited for, although the snapshot has the sink waiting.
+    await restored(world)
+    assert not (await sink_record(world)).remaining
+
+
+async def test_the_history_names_the_epoch_of_every_segment(autojump_clock: MockClock) -> None:
+    world = World()
+    ref = None
+    for value in (b"0", b"1", b"2"):
+        async with world.service(graceful=False) as (caller, catalog):
+            ref = ref or await world.topic(catalog)
+            await acked(caller, ref, value)
+        await trio.sleep(60)
+    assert ref is not None
+    rebuilt = await restored(world)
+    item = await world.metadata.get(paths.epoch_history_key(NAMESPACE, "orders", 0))
+    assert item is not None
+    entries = [(entry.epoch, entry.first_offset) for entry in EpochHistory.FromString(item.value).entries]
+    assert entries == [(1, 0), (2, 1), (3, 2), (3 + EPOCH_STEP, 3)]
+    assert rebuilt.epoch == 3 + EPOCH_STEP
