@@ -23,6 +23,7 @@ _CATALOG_PAGE = re.compile(
     r"/(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})"
 )
 _PRODUCER_SNAPSHOT = re.compile(r".*/~producers/[^/]+/[0-9]+/[0-9]{20}-(?P<epoch>0|[1-9][0-9]{0,9})")
+_ETCD_SNAPSHOT = re.compile(r"(?P<namespace>.+)/~etcd/[0-9]{8}T[0-9]{6}Z/([0-9]{8}|manifest\.json)")
 _STAGE = re.compile(
     r"(?P<namespace>[^/]+(?:/[^/]+)*)/~stages/(?P<sink>[A-Za-z0-9._~%-]{1,255})/(?P<epoch>[0-9]{20})"
     r"/(?P<created>[0-9]{13})-(?P<token>[A-Za-z0-9-]{1,100})(?P<manifest>\.manifest)?"
@@ -298,6 +299,26 @@ def parse_backup_id(text: str) -> BackupId | None:
 def cluster_mark_key(namespace: str) -> str:
     """The object that says which cluster a prefix belongs to."""
     return f"{namespace}/~cluster"
+
+
+def etcd_snapshots_prefix(namespace: str) -> str:
+    """The prefix of the snapshots of etcd that operators keep; each has a name of its own."""
+    return f"{namespace}/~etcd/"
+
+
+def etcd_snapshot_part_key(namespace: str, name: str, number: int) -> str:
+    return f"{etcd_snapshots_prefix(namespace)}{name}/{number:08d}"
+
+
+def etcd_snapshot_manifest_key(namespace: str, name: str) -> str:
+    """Of what says which parts a snapshot has; without it there is no such snapshot."""
+    return f"{etcd_snapshots_prefix(namespace)}{name}/manifest.json"
+
+
+def is_etcd_snapshot_key(namespace: str, key: str) -> bool:
+    """Whether ``key`` is that of a part or of the manifest of a snapshot."""
+    found = _ETCD_SNAPSHOT.fullmatch(key)
+    return found is not None and found["namespace"] == namespace
 
 
 def probe_key(namespace: str, token: str) -> str:

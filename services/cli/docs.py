@@ -5,6 +5,7 @@ Run in the repository: ``python -m services.cli.docs``.
 
 import difflib
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,16 @@ READERS: dict[str, tuple[type, ...]] = {
 """What each process reads."""
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
+
+
+_PROMETHEUS_RULE = """\
+# Generated from monitoring/alerts.yaml by `python -m services.cli.docs`; do not edit.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: kafscale
+spec:
+"""
 
 
 def _nobody() -> NoReturn:
@@ -260,12 +271,19 @@ def topic_configs() -> str:
     return _TOPIC_CONFIGS + "\n" + _table(heads, rows) + _BROKER_CONFIGS + table
 
 
+def prometheus_rule() -> str:
+    """The alerts as an object for the Prometheus operator: their text, further in."""
+    groups = (_ROOT / "monitoring" / "alerts.yaml").read_text().partition("\ngroups:\n")[2]
+    return _PROMETHEUS_RULE + textwrap.indent(f"groups:\n{groups}", "  ")
+
+
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/configuration.md": configuration,
     "docs/groups.md": groups.document,
     "docs/metrics.md": metrics,
     "docs/protocol.md": registry.document,
     "docs/topic-configs.md": topic_configs,
+    "k8s/components/monitoring/prometheus-rule.yaml": prometheus_rule,
     "kafscale/service/variables.py": variables,
 }
 
@@ -283,7 +301,7 @@ def differences() -> list[str]:
 @click.command()
 @click.option("--check/--write", default=False, help="Compare with what is there instead of writing.")
 def main(check: bool) -> None:
-    """Write what is generated from code: docs/*.md, and the list of variables."""
+    """Write what is generated from code: docs/*.md, the list of variables, the alerts for Kubernetes."""
     if not check:
         for name, document in DOCUMENTS.items():
             path = _ROOT / name

@@ -9,6 +9,7 @@ from services.cli.admin.group import group
 from services.cli.admin.segment import segment
 from services.cli.admin.server import EXIT_CODES
 from services.cli.admin.topic import config, partition, topic
+from services.cli.etcd_snapshot import etcd_snapshot
 from services.cli.inspect import inspect
 from services.cli.recovery import backup, restore
 
@@ -32,5 +33,5 @@ def run() -> None:
     sys.exit(run_dev())
 
 
-for command in (cluster, topic, partition, segment, group, config, flush, backup, restore, inspect):
+for command in (cluster, topic, partition, segment, group, config, flush, backup, restore, inspect, etcd_snapshot):
     main.add_command(command)

@@ -85,6 +85,8 @@ class Listing:
         if stage is not None and stage.namespace == self.namespace:
             self.stages[key] = stage.created_ms
             return "stages"
+        if paths.is_etcd_snapshot_key(self.namespace, key):
+            return "etcd snapshots"
         # Only a namespace is followed by a name with ~ or a whole key.
         if name or "/~" in key.removeprefix(f"{self.namespace}/"):
             return "of other namespaces"

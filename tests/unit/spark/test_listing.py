@@ -30,9 +30,12 @@ NEEDED = {
     paths.cluster_mark_key("default"): "cluster mark",
     _stage(HOUR): "stages",
     _stage(HOUR, manifest=True): "stages",
+    paths.etcd_snapshot_part_key("default", "20261122T191700Z", 0): "etcd snapshots",
+    paths.etcd_snapshot_manifest_key("default", "20261122T191700Z"): "etcd snapshots",
     # A cluster whose namespace lies below this one's.
     paths.segment_key("default/other", "orders", 0, 5): "of other namespaces",
     paths.cluster_mark_key("default/other"): "of other namespaces",
+    paths.etcd_snapshot_manifest_key("default/other", "20261122T191700Z"): "of other namespaces",
 }
 
 
@@ -65,6 +68,7 @@ def test_what_is_needed_is_counted() -> None:
         ("default/~catalog/orders/0/5", "no object of KafScale has such a name"),
         ("default/~topics/orders", "no object of KafScale has such a name"),
         ("default/~producers/orders/0/1", "no object of KafScale has such a name"),
+        ("default/~etcd/20261122T191700Z/x", "no object of KafScale has such a name"),
         ("default/~other", "no object of KafScale has such a name"),
     ],
 )

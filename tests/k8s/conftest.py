@@ -1,0 +1,43 @@
+"""One Kubernetes cluster for all tests of a process, and what is applied to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.k8s.live import SERVICES, Overlay
+from tests.servers.kubernetes import Kubernetes, running_kubernetes
+
+NAMESPACES = {"production": "kafscale", "dev": "kafscale-dev"}
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """A real API server with its controllers, whose nodes and pods kwok plays; each test has namespaces of its own."""
+    with running_kubernetes(tmp_path_factory.mktemp("kubernetes")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def overlays(kubernetes: Kubernetes) -> dict[str, Overlay]:
+    """Both of them, applied and rolled out, each service with as many pods as its autoscaler wants at least."""
+    kubernetes.kubectl("apply", "-f", str(Path(__file__).parent / "prometheus-operator.yaml"))
+    kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    applied = {name: Overlay(kubernetes, name, namespace) for name, namespace in NAMESPACES.items()}
+    for overlay in applied.values():
+        overlay.apply()
+    for overlay in applied.values():
+        overlay.await_replicas()
+    return applied
+
+
+@pytest.fixture(params=NAMESPACES)
+def overlay(request: pytest.FixtureRequest, overlays: dict[str, Overlay]) -> Overlay:
+    """Each of them."""
+    return overlays[request.param]
+
+
+@pytest.fixture(params=SERVICES)
+def service(request: pytest.FixtureRequest) -> str:
+    """Each of the four."""
+    return str(request.param)

@@ -1,0 +1,155 @@
+"""What the manifests have become on the API server, and what a kubelet would make of it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.servers.kubernetes import Kubernetes
+
+OVERLAYS = Path(__file__).parents[2] / "k8s" / "overlays"
+SERVICES = ("gateway", "storage", "indexer", "coordinator")
+NAME = "app.kubernetes.io/name"
+_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+Json = dict[str, Any]
+
+
+@dataclass
+class Overlay:
+    """One that was applied. ``said``: what kubectl wrote on standard error."""
+
+    kubernetes: Kubernetes
+    name: str
+    namespace: str
+    said: str = ""
+    _configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+
+    def kubectl(self, *arguments: str) -> str:
+        here = [argument.replace("k8s/overlays", str(OVERLAYS)) for argument in arguments]
+        return self.kubernetes.kubectl(*here, f"--namespace={self.namespace}").stdout
+
+    def apply(self) -> str:
+        """Apply it and give what kubectl says of each object."""
+        done = self.kubernetes.kubectl("apply", "-k", str(OVERLAYS / self.name))
+        self.said = done.stderr
+        return done.stdout
+
+    def differences(self) -> str:
+        """What applying it once more would change, as the API server says."""
+        return self.kubernetes.kubectl("diff", "-k", str(OVERLAYS / self.name), check=False).stdout
+
+    def await_replicas(self) -> None:
+        """Until each service has as many pods as its autoscaler wants at least, and all are ready."""
+        for scaler in self.items("hpa"):
+            target, least = scaler["spec"]["scaleTargetRef"], scaler["spec"]["minReplicas"]
+            what = f"{target['kind'].lower()}/{target['name']}"
+            self.kubectl("wait", f"--for=jsonpath={{.spec.replicas}}={least}", what, "--timeout=120s")
+        for workload in self.items("statefulsets,deployments"):
+            what = f"{workload['kind'].lower()}/{workload['metadata']['name']}"
+            self.kubectl("rollout", "status", what, "--timeout=120s")
+
+    def items(self, kind: str) -> list[Json]:
+        return self.kubernetes.items(kind, f"--namespace={self.namespace}")
+
+    def get(self, kind: str, name: str) -> Json:
+        found: Json = self.kubernetes.json("get", kind, name, f"--namespace={self.namespace}")
+        return found
+
+    def workload(self, service: str) -> Json:
+        """The StatefulSet or Deployment of a service."""
+        [found] = [w for w in self.items("statefulsets,deployments") if w["metadata"]["name"] == f"kafscale-{service}"]
+        return found
+
+    def pods(self, service: str) -> list[Json]:
+        """Those that are there and not on their way out, by name."""
+        found = self.kubernetes.items("pods", f"--namespace={self.namespace}", f"--selector={NAME}=kafscale-{service}")
+        here = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return sorted(here, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def templates(self) -> dict[str, Json]:
+        """The pods that can come about, by the label that names them: of workloads and of jobs."""
+        found = [workload["spec"]["template"] for workload in self.items("statefulsets,deployments")]
+        found += [cron["spec"]["jobTemplate"]["spec"]["template"] for cron in self.items("cronjobs")]
+        return {template["metadata"]["labels"][NAME]: template for template in found}
+
+    def environment(self, pod: Json, container: Json) -> dict[str, str]:
+        """The variables of a container as a kubelet makes them."""
+        made: dict[str, str] = {}
+        for source in container.get("envFrom", []):
+            kind, reference = ("configmap", "configMapRef") if "configMapRef" in source else ("secret", "secretRef")
+            made |= self._values(kind, source[reference]["name"], optional=source[reference].get("optional", False))
+        for variable in container.get("env", []):
+            made[variable["name"]] = self._value(pod, variable, made)
+        return made
+
+    def _value(self, pod: Json, variable: Json, made: Mapping[str, str]) -> str:
+        source = variable.get("valueFrom")
+        if source is None:
+            return _REFERENCE.sub(lambda found: _expanded(found, made), variable.get("value", ""))
+        if "fieldRef" in source:
+            return _field(pod, source["fieldRef"]["fieldPath"])
+        reference = source["secretKeyRef"]
+        return self._values("secret", reference["name"], optional=False)[reference["key"]]
+
+    def _values(self, kind: str, name: str, *, optional: bool) -> dict[str, str]:
+        if (kind, name) not in self._configs:
+            names = {found["metadata"]["name"] for found in self.items(kind)}
+            if name not in names and optional:
+                return {}
+            template = '{{range $name, $value := .data}}{{$name}}={{$value%s}}{{"\\n"}}{{end}}'
+            decoded = template % (" | base64decode" if kind == "secret" else "")
+            lines = self.kubectl("get", kind, name, f"-o=go-template={decoded}").splitlines()
+            self._configs[kind, name] = dict(_pair(line) for line in lines)
+        return self._configs[kind, name]
+
+
+def container(template: Json, name: str | None = None) -> Json:
+    """Of a pod or a pod's template, the one of this name or the first."""
+    found: Json = next(c for c in template["spec"]["containers"] if name in (None, c["name"]))
+    return found
+
+
+def matches(selector: Json, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector selects who has ``labels``."""
+    for expression in selector.get("matchExpressions", []):
+        assert expression["operator"] == "In"
+        if labels.get(expression["key"]) not in expression["values"]:
+            return False
+    return all(labels.get(name) == value for name, value in selector.get("matchLabels", {}).items())
+
+
+def labels_of(template: Json) -> dict[str, str]:
+    """Of the pods that are made of it."""
+    labels: dict[str, str] = template["metadata"]["labels"]
+    return labels
+
+
+def port_names(template: Json) -> dict[str, int]:
+    """Of all containers of a pod."""
+    return {p["name"]: p["containerPort"] for c in template["spec"]["containers"] for p in c.get("ports", [])}
+
+
+def outside(services: Iterable[Json]) -> dict[str, Json]:
+    """The Services that lead from outside to one pod each, by that pod's name."""
+    selected = ((s["spec"].get("selector", {}).get("statefulset.kubernetes.io/pod-name"), s) for s in services)
+    return {pod: service for pod, service in selected if pod}
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, _, value = line.partition("=")
+    return name, value
+
+
+def _expanded(found: re.Match[str], made: Mapping[str, str]) -> str:
+    return "$" if found[1] is None else made.get(found[1], found[0])
+
+
+def _field(pod: Json, path: str) -> str:
+    quoted = re.fullmatch(r"metadata\.labels\['(.+)'\]", path)
+    if quoted:
+        return str(pod["metadata"]["labels"][quoted[1]])
+    value: Any = pod
+    for step in path.split("."):
+        value = value[step]
+    return str(value)

@@ -1,0 +1,109 @@
+"""Snapshots of etcd in an object store: whole or refused, and kept for as long as was asked."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from kafscale import paths
+from kafscale.errors import CorruptData, Unavailable
+from kafscale.objects.memory import Fault, MemoryObjectStore
+from services.cli.etcd_snapshots import NoSnapshot, Snapshots
+
+NAMESPACE = "tested"
+
+
+def _snapshot(path: Path, pages: int = 5, fill: bytes = b"p") -> Path:
+    """As etcdctl writes it: pages, and their checksum behind."""
+    content = fill * (512 * pages)
+    path.write_bytes(content + hashlib.sha256(content).digest())
+    return path
+
+
+@pytest.fixture
+def objects() -> MemoryObjectStore:
+    return MemoryObjectStore()
+
+
+@pytest.fixture
+def snapshots(objects: MemoryObjectStore) -> Snapshots:
+    return Snapshots(objects, NAMESPACE, part_bytes=1000)
+
+
+async def test_what_is_stored_is_fetched_again(snapshots: Snapshots, tmp_path: Path) -> None:
+    file = _snapshot(tmp_path / "etcd.db")
+    assert await snapshots.store(file, "20261122T190000Z") == 512 * 5 + 32
+    assert await snapshots.names() == ["20261122T190000Z"]
+    assert await snapshots.fetch("20261122T190000Z", tmp_path / "back.db") == 512 * 5 + 32
+    assert (tmp_path / "back.db").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["shorter", "changed", "empty", "checksum alone"])
+async def test_what_is_no_whole_snapshot_is_not_stored(
+    damage: str, snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
+) -> None:
+    file = _snapshot(tmp_path / "etcd.db")
+    whole = file.read_bytes()
+    damaged = {
+        "shorter": whole[:-512],
+        "changed": b"q" + whole[1:],
+        "empty": b"",
+        "checksum alone": hashlib.sha256(b"").digest(),
+    }
+    file.write_bytes(damaged[damage])
+    with pytest.raises(CorruptData, match="is no whole snapshot"):
+        await snapshots.store(file, "20261122T190000Z")
+    assert await objects.list_from("") == []
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+async def test_what_is_damaged_in_the_bucket_is_not_fetched(
+    damage: str, snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
+) -> None:
+    await snapshots.store(_snapshot(tmp_path / "etcd.db"), "20261122T190000Z")
+    key = paths.etcd_snapshot_part_key(NAMESPACE, "20261122T190000Z", 1)
+    stored = await objects.get(key)
+    if damage == "changed":
+        await objects.replace_if_match(key, b"x" + stored.body[1:], stored.etag)
+    else:
+        await objects.delete_many([key])
+    with pytest.raises(CorruptData, match=key):
+        await snapshots.fetch("20261122T190000Z", tmp_path / "back.db")
+    assert not (tmp_path / "back.db").exists()
+
+
+async def test_one_that_was_not_stored_to_its_end_is_none(
+    snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
+) -> None:
+    manifest = paths.etcd_snapshot_manifest_key(NAMESPACE, "20261122T190000Z")
+    objects.plan = lambda call: Fault(error=Unavailable("cut")) if call.key == manifest else None
+    with pytest.raises(Unavailable):
+        await snapshots.store(_snapshot(tmp_path / "etcd.db"), "20261122T190000Z")
+    objects.plan = None
+    assert await snapshots.names() == []
+    with pytest.raises(NoSnapshot):
+        await snapshots.fetch("20261122T190000Z", tmp_path / "back.db")
+    # Nor is it kept, once there is a newer one.
+    assert await snapshots.expire(1, 0) == []
+    await snapshots.store(_snapshot(tmp_path / "next.db"), "20261122T200000Z")
+    assert await snapshots.expire(1, 0) == ["20261122T190000Z"]
+    assert await snapshots.names() == ["20261122T200000Z"]
+
+
+async def test_the_newest_are_kept_and_the_newest_of_each_of_the_last_days(
+    snapshots: Snapshots, tmp_path: Path
+) -> None:
+    file = _snapshot(tmp_path / "etcd.db", 1)
+    for day in ("18", "19", "20", "21", "22"):
+        for hour in ("10", "11", "12"):
+            await snapshots.store(file, f"202611{day}T{hour}0000Z")
+    await snapshots.expire(2, 3)
+    kept = ["20261120T120000Z", "20261121T120000Z", "20261122T110000Z", "20261122T120000Z"]
+    assert await snapshots.names() == kept
+    assert await snapshots.expire(2, 3) == []
+
+
+async def test_a_file_that_is_there_is_not_written_over(snapshots: Snapshots, tmp_path: Path) -> None:
+    await snapshots.store(_snapshot(tmp_path / "etcd.db"), "20261122T190000Z")
+    with pytest.raises(FileExistsError):
+        await snapshots.fetch("20261122T190000Z", tmp_path / "etcd.db")
