@@ -25,6 +25,8 @@ DESCRIBE_GROUP = method(
 )
 RESET_OFFSETS = method(SERVICE, "ResetOffsets", pb.ResetOffsetsRequest, pb.ResetOffsetsReply)
 DELETE_GROUP = method(SERVICE, "DeleteConsumerGroup", pb.DeleteConsumerGroupRequest, pb.DeleteConsumerGroupReply)
+DRAIN_INSTANCE = method(SERVICE, "DrainInstance", pb.DrainInstanceRequest, pb.DrainProgress)
+CANCEL_DRAIN = method(SERVICE, "CancelDrain", pb.CancelDrainRequest, pb.CancelDrainReply)
 
 
 def bind_admin(service: object, *, token: str) -> BoundService:

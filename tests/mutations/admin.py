@@ -4,6 +4,7 @@ from tests.mutations.mutation import Mutation
 
 _ADMIN = "tests/unit/gateway/test_admin.py::"
 _CLI = "tests/unit/cli/test_admin.py::"
+_DRAIN = "tests/unit/gateway/test_admin_drain.py::"
 _GROUPS = "tests/unit/gateway/test_admin_groups.py::"
 _SEGMENTS = "tests/unit/storage/test_segment_list.py::"
 _SIZES = "tests/unit/storage/test_sizes.py::"
@@ -247,5 +248,54 @@ MUTATIONS = (
         "    if failed:\n",
         "    if False:\n",
         _CLI + "test_a_flush_that_fails_in_part_says_so",
+    ),
+    _breaking(
+        "two drains at once leave somebody",
+        "services/gateway/admin/drain.py",
+        "                compares.append(Unchanged(stays.key, stays.mod_revision))\n",
+        "                _ = stays\n",
+        _DRAIN + "test_two_drains_at_once_leave_somebody",
+    ),
+    _breaking(
+        "who stops already is given nothing again",
+        "services/gateway/admin/drain.py",
+        "            elif not member.draining:\n",
+        "            elif not member.leaving:\n",
+        _DRAIN + "test_who_is_not_there_or_has_nothing_to_give_is_refused",
+    ),
+    _breaking(
+        "what is being taken over as a drain begins is waited for",
+        "services/gateway/admin/drain.py",
+        "            return sum(PartitionState.FromString(item.value).owner == run_id for item in states.items)\n",
+        "            return 0 * len(states.items)\n",
+        _DRAIN + "test_what_is_being_taken_over_as_the_drain_begins_is_waited_for",
+    ),
+    _breaking(
+        "a shard that is given back and not taken yet is waited for",
+        "services/gateway/admin/drain.py",
+        "in (run_id, _RELEASED) for key in had)",
+        "== run_id for key in had)",
+        _DRAIN + "test_a_coordinator_gives_its_shards",
+    ),
+    _breaking(
+        "who is started anew is not taken for drained",
+        "services/gateway/admin/drain.py",
+        "each.address == live.address and each.run_id != live.run_id for each in view.placed",
+        "each.run_id == live.run_id for each in view.placed",
+        _DRAIN + "test_who_is_started_anew_is_not_taken_for_drained",
+    ),
+    _breaking(
+        "a gateway that stops ends the streams of operators",
+        "services/gateway/admin/service.py",
+        "            await self._gateway.stopping.wait()\n",
+        "            await trio.sleep_forever()\n",
+        _DRAIN + "test_a_gateway_that_stops_ends_the_call_and_not_the_drain",
+    ),
+    _breaking(
+        "a drain that is not over in time does not end with 0",
+        "services/cli/admin/drain.py",
+        "    if not in_time:\n",
+        "    if False:\n",
+        "tests/unit/cli/test_admin_drain.py::test_an_instance_is_drained_and_undrained",
     ),
 )

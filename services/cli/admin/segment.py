@@ -1,9 +1,7 @@
 """`kafscale segment`: what a log is made of in the object store, and whether it is whole."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from time import sleep
 from typing import Any
 
@@ -12,7 +10,7 @@ import click
 from kafscale.rpc.admin import LIST_PARTITIONS, LIST_SEGMENTS
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.arguments import LIMIT, OFFSET, PARTITION
-from services.cli.admin.output import as_json, plain, show
+from services.cli.admin.output import as_json, plain, progress, show
 from services.cli.admin.server import Exit, Failed, Server, asking
 from services.cli.present import count, printable, table
 
@@ -82,8 +80,13 @@ def verify(server: Server, *, topic: str, partition: int | None, output: str) ->
         raise Failed(f"The topic {topic} has no partition {partition}.", Exit.NOT_FOUND)
     results = [_unread(each) for each in wanted]
     pages = _Pages(server)
+    total = sum(max(each.bytes, 0) for each in wanted)
     try:
-        with _progress(sum(max(each.bytes, 0) for each in wanted)) as advance:
+        with progress("verifying") as move:
+
+            def advance() -> None:
+                move(sum(result["bytes"] for result in results), total)
+
             for each, result in zip(wanted, results, strict=True):
                 try:
                     _verify(pages, each, result, advance)
@@ -136,9 +139,7 @@ class _Pages:
                 return page
 
 
-def _verify(
-    pages: _Pages, partition: pb.PartitionStatus, result: dict[str, Any], advance: Callable[[int], None]
-) -> None:
+def _verify(pages: _Pages, partition: pb.PartitionStatus, result: dict[str, Any], advance: Callable[[], None]) -> None:
     """Raises Failed; ``result`` has what was read before."""
     start = 0
     while True:
@@ -146,11 +147,10 @@ def _verify(
             topic=partition.topic, partition=partition.partition, start_offset=start, verify=True
         )
         page = pages.ask(request)
-        read = sum(each.bytes for each in page.segments)
         result["segments"] += len(page.segments)
-        result["bytes"] += read
+        result["bytes"] += sum(each.bytes for each in page.segments)
         result["faulty"] += [plain(each) for each in page.segments if each.faults]
-        advance(read)
+        advance()
         start = page.next_offset
         if start >= page.high_watermark:
             result["error"] = ""
@@ -170,13 +170,3 @@ def _result_lines(topic: str, results: list[dict[str, Any]]) -> Iterator[str]:
             yield from (printable(fault) for fault in each["faults"])
         if result["error"]:
             yield f"partition {result['partition']} not read to the end: {printable(result['error'])}"
-
-
-@contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, beside what is printed."""
-    if not sys.stderr.isatty() or not length:
-        yield lambda _: None
-        return
-    with click.progressbar(length=length, label="verifying", file=sys.stderr) as bar:
-        yield bar.update
