@@ -222,20 +222,22 @@ class ListSegmentsReply(_message.Message):
     def __init__(self, segments: _Optional[_Iterable[_Union[SegmentStatus, _Mapping]]] = ..., next_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...
 
 class SegmentStatus(_message.Message):
-    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults")
+    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults", "reindexed")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
+    REINDEXED_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     end_offset: int
     bytes: int
     epoch: int
     object: str
     faults: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ...) -> None: ...
+    reindexed: bool
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ..., reindexed: _Optional[bool] = ...) -> None: ...
 
 class FlushTopicsRequest(_message.Message):
     __slots__ = ("topics", "partition")
@@ -485,3 +487,15 @@ class CancelDrainReply(_message.Message):
     address: str
     run_id: str
     def __init__(self, service: _Optional[str] = ..., address: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
+
+class RebuildIndexesRequest(_message.Message):
+    __slots__ = ("topic", "partition", "start_offset", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    start_offset: int
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...

@@ -110,6 +110,10 @@ class AdminService:
         with self._asked() as environment:
             return await partitions.list_segments(environment, request)
 
+    async def rebuild_indexes(self, request: pb.RebuildIndexesRequest) -> pb.ListSegmentsReply:
+        with self._asked() as environment:
+            return await partitions.rebuild_indexes(environment, request)
+
     async def flush_topics(self, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
         with self._asked() as environment:
             return await partitions.flush_topics(environment, request)
