@@ -113,14 +113,14 @@ class Members:
         return self._view
 
     def _reset(self, snapshot: Snapshot) -> None:
-        self._show(MembersView.of(snapshot.revision, map(_live, snapshot.items)))
+        self._show(MembersView.of(snapshot.revision, map(live_member, snapshot.items)))
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         members = {f"{self._prefix}{live.run_id}": live for live in self._view}
         for event in events:
             members.pop(event.key, None)
             if event.value is not None:
-                members[event.key] = _live(event.value)
+                members[event.key] = live_member(event.value)
         self._show(MembersView.of(events[0].revision, members.values()))
 
     def _show(self, view: MembersView) -> None:
@@ -145,5 +145,6 @@ def weight(name: str, place: bytes) -> bytes:
     return hashlib.blake2b(name.encode() + b"\0" + place, digest_size=8).digest()
 
 
-def _live(item: KeyValue) -> LiveMember:
+def live_member(item: KeyValue) -> LiveMember:
+    """From its key."""
     return LiveMember(Member.FromString(item.value), item.create_revision)

@@ -25,6 +25,9 @@ DESCRIBE_GROUP = method(
 )
 RESET_OFFSETS = method(SERVICE, "ResetOffsets", pb.ResetOffsetsRequest, pb.ResetOffsetsReply)
 DELETE_GROUP = method(SERVICE, "DeleteConsumerGroup", pb.DeleteConsumerGroupRequest, pb.DeleteConsumerGroupReply)
+DRAIN_INSTANCE = method(SERVICE, "DrainInstance", pb.DrainInstanceRequest, pb.DrainProgress)
+CANCEL_DRAIN = method(SERVICE, "CancelDrain", pb.CancelDrainRequest, pb.CancelDrainReply)
+REBUILD_INDEXES = method(SERVICE, "RebuildIndexes", pb.RebuildIndexesRequest, pb.ListSegmentsReply)
 
 
 def bind_admin(service: object, *, token: str) -> BoundService:

@@ -28,7 +28,7 @@ class ClusterStatusReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., namespace: _Optional[str] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., partitions_without_owner: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ...) -> None: ...
 
 class ClusterMember(_message.Message):
-    __slots__ = ("service", "run_id", "address", "version", "started_ms", "leaving", "node_id", "listeners", "health", "detail", "owned")
+    __slots__ = ("service", "run_id", "address", "version", "started_ms", "leaving", "node_id", "listeners", "health", "detail", "owned", "draining")
     class Health(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[ClusterMember.Health]
@@ -50,6 +50,7 @@ class ClusterMember(_message.Message):
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     service: str
     run_id: str
     address: str
@@ -61,7 +62,8 @@ class ClusterMember(_message.Message):
     health: ClusterMember.Health
     detail: str
     owned: int
-    def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ...) -> None: ...
+    draining: bool
+    def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class TopicStatus(_message.Message):
     __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting")
@@ -220,20 +222,22 @@ class ListSegmentsReply(_message.Message):
     def __init__(self, segments: _Optional[_Iterable[_Union[SegmentStatus, _Mapping]]] = ..., next_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...
 
 class SegmentStatus(_message.Message):
-    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults")
+    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults", "reindexed")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
+    REINDEXED_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     end_offset: int
     bytes: int
     epoch: int
     object: str
     faults: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ...) -> None: ...
+    reindexed: bool
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ..., reindexed: _Optional[bool] = ...) -> None: ...
 
 class FlushTopicsRequest(_message.Message):
     __slots__ = ("topics", "partition")
@@ -445,3 +449,53 @@ class DeleteConsumerGroupRequest(_message.Message):
 class DeleteConsumerGroupReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class DrainInstanceRequest(_message.Message):
+    __slots__ = ("instance",)
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    def __init__(self, instance: _Optional[str] = ...) -> None: ...
+
+class DrainProgress(_message.Message):
+    __slots__ = ("service", "address", "run_id", "total", "remaining", "done")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    address: str
+    run_id: str
+    total: int
+    remaining: int
+    done: bool
+    def __init__(self, service: _Optional[str] = ..., address: _Optional[str] = ..., run_id: _Optional[str] = ..., total: _Optional[int] = ..., remaining: _Optional[int] = ..., done: _Optional[bool] = ...) -> None: ...
+
+class CancelDrainRequest(_message.Message):
+    __slots__ = ("instance",)
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    def __init__(self, instance: _Optional[str] = ...) -> None: ...
+
+class CancelDrainReply(_message.Message):
+    __slots__ = ("service", "address", "run_id")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    address: str
+    run_id: str
+    def __init__(self, service: _Optional[str] = ..., address: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
+
+class RebuildIndexesRequest(_message.Message):
+    __slots__ = ("topic", "partition", "start_offset", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    start_offset: int
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...

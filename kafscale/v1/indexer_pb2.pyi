@@ -41,14 +41,16 @@ class VerifyReply(_message.Message):
     def __init__(self, intact: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class RebuildReply(_message.Message):
-    __slots__ = ("status", "detail", "index")
+    __slots__ = ("status", "detail", "index", "rebuilt")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    REBUILT_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     index: bytes
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., index: _Optional[bytes] = ...) -> None: ...
+    rebuilt: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., index: _Optional[bytes] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class LocateOffsetRequest(_message.Message):
     __slots__ = ("segment", "offset")

@@ -220,7 +220,7 @@ class EpochHistory(_message.Message):
     def __init__(self, format: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[EpochHistory.Entry, _Mapping]]] = ..., topic_id: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners", "version")
+    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners", "version", "draining")
     class Listener(_message.Message):
         __slots__ = ("name", "host", "port")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class Member(_message.Message):
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     format: int
     run_id: str
     service: str
@@ -248,7 +249,8 @@ class Member(_message.Message):
     node_id: int
     listeners: _containers.RepeatedCompositeFieldContainer[Member.Listener]
     version: str
-    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...
+    draining: bool
+    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class NodeId(_message.Message):
     __slots__ = ("format", "instance")

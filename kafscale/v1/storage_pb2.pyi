@@ -307,16 +307,18 @@ class LogSize(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., bytes: _Optional[int] = ..., owner: _Optional[str] = ..., segments: _Optional[int] = ...) -> None: ...
 
 class SegmentsRequest(_message.Message):
-    __slots__ = ("partition", "start", "limit", "verify")
+    __slots__ = ("partition", "start", "limit", "verify", "reindex")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
+    REINDEX_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     start: int
     limit: int
     verify: bool
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ..., verify: _Optional[bool] = ...) -> None: ...
+    reindex: bool
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ..., verify: _Optional[bool] = ..., reindex: _Optional[bool] = ...) -> None: ...
 
 class SegmentsReply(_message.Message):
     __slots__ = ("status", "detail", "owner", "segments", "next", "committed_end")
@@ -335,20 +337,22 @@ class SegmentsReply(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., owner: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ..., next: _Optional[int] = ..., committed_end: _Optional[int] = ...) -> None: ...
 
 class StoredSegment(_message.Message):
-    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults")
+    __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults", "reindexed")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
+    REINDEXED_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     end_offset: int
     bytes: int
     epoch: int
     object: str
     faults: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ...) -> None: ...
+    reindexed: bool
+    def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ..., reindexed: _Optional[bool] = ...) -> None: ...
 
 class TopicsRequest(_message.Message):
     __slots__ = ("names",)

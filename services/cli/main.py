@@ -5,6 +5,7 @@ import sys
 import click
 
 from services.cli.admin.cluster import cluster, flush
+from services.cli.admin.drain import drain
 from services.cli.admin.group import group
 from services.cli.admin.segment import segment
 from services.cli.admin.server import EXIT_CODES
@@ -33,5 +34,18 @@ def run() -> None:
     sys.exit(run_dev())
 
 
-for command in (cluster, topic, partition, segment, group, config, flush, backup, restore, inspect, etcd_snapshot):
+for command in (
+    cluster,
+    topic,
+    partition,
+    segment,
+    group,
+    config,
+    drain,
+    flush,
+    backup,
+    restore,
+    etcd_snapshot,
+    inspect,
+):
     main.add_command(command)

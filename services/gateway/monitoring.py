@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
+from kafscale.metadata.members import Members
 from kafscale.service.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.gateway.coordinators import Coordinators
@@ -175,7 +176,16 @@ def _storage_families(gateway: Callable[[], Gateway]) -> list[Family]:
             "Storage instances whose commit stream is up.",
             lambda: sum(link.up for link in gateway().links()),
         ),
+        gauge(
+            "kafscale_gateway_storages_draining",
+            "Storage instances that are given nothing, since an operator has drained them.",
+            lambda: _draining(gateway().parts.storages),
+        ),
     ]
+
+
+def _draining(members: Members) -> int:
+    return sum(live.member.draining for live in members.view.present)
 
 
 def _coordinator_families(gateway: Callable[[], Gateway]) -> list[Family]:
@@ -192,6 +202,11 @@ def _coordinator_families(gateway: Callable[[], Gateway]) -> list[Family]:
         return by_label(coordinators.shards()) if coordinators else {}
 
     return [
+        gauge(
+            "kafscale_gateway_coordinators_draining",
+            "Coordinators that are given nothing, since an operator has drained them.",
+            lambda: _draining(gateway().parts.coordinators),
+        ),
         gauge(
             "kafscale_gateway_coordinators_silent",
             "Registered coordinators that did not answer when last asked.",

@@ -62,7 +62,7 @@ class Gateway:
     """Storage should stop after it."""
 
     def __init__(self, parts: GatewayParts) -> None:
-        self._parts = parts
+        self.parts = parts
         settings = parts.settings
         self.settings = settings
         self.fetch_sessions = FetchSessions(settings.max_fetch_sessions, settings.max_fetch_session_partitions)
@@ -72,6 +72,8 @@ class Gateway:
         self._coordinators: Coordinators | None = None
         self._registration: Registration | None = None
         self._environment: Environment | None = None
+        self.stopping = trio.Event()
+        """Set when the gateway is to end: answers that may take long end then."""
 
     @property
     def membership(self) -> Membership | None:
@@ -101,7 +103,7 @@ class Gateway:
 
         Raises ConfigError when a listener is wrong or cannot be bound, or the node id is another gateway's.
         """
-        acceptor = Acceptor(self._parts.settings.resolve(), self._parts.settings)
+        acceptor = Acceptor(self.parts.settings.resolve(), self.parts.settings)
         try:
             await self._serve(acceptor, stop, task_status)
         finally:
@@ -110,7 +112,7 @@ class Gateway:
     async def _serve(
         self, acceptor: Acceptor, stop: trio.Event, task_status: trio.TaskStatus[tuple[Listener, ...]]
     ) -> None:
-        parts, settings = self._parts, self._parts.settings
+        parts, settings = self.parts, self.parts.settings
         cluster = await parts.catalog.cluster()
         bound = await acceptor.bind()
         registration = self._registration = Registration(
@@ -147,6 +149,7 @@ class Gateway:
 
         async def leave() -> None:
             await stop.wait()
+            self.stopping.set()
             await registration.tell_leaving()
 
         async with trio.open_nursery() as nursery:

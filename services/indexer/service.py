@@ -73,7 +73,8 @@ class IndexerService:
 
     async def rebuild(self, request: SegmentRef) -> RebuildReply:
         try:
-            return RebuildReply(index=await self._rebuild(request))
+            index, rebuilt = await self._rebuild(request)
+            return RebuildReply(index=index, rebuilt=rebuilt)
         except KafscaleError as error:
             return RebuildReply(status=_status(error), detail=str(error))
 
@@ -110,18 +111,19 @@ class IndexerService:
             newest=newest,
         )
 
-    async def _rebuild(self, ref: SegmentRef) -> bytes:
+    async def _rebuild(self, ref: SegmentRef) -> tuple[bytes, bool]:
+        """The index, and whether it had to be written."""
         for _ in range(_ATTEMPTS):
             # The index first: if its etag still holds when we write, no later owner has put its own meanwhile.
             stored = await self._stored.index(ref)
             faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
             if stored is not None and not faults:
                 self.figures.indexes["intact"] += 1
-                return stored.body
+                return stored.body, False
             if await self._stored.write_index(ref, fresh, instead_of=stored):
                 self.figures.indexes["rebuilt"] += 1
                 _log.info("index rebuilt", key=self._stored.index_key(ref), reason="; ".join(faults))
-                return fresh
+                return fresh, True
         raise Unavailable(f"{self._stored.index_key(ref)}: others go on writing it")
 
     def _compare(self, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import trio
 
-from kafscale.errors import KafscaleError
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.rpc.interface import IndexerClient
 from kafscale.v1.common_pb2 import Status
@@ -36,7 +36,7 @@ async def list_segments(run: Run, indexer: IndexerClient, request: SegmentsReque
         page = await _page(run, partition, request.start, limit, _MOST_VERIFIED_BYTES if request.verify else math.inf)
         reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, committed_end=log.committed_end)
         if request.verify:
-            await _verify(run, log, indexer, page.found, reply)
+            await _verify(run, log, indexer, page.found, reply, reindex=request.reindex)
         if page.hole is not None:
             reply.segments.insert(0, page.hole)
         return reply
@@ -118,9 +118,16 @@ def _shown(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
 
 
 async def _verify(
-    run: Run, log: CommittedLog, indexer: IndexerClient, found: list[KnownSegment], reply: SegmentsReply
+    run: Run,
+    log: CommittedLog,
+    indexer: IndexerClient,
+    found: list[KnownSegment],
+    reply: SegmentsReply,
+    *,
+    reindex: bool,
 ) -> None:
-    """Note what is wrong. What was deleted meanwhile, or is no part of the log, is left out.
+    """Note what is wrong; ``reindex``: indexes are written anew first. What was deleted meanwhile, or is no part of the
+    log, is left out.
 
     Raises Unavailable, Refused.
     """
@@ -131,7 +138,7 @@ async def _verify(
         shown = reply.segments[number]
         try:
             async with run.verify_turns:
-                shown.faults.extend(await _faults(run, log, indexer, segment))
+                shown.faults.extend(await _faults(run, log, indexer, segment, shown if reindex else None))
             kept[number] = shown
         except OfAnotherEpoch:
             return
@@ -150,8 +157,13 @@ async def _verify(
     reply.segments.extend(whole)
 
 
-async def _faults(run: Run, log: CommittedLog, indexer: IndexerClient, segment: KnownSegment) -> list[str]:
-    """Raises OfAnotherEpoch for an object that is left of a dead owner; Unavailable, Refused."""
+async def _faults(
+    run: Run, log: CommittedLog, indexer: IndexerClient, segment: KnownSegment, rebuilt: StoredSegment | None
+) -> list[str]:
+    """``rebuilt``: have the index written anew where it is not right, and note it there.
+
+    Raises OfAnotherEpoch for an object that is left of a dead owner; Unavailable, Refused.
+    """
     try:
         faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))
     except OfAnotherEpoch:
@@ -159,8 +171,14 @@ async def _faults(run: Run, log: CommittedLog, indexer: IndexerClient, segment: 
     except Damaged as error:
         return [str(error)]
     ref = SegmentRef(topic=log.topic, partition=log.partition, base_offset=segment.base_offset)
-    index = await indexer.verify(ref, timeout=_INDEX_SECONDS)
-    return faults if index.intact else [*faults, index.detail]
+    if rebuilt is None:
+        index = await indexer.verify(ref, timeout=_INDEX_SECONDS)
+        return faults if index.intact else [*faults, index.detail]
+    reply = await indexer.rebuild(ref, timeout=_INDEX_SECONDS)
+    if reply.status == Status.UNAVAILABLE:
+        raise Unavailable(reply.detail)
+    rebuilt.reindexed = reply.rebuilt
+    return faults if reply.status == Status.OK else [*faults, reply.detail]
 
 
 async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -20,10 +20,14 @@ MOST_IN_FLIGHT = 500
 GIVE_UP_MS = 20_000
 
 
-class AckedProducer(Protocol):
-    """Runs until stopped. ``acked`` maps the numbers of acknowledged records to their offsets."""
+class Acks(Protocol):
+    """``acked`` maps the numbers of acknowledged records to their offsets."""
 
     acked: dict[int, int]
+
+
+class AckedProducer(Acks, Protocol):
+    """Runs until stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None: ...
 
@@ -72,6 +76,44 @@ class ConfluentAcked:
         self._in_flight -= 1
         if error is None:
             self.acked[int(message.value() or b"")] = message.offset() or 0
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+class DefaultsAcked:
+    """With librdkafka's defaults, to all partitions. ``errors``: whatever it told the application of."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acked: dict[int, int] = {}
+        self.errors: list[str] = []
+        self._topic = topic
+        self._producer = ck.Producer({"bootstrap.servers": bootstrap, "error_cb": self._failed})
+        self._waiting = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            if self._waiting < MOST_IN_FLIGHT:
+                self._producer.produce(self._topic, value=b"%d" % number, on_delivery=self._delivered)
+                self._waiting += 1
+                number += 1
+            self._producer.poll(0.1 if self._waiting == MOST_IN_FLIGHT else 0)
+        self._producer.flush()
+
+    def _delivered(self, error: ck.KafkaError | None, message: ck.Message) -> None:
+        self._waiting -= 1
+        if error is None:
+            self.acked[int(message.value() or b"")] = message.offset() or 0
+        else:
+            self._failed(error)
+
+    def _failed(self, error: ck.KafkaError) -> None:
+        self.errors.append(str(error))
 
     def stop(self) -> None:
         self._stopping.set()
@@ -140,7 +182,16 @@ def running_producers(bootstrap: str, topic: str, *, idempotent: bool) -> Iterat
             producer.stop()
 
 
-def await_acks(producers: list[AckedProducer], more: int, *, timeout: float) -> None:
+@contextmanager
+def running_defaults(bootstrap: str, topic: str) -> Iterator[DefaultsAcked]:
+    producer = DefaultsAcked(bootstrap, topic)
+    try:
+        yield producer
+    finally:
+        producer.stop()
+
+
+def await_acks(producers: Sequence[Acks], more: int, *, timeout: float) -> None:
     """Returns when each producer has ``more`` acks than now. Raises TimeoutError otherwise."""
     wanted = [len(producer.acked) + more for producer in producers]
     deadline = time.monotonic() + timeout

@@ -4,6 +4,7 @@ from tests.mutations.mutation import Mutation
 
 _ADMIN = "tests/unit/gateway/test_admin.py::"
 _CLI = "tests/unit/cli/test_admin.py::"
+_DRAIN = "tests/unit/gateway/test_admin_drain.py::"
 _GROUPS = "tests/unit/gateway/test_admin_groups.py::"
 _SEGMENTS = "tests/unit/storage/test_segment_list.py::"
 _SIZES = "tests/unit/storage/test_sizes.py::"
@@ -172,21 +173,21 @@ MUTATIONS = (
     ),
     _breaking(
         "a partition that cannot be read hides no other",
-        "services/cli/admin/segment.py",
+        "services/cli/admin/segments.py",
         '                result["error"] = error.message\n',
         "                raise\n",
         _CLI + "test_a_partition_that_cannot_be_read_hides_no_other",
     ),
     _breaking(
         "a page without an answer is asked for again",
-        "services/cli/admin/segment.py",
+        "services/cli/admin/segments.py",
         "if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):",
         "if True:",
         _CLI + "test_a_page_without_an_answer_is_asked_for_again",
     ),
     _breaking(
         "who interrupts verifying sees what is known",
-        "services/cli/admin/segment.py",
+        "services/cli/admin/segments.py",
         "    finally:\n        # It may",
         "    except ValueError:\n        # It may",
         _CLI + "test_who_interrupts_verifying_sees_what_is_known",
@@ -236,8 +237,8 @@ MUTATIONS = (
     ),
     _breaking(
         "a topic is verified to its end",
-        "services/cli/admin/segment.py",
-        "        if start >= page.high_watermark:\n            result[",
+        "services/cli/admin/segments.py",
+        "        if request.start_offset >= page.high_watermark:\n            result[",
         "        if True:\n            result[",
         _CLI + "test_a_topic_is_verified_to_its_end",
     ),
@@ -247,5 +248,75 @@ MUTATIONS = (
         "    if failed:\n",
         "    if False:\n",
         _CLI + "test_a_flush_that_fails_in_part_says_so",
+    ),
+    _breaking(
+        "two drains at once leave somebody",
+        "services/gateway/admin/drain.py",
+        "                compares.append(Unchanged(stays.key, stays.mod_revision))\n",
+        "                _ = stays\n",
+        _DRAIN + "test_two_drains_at_once_leave_somebody",
+    ),
+    _breaking(
+        "who stops already is given nothing again",
+        "services/gateway/admin/drain.py",
+        "            elif not member.draining:\n",
+        "            elif not member.leaving:\n",
+        _DRAIN + "test_who_is_not_there_or_has_nothing_to_give_is_refused",
+    ),
+    _breaking(
+        "what is being taken over as a drain begins is waited for",
+        "services/gateway/admin/drain.py",
+        "            return sum(PartitionState.FromString(item.value).owner == run_id for item in states.items)\n",
+        "            return 0 * len(states.items)\n",
+        _DRAIN + "test_what_is_being_taken_over_as_the_drain_begins_is_waited_for",
+    ),
+    _breaking(
+        "a shard that is given back and not taken yet is waited for",
+        "services/gateway/admin/drain.py",
+        "in (run_id, _RELEASED) for key in had)",
+        "== run_id for key in had)",
+        _DRAIN + "test_a_coordinator_gives_its_shards",
+    ),
+    _breaking(
+        "who is started anew is not taken for drained",
+        "services/gateway/admin/drain.py",
+        "each.address == live.address and each.run_id != live.run_id for each in view.placed",
+        "each.run_id == live.run_id for each in view.placed",
+        _DRAIN + "test_who_is_started_anew_is_not_taken_for_drained",
+    ),
+    _breaking(
+        "a gateway that stops ends the streams of operators",
+        "services/gateway/admin/service.py",
+        "            await self._gateway.stopping.wait()\n",
+        "            await trio.sleep_forever()\n",
+        _DRAIN + "test_a_gateway_that_stops_ends_the_call_and_not_the_drain",
+    ),
+    _breaking(
+        "a drain that is not over in time does not end with 0",
+        "services/cli/admin/drain.py",
+        "    if not in_time:\n",
+        "    if False:\n",
+        "tests/unit/cli/test_admin_drain.py::test_an_instance_is_drained_and_undrained",
+    ),
+    _breaking(
+        "an index that is not right is written anew",
+        "services/storage/segment_list.py",
+        "    if rebuilt is None:\n",
+        "    if True:\n",
+        _SEGMENTS + "test_indexes_that_are_not_right_are_written_anew",
+    ),
+    _breaking(
+        "an index that was right is not told as written",
+        "services/indexer/service.py",
+        "                return stored.body, False\n",
+        "                return stored.body, True\n",
+        "tests/unit/indexer/test_index.py::test_rebuild_leaves_a_right_index_alone_even_with_another_interval",
+    ),
+    _breaking(
+        "a segment that is not whole is not described as whole",
+        "services/cli/admin/segment.py",
+        "    if found.faults:\n",
+        "    if False:\n",
+        "tests/unit/cli/test_admin_segments.py::test_a_segment_is_described",
     ),
 )

@@ -11,12 +11,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks
+from services.cli.admin.server import Exit
+from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks, running_defaults
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.services.shell import Shell
 
 PARTITIONS = 4
 LONG_LEASE = {"KAFSCALE_LEASE_TTL_SECONDS": "60"}
@@ -124,6 +126,36 @@ def test_sigterm_ends_a_process_with_0_and_gives_what_it_had_to_the_others(patie
         stopped.restart()
     for storage in patient.storages:
         assert all(not event["unclean"] for event in storage.events("partition released"))
+
+
+@pytest.mark.parametrize("service", ["storage", "coordinator"])
+def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, service: str) -> None:
+    shell, client, topic = (
+        Shell({}, patient.gateways[0].address),
+        ConfluentClient(patient.bootstrap),
+        f"drain-{service}",
+    )
+    client.create_topic(topic, partitions=PARTITIONS)
+    one, other = (process.address for process in patient.processes if process.service == service)
+    with _producing(patient) as producers, running_defaults(patient.bootstrap, topic) as defaults:
+        for drained, left in ((one, other), (other, one)):
+            await_acks([*producers, defaults], 100, timeout=60)
+            assert shell.run(f"drain {drained}").returncode == 0
+            shown = {each["address"]: each for each in shell.json("cluster")["members"]}
+            assert (shown[drained]["draining"], shown[drained]["owned"]) == (True, 0)
+            if service == "storage":
+                owners = {each["owner"] for each in shell.json("partition list")["partitions"]}
+                assert owners - {""} == {left}
+            last = shell.run(f"drain {left}")
+            assert (last.returncode, "is the last one" in last.stderr) == (Exit.REFUSED, True)
+            await_acks([*producers, defaults], 100, timeout=60)
+            assert shell.run(f"drain {drained} --cancel").returncode == 0
+    assert not defaults.errors
+    stored: set[bytes | None] = set()
+    for partition in range(PARTITIONS):
+        first, end = client.offsets(topic, partition=partition)
+        stored |= {record.value for record in client.consume(topic, count=end - first, partition=partition)}
+    assert {b"%d" % number for number in defaults.acked} <= stored
 
 
 def test_the_loss_of_every_indexer_is_not_seen_by_clients(patient: Cluster) -> None:

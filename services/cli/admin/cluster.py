@@ -43,7 +43,7 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
             printable(each.address) or IN_PROCESS,
             printable(each.version) or "?",
             time_text(each.started_ms),
-            _HEALTH[each.health] + (", leaving" if each.leaving else ""),
+            _HEALTH[each.health] + _going(each),
             _has(each),
         )
         for each in reply.members
@@ -52,6 +52,12 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
     for each in reply.members:
         if each.detail:
             yield f"{each.service} {printable(each.address)}: {printable(each.detail)}"
+
+
+def _going(member: pb.ClusterMember) -> str:
+    if member.draining:
+        return ", draining" if member.owned else ", drained"
+    return ", leaving" if member.leaving else ""
 
 
 def _has(member: pb.ClusterMember) -> str:

@@ -1,7 +1,9 @@
-"""What commands print: tables for people, or the reply as JSON."""
+"""What commands print: tables for people, or the reply as JSON; how far they are."""
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -47,3 +49,18 @@ def _value(field: Any, value: Any) -> Any:
     if field.message_type is not None:
         return plain(value)
     return value if field.enum_type is None else field.enum_type.values_by_number[value].name
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Gives what shows how far something is, and of how much: a bar on a terminal, beside what is printed."""
+    if not sys.stderr.isatty():
+        yield lambda position, length: None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def move(position: int, length: int) -> None:
+            bar.length = max(length, 1)
+            bar.update(position - bar.pos)
+
+        yield move

@@ -1,28 +1,21 @@
-"""`kafscale segment`: what a log is made of in the object store, and whether it is whole."""
+"""`kafscale segment`: what a log is made of in the object store, whether it is whole, and indexes written anew."""
 
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import sleep
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from kafscale.rpc.admin import LIST_PARTITIONS, LIST_SEGMENTS
+from kafscale.rpc.admin import LIST_SEGMENTS, REBUILD_INDEXES
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.arguments import LIMIT, OFFSET, PARTITION
-from services.cli.admin.output import as_json, plain, show
+from services.cli.admin.output import as_json, show
+from services.cli.admin.segments import read_all
 from services.cli.admin.server import Exit, Failed, Server, asking
-from services.cli.present import count, printable, table
-
-_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before the same is asked again: a gateway or an owner may be on its way back."""
+from services.cli.present import facts, printable, table
 
 
 @click.group()
 def segment() -> None:
-    """List and verify the segments of a partition."""
+    """List, describe and verify the segments of a topic, and write indexes anew."""
 
 
 @segment.command("list")
@@ -66,6 +59,36 @@ def _lines(reply: pb.ListSegmentsReply) -> Iterator[str]:
 
 @segment.command()
 @click.argument("topic")
+@click.argument("partition", type=PARTITION)
+@click.argument("offset", type=OFFSET)
+@as_json
+@asking
+def describe(server: Server, *, topic: str, partition: int, offset: int, output: str) -> None:
+    """Show the segment that holds an offset, and check it. Ends with status 1 where it is missing or damaged."""
+    request = pb.ListSegmentsRequest(topic=topic, partition=partition, start_offset=offset, limit=1, verify=True)
+    reply = server.ask(LIST_SEGMENTS, request)
+    if not reply.segments or reply.segments[0].base_offset > offset:
+        text = f"No segment of {topic}-{partition} holds offset {offset}; the log ends at {reply.high_watermark}."
+        raise Failed(text, Exit.NOT_FOUND)
+    (found,) = reply.segments
+    show(output, found, _described(topic, partition, found))
+    if found.faults:
+        raise Failed(f"the segment at offset {found.base_offset} is not whole", Exit.FAILED)
+
+
+def _described(topic: str, partition: int, segment: pb.SegmentStatus) -> Iterator[str]:
+    yield f"Segment of {topic}-{partition}: {printable(segment.object) or 'there is none'}"
+    told = [
+        ("offsets", f"{segment.base_offset} to {segment.end_offset - 1}"),
+        ("bytes", f"{segment.bytes:,}"),
+        ("leader epoch", str(segment.epoch)),
+        ("checked", "; ".join(map(printable, segment.faults)) or "it and its index are whole"),
+    ]
+    yield from facts(told)
+
+
+@segment.command()
+@click.argument("topic")
 @click.option("--partition", type=PARTITION, help="Only this one.")
 @as_json
 @asking
@@ -76,107 +99,18 @@ def verify(server: Server, *, topic: str, partition: int | None, output: str) ->
     reading, which takes its time and costs requests to the object store. `kafscale inspect --verify` tells more of a
     single one.
     """
-    known = server.ask(LIST_PARTITIONS, pb.ListPartitionsRequest(topics=[topic])).partitions
-    wanted = [each for each in known if partition in (None, each.partition)]
-    if not wanted:
-        raise Failed(f"The topic {topic} has no partition {partition}.", Exit.NOT_FOUND)
-    results = [_unread(each) for each in wanted]
-    pages = _Pages(server)
-    try:
-        with _progress(sum(max(each.bytes, 0) for each in wanted)) as advance:
-            for each, result in zip(wanted, results, strict=True):
-                try:
-                    _verify(pages, each, result, advance)
-                except Failed as error:
-                    result["error"] = error.message
-    finally:
-        # It may have taken hours: who interrupts it learns what is known by then.
-        if output == "json":
-            click.echo(json.dumps({"partitions": results}, indent=2, ensure_ascii=False))
-        else:
-            for line in _result_lines(topic, results):
-                click.echo(line)
-    faulty = sum(len(result["faulty"]) for result in results)
-    unread = sum(bool(result["error"]) for result in results)
-    wrong = [f"{count(faulty, 'segment')} not whole"] if faulty else []
-    if unread:
-        wrong.append(f"{count(unread, 'partition')} not read to the end")
-    if wrong:
-        raise Failed(f"topic {topic}: {', '.join(wrong)}", Exit.FAILED)
+    read_all(server, LIST_SEGMENTS, pb.ListSegmentsRequest(topic=topic, verify=True), partition, output)
 
 
-def _unread(partition: pb.PartitionStatus) -> dict[str, Any]:
-    """A partition's result: segments and bytes that were read, the segments that are not whole, and why not all were
-    read; empty: they were."""
-    return {"partition": partition.partition, "segments": 0, "bytes": 0, "faulty": [], "error": "interrupted"}
+@segment.command()
+@click.argument("topic")
+@click.option("--partition", type=PARTITION, help="Only this one.")
+@as_json
+@asking
+def reindex(server: Server, *, topic: str, partition: int | None, output: str) -> None:
+    """Write indexes of a topic's segments anew, where they are missing or damaged.
 
-
-class _Pages:
-    """Asks for segments, which may be asked again: so it does, some times in a row, where there is no answer.
-
-    When that did not help, each further page is asked for once, until there is an answer again.
+    Reads all segments as `verify` does; indexes that are right stay as they are. Ends with status 1 where a segment
+    is missing or damaged, which leaves it without a right index, or a partition cannot be read to its end.
     """
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._failures = 0
-
-    def ask(self, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
-        """Raises Failed."""
-        while True:
-            try:
-                page = self._server.ask(LIST_SEGMENTS, request)
-            except Failed as error:
-                if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):
-                    raise
-                sleep(_PAUSES[self._failures])
-                self._failures += 1
-            else:
-                self._failures = 0
-                return page
-
-
-def _verify(
-    pages: _Pages, partition: pb.PartitionStatus, result: dict[str, Any], advance: Callable[[int], None]
-) -> None:
-    """Raises Failed; ``result`` has what was read before."""
-    start = 0
-    while True:
-        request = pb.ListSegmentsRequest(
-            topic=partition.topic, partition=partition.partition, start_offset=start, verify=True
-        )
-        page = pages.ask(request)
-        read = sum(each.bytes for each in page.segments)
-        result["segments"] += len(page.segments)
-        result["bytes"] += read
-        result["faulty"] += [plain(each) for each in page.segments if each.faults]
-        advance(read)
-        start = page.next_offset
-        if start >= page.high_watermark:
-            result["error"] = ""
-            return
-
-
-def _result_lines(topic: str, results: list[dict[str, Any]]) -> Iterator[str]:
-    heads = ("TOPIC", "PARTITION", "SEGMENTS", "BYTES", "NOT WHOLE")
-    rows = []
-    for each in results:
-        # Of what was not read to the end nothing says that it is whole.
-        not_whole = str(len(each["faulty"])) if each["faulty"] or not each["error"] else "-"
-        rows.append((topic, str(each["partition"]), f"{each['segments']:,}", f"{each['bytes']:,}", not_whole))
-    yield from table(heads, rows, left=("TOPIC",), indent="")
-    for result in results:
-        for each in result["faulty"]:
-            yield from (printable(fault) for fault in each["faults"])
-        if result["error"]:
-            yield f"partition {result['partition']} not read to the end: {printable(result['error'])}"
-
-
-@contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, beside what is printed."""
-    if not sys.stderr.isatty() or not length:
-        yield lambda _: None
-        return
-    with click.progressbar(length=length, label="verifying", file=sys.stderr) as bar:
-        yield bar.update
+    read_all(server, REBUILD_INDEXES, pb.RebuildIndexesRequest(topic=topic), partition, output)

@@ -1,8 +1,9 @@
 """How commands reach a cluster: their common options, the gateway that answers, and errors as exit codes."""
 
 import functools
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ SETTINGS = (AdminClientSettings, RpcSettings)
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
+T = TypeVar("T")
 
 
 class Exit(IntEnum):
@@ -45,9 +47,9 @@ Exit status of commands that ask a cluster:
   0  done
   1  it failed in part, was given up, or a service is broken: the message says what
   2  wrong options, names, numbers or configs
-  3  no such topic, partition, group or snapshot
+  3  no such topic, partition, group, instance or snapshot
   4  the topic exists
-  5  refused as things are: the group has members, the metadata store has a cluster
+  5  refused as things are: the group has members, the instance is the last one, the metadata store has a cluster
   6  the token is missing or wrong
   7  nobody answers, or not in time: the outcome may be unknown"""
 
@@ -86,10 +88,26 @@ class Server:
         self._timeout = timeout
         self._found = ""
 
+    @property
+    def timeout(self) -> float:
+        """Seconds."""
+        return self._timeout
+
     def ask(self, method: Method[Q, A], request: Q) -> A:
         """Raises Failed."""
+        reply: A = self._run(self._ask, method, request)
+        return reply
+
+    def follow(self, method: Method[Q, A], request: Q, take: Callable[[A], bool], *, seconds: float = math.inf) -> bool:
+        """Give ``take`` each message of a stream until it says that this was the last; False: not within ``seconds``.
+
+        Raises Failed, also where the stream ends before.
+        """
+        return self._run(self._follow, method, request, take, seconds)
+
+    def _run(self, asking: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         try:
-            return trio.run(self._ask, method, request)
+            return trio.run(asking, *arguments)
         except StatusError as error:
             raise Failed(str(error), _EXITS.get(error.code, Exit.FAILED)) from error
         except ConfigError as error:
@@ -102,6 +120,19 @@ class Server:
             self._found = await self._find()
         async with self._channel(self._found) as channel:
             return await channel.call(method, request, timeout=self._timeout, metadata=self._metadata)
+
+    async def _follow(self, method: Method[Q, A], request: Q, take: Callable[[A], bool], seconds: float) -> bool:
+        with trio.move_on_after(seconds):
+            if not self._found:
+                self._found = await self._find()
+            async with (
+                self._channel(self._found) as channel,
+                channel.stream(method, request, metadata=self._metadata) as messages,
+            ):
+                while not take(await messages.receive()):
+                    pass
+                return True
+        return False
 
     async def _find(self) -> str:
         """A call is sent once: whom it is sent to is chosen by asking something that may be asked again."""

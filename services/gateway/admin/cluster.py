@@ -1,7 +1,7 @@
 """The processes of a cluster: which there are, how they do, and what each has."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import trio
@@ -26,7 +26,7 @@ class ClusterReport:
 
     def __init__(self, parts: GatewayParts, indexers: Members, health: Health, connect: ConnectHealth) -> None:
         self._parts = parts
-        self._members = {
+        self.members: Mapping[str, Members] = {
             "coordinator": parts.coordinators,
             "gateway": parts.gateways,
             "indexer": indexers,
@@ -40,7 +40,7 @@ class ClusterReport:
         reply = pb.ClusterStatusReply(cluster_id=environment.cluster_id, namespace=environment.namespace)
         owned = await self._count(environment, reply)
         async with trio.open_nursery() as nursery:
-            for service, members in self._members.items():
+            for service, members in self.members.items():
                 for live in members.view.present:
                     shown = reply.members.add()
                     _describe(shown, service, live)
@@ -98,7 +98,8 @@ class ClusterReport:
 def _describe(shown: pb.ClusterMember, service: str, live: LiveMember) -> None:
     member = live.member
     shown.service, shown.run_id, shown.address = service, live.run_id, live.address
-    shown.version, shown.started_ms, shown.leaving = member.version, member.started_ms, member.leaving
+    shown.version, shown.started_ms = member.version, member.started_ms
+    shown.leaving, shown.draining = member.leaving, member.draining
     if service == "gateway":
         shown.node_id = member.node_id
         shown.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)

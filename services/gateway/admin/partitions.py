@@ -80,8 +80,20 @@ async def _sizes(environment: Environment, refs: Sequence[PartitionRef]) -> dict
 
 async def list_segments(environment: Environment, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
     ref = partition_of(known_topic(environment, request.topic), request.partition)
+    query = SegmentsRequest(start=max(request.start_offset, 0), limit=request.limit, verify=request.verify)
+    return await _ask_segments(environment, ref, query)
+
+
+async def rebuild_indexes(environment: Environment, request: pb.RebuildIndexesRequest) -> pb.ListSegmentsReply:
+    ref = partition_of(known_topic(environment, request.topic), request.partition)
     start = max(request.start_offset, 0)
-    query = SegmentsRequest(partition=ref, start=start, limit=request.limit, verify=request.verify)
+    return await _ask_segments(
+        environment, ref, SegmentsRequest(start=start, limit=request.limit, verify=True, reindex=True)
+    )
+
+
+async def _ask_segments(environment: Environment, ref: PartitionRef, query: SegmentsRequest) -> pb.ListSegmentsReply:
+    query.partition.CopyFrom(ref)
     question: Question[SegmentsRequest, SegmentsReply] = Question(key_of(ref), [query])
     await ask_owners(environment.router, [question], StorageLink.segments)
     if not question.results:
@@ -102,6 +114,7 @@ async def list_segments(environment: Environment, request: pb.ListSegmentsReques
             epoch=each.epoch,
             object=each.object,
             faults=each.faults,
+            reindexed=each.reindexed,
         )
     return reply
 

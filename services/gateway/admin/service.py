@@ -1,9 +1,10 @@
 """``kafscale.v1.Admin`` as an object: the list of what operators can ask."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
+import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import Refused, Unavailable
@@ -11,6 +12,7 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin import configs, groups, offsets, partitions, topics
 from services.gateway.admin.cluster import ClusterReport
+from services.gateway.admin.drain import Drains
 from services.gateway.api import Environment
 from services.gateway.kafka_errors import RefusedPart
 from services.gateway.service import Gateway
@@ -38,6 +40,7 @@ class AdminService:
     def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
         self._gateway = gateway
         self._cluster = cluster
+        self._drains = Drains(gateway.parts, cluster.members)
 
     @contextmanager
     def _asked(self) -> Iterator[Environment]:
@@ -51,6 +54,29 @@ class AdminService:
             raise StatusError(_STATUS.INTERNAL, str(refused)) from refused
         except RefusedPart as refused:
             raise StatusError(_CODES.get(refused.code, _STATUS.UNAVAILABLE), str(refused)) from refused
+
+    async def _while_serving(self, answer: Callable[[], Awaitable[None]]) -> None:
+        """A stream of replies, which ends when the gateway stops. Raises StatusError then."""
+        failure: Exception | None = None
+
+        async def run() -> None:
+            nonlocal failure
+            try:
+                await answer()
+            except Exception as error:  # noqa: BLE001  raised below, outside the nursery's group
+                failure = error
+            nursery.cancel_scope.cancel()
+
+        stopped = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await self._gateway.stopping.wait()
+            stopped = True
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if stopped:
+            raise StatusError(_STATUS.UNAVAILABLE, "the gateway is stopping; ask another one")
 
     async def cluster_status(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:
         with self._asked() as environment:
@@ -84,6 +110,10 @@ class AdminService:
         with self._asked() as environment:
             return await partitions.list_segments(environment, request)
 
+    async def rebuild_indexes(self, request: pb.RebuildIndexesRequest) -> pb.ListSegmentsReply:
+        with self._asked() as environment:
+            return await partitions.rebuild_indexes(environment, request)
+
     async def flush_topics(self, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
         with self._asked() as environment:
             return await partitions.flush_topics(environment, request)
@@ -111,3 +141,13 @@ class AdminService:
     async def delete_consumer_group(self, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
         with self._asked() as environment:
             return await groups.delete_group(environment, request)
+
+    async def drain_instance(
+        self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]
+    ) -> None:
+        with self._asked() as environment:
+            await self._while_serving(lambda: self._drains.drain(environment, request, send))
+
+    async def cancel_drain(self, request: pb.CancelDrainRequest) -> pb.CancelDrainReply:
+        with self._asked():
+            return await self._drains.cancel(request)

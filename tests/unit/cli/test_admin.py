@@ -14,7 +14,7 @@ from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
-from services.cli.admin import segment
+from services.cli.admin import segments as reading
 from services.cli.admin.group import reset_to
 from services.cli.admin.output import plain
 from services.cli.admin.server import Exit
@@ -129,7 +129,7 @@ def test_partitions_and_flush(server: AdminServer) -> None:
     assert server.run("flush", "--all").exit_code == server.run("flush", "t", "--partition", "0").exit_code == 0
 
 
-async def _write(harness: Harness, batches: int) -> None:
+async def write(harness: Harness, batches: int) -> None:
     """Each a segment of two records."""
     client = await harness.connect()
     for _ in range(batches):
@@ -138,7 +138,7 @@ async def _write(harness: Harness, batches: int) -> None:
 
 def test_segments(server: AdminServer) -> None:
     server.there(server.harness.topic, "t", 2)
-    server.there(_write, server.harness, 5)
+    server.there(write, server.harness, 5)
     rows = [line.split() for line in server.run("segment", "list", "t", "0").output.splitlines()]
     assert [row[:2] for row in rows[1:]] == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"], ["8", "9"]]
     some = server.run("segment", "list", "t", "0", "--from", "3", "--limit", "2").output.splitlines()
@@ -150,7 +150,7 @@ def test_segments(server: AdminServer) -> None:
 
 def test_a_topic_is_verified_to_its_end(server: AdminServer) -> None:
     server.there(server.harness.topic, "t")
-    server.there(_write, server.harness, 5)
+    server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2
     assert server.run("segment", "verify", "t").output.splitlines()[1].split()[1:3] == ["0", "5"]
     assert len(server.run("segment", "list", "t", "0").output.splitlines()) == 6
@@ -158,7 +158,7 @@ def test_a_topic_is_verified_to_its_end(server: AdminServer) -> None:
 
 def test_segments_are_verified(server: AdminServer) -> None:
     topic = server.there(server.harness.topic, "t", 2)
-    server.there(_write, server.harness, 5)
+    server.there(write, server.harness, 5)
     whole = server.run("segment", "verify", "t")
     assert whole.exit_code == 0
     assert [line.split()[1:3] for line in whole.output.splitlines()[1:]] == [["0", "5"], ["1", "0"]]
@@ -175,7 +175,7 @@ def test_segments_are_verified(server: AdminServer) -> None:
 
 def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = server.there(server.harness.topic, "t", 3)
-    server.there(_write, server.harness, 5)
+    server.there(write, server.harness, 5)
     server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
     segments = server.harness.storage.segments
 
@@ -196,9 +196,9 @@ def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, mon
 
 
 def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_PAUSES", (0.0,) * 3)
+    monkeypatch.setattr(reading, "_PAUSES", (0.0,) * 3)
     topic = server.there(server.harness.topic, "t", 3)
-    server.there(_write, server.harness, 5)
+    server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2
     server.harness.storage.rotten.add(server.harness.partition(topic).batches[0][2])
     segments, asked, failing = server.harness.storage.segments, list[tuple[int, int]](), [True, False, True, True, True]
@@ -233,7 +233,7 @@ def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkey
 
 def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.there(server.harness.topic, "t")
-    server.there(_write, server.harness, 5)
+    server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2
 
     def interrupt(_: float) -> None:
@@ -246,7 +246,7 @@ def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkey
 
     segments = server.harness.storage.segments
     monkeypatch.setattr(server.harness.storage, "segments", silent)
-    monkeypatch.setattr(segment, "sleep", interrupt)
+    monkeypatch.setattr(reading, "sleep", interrupt)
     found = server.run("segment", "verify", "t")
     assert found.exit_code == Exit.FAILED
     assert found.stdout.splitlines()[1].split()[2] == "2"

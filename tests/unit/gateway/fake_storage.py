@@ -103,6 +103,7 @@ class FakeStorage:
         self.most_fetches = 10_000
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
         self.rotten: set[bytes] = set()  # batches as they are stored
+        self.unindexed: set[bytes] = set()  # likewise
         # A reply about segments has no more.
         self.most_segments = 1000
         self.changed = trio.Event()
@@ -329,8 +330,14 @@ class FakeStorage:
         end = partition.committed_end
         reply = SegmentsReply(next=found[len(shown)][0] if len(shown) < len(found) else end, committed_end=end)
         for base, following, batch in shown:
-            faults = ["rotten"] if request.verify and batch in self.rotten else []
-            reply.segments.add(base_offset=base, end_offset=following, bytes=len(batch), epoch=1, faults=faults)
+            reindexed = request.reindex and batch in self.unindexed
+            if reindexed:
+                self.unindexed.remove(batch)
+            wrong = {"rotten": batch in self.rotten, "no index": batch in self.unindexed}
+            faults = [fault for fault, there in wrong.items() if request.verify and there]
+            reply.segments.add(
+                base_offset=base, end_offset=following, bytes=len(batch), epoch=1, faults=faults, reindexed=reindexed
+            )
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:

@@ -44,6 +44,7 @@ async def test_which_coordinators_there_are_what_they_are_given_and_whether_they
         assert _metrics(operations) == {
             'kafscale_gateway_coordinator_shards{coordinator="a:9096"}': given["a"],
             'kafscale_gateway_coordinator_shards{coordinator="b:9096"}': given["b"],
+            "kafscale_gateway_coordinators_draining": 0,
             "kafscale_gateway_coordinators_gone_total": 0,
             "kafscale_gateway_coordinators_silent": 0,
         }

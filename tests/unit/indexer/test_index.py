@@ -86,7 +86,7 @@ async def test_rebuild_restores_a_lost_or_damaged_index_byte_for_byte(world: Wor
 
     reply = await world.service.rebuild(world.ref(0))
 
-    assert (reply.status, reply.index) == (Status.OK, right)
+    assert (reply.status, reply.index, reply.rebuilt) == (Status.OK, right, True)
     assert (await world.store.get(key)).body == right
 
 
@@ -96,7 +96,8 @@ async def test_rebuild_leaves_a_right_index_alone_even_with_another_interval(wor
     await world.overwrite(world.index_key(0), other)
     puts = world.store.count("put_if_absent", "replace_if_match")
 
-    assert (await world.service.rebuild(world.ref(0))).index == other
+    reply = await world.service.rebuild(world.ref(0))
+    assert (reply.index, reply.rebuilt) == (other, False)
     assert world.store.count("put_if_absent", "replace_if_match") == puts
 
 

@@ -162,6 +162,31 @@ async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
     assert found[6] == "orders-0: the segment at offset 9 is missing from the object store"
 
 
+async def test_indexes_that_are_not_right_are_written_anew(autojump_clock: MockClock) -> None:
+    world = World(indexing=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _write(caller, ref)
+        keys = [paths.index_key(NAMESPACE, ref.topic, 0, base) for base in (3, 6, 9)]
+        right = [(await world.objects.get(key)).body for key in keys]
+        await _replace(world, keys[0], b"no index")
+        await world.objects.delete_many([keys[1]])
+        # What no segment says nobody writes.
+        await _replace(world, _key(ref, 9), b"no segment, but as long as its first bytes are" * 4)
+        await world.objects.delete_many([keys[2]])
+        reply = await _segments(caller, ref, verify=True, reindex=True)
+        shown = [(each.base_offset, each.reindexed, bool(each.faults)) for each in reply.segments]
+        assert [each for each in shown if each[0] != 6] == [
+            *((0, False, False), (3, True, False), (9, False, True), (12, False, False))
+        ]
+        assert shown[2][:2] == (6, True)
+        assert [(await world.objects.get(key)).body for key in keys[:2]] == right[:2]
+        again = await _segments(caller, ref, verify=True, reindex=True)
+        assert not any(each.reindexed for each in again.segments)
+        world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.kind == "get" else None
+        assert (await _segments(caller, ref, verify=True, reindex=True)).status == Status.UNAVAILABLE
+
+
 async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):

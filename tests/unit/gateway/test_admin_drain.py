@@ -1,0 +1,246 @@
+"""Draining an instance: what others see of it, what is refused, and when it is over."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+import trio
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import no_answer
+from kafscale.rpc.errors import StatusError
+from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1.groups_pb2 import GroupShard
+from kafscale.v1.metadata_pb2 import Member, PartitionState
+from services.gateway.admin import drain
+from services.gateway.admin.service import AdminService
+from tests.unit.gateway.admin import admin_of, refused
+from tests.unit.gateway.fake_coordinator import FakeCoordinator
+from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import NAMESPACE, Cluster, running_gateway
+from tests.unit.gateway.two_owners import Two, settled, two_owners
+
+CODE = grpc.StatusCode
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain, "_LOOK_SECONDS", 0.05)
+
+
+class Draining:
+    """A call that drains ``instance``; what it tells."""
+
+    def __init__(self, admin: AdminService, instance: str) -> None:
+        self._admin = admin
+        self._instance = instance
+        self.told: list[tuple[int, int, bool]] = []
+        self.ended: Exception | None = None
+        self.over = trio.Event()
+        self._news = trio.Event()
+
+    async def run(self) -> None:
+        try:
+            await self._admin.drain_instance(pb.DrainInstanceRequest(instance=self._instance), self._take)
+        except (StatusError, Unavailable) as error:
+            self.ended = error
+        self.over.set()
+        self._tell()
+
+    async def _take(self, progress: pb.DrainProgress) -> None:
+        self.told.append((progress.total, progress.remaining, progress.done))
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def wait_until(self, seen: Callable[[], bool]) -> None:
+        with trio.fail_after(5):
+            while not seen():
+                await self._news.wait()
+
+    async def wait_over(self) -> None:
+        with trio.fail_after(5):
+            await self.over.wait()
+
+
+@asynccontextmanager
+async def _draining(admin: AdminService, instance: str) -> AsyncIterator[Draining]:
+    call = Draining(admin, instance)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call.run)
+        yield call
+        nursery.cancel_scope.cancel()
+
+
+async def _member(two: Two, run_id: str) -> Member:
+    found = await two.harness.metadata.get(paths.member_key(NAMESPACE, "storage", run_id))
+    assert found is not None
+    return Member.FromString(found.value)
+
+
+async def test_a_drain_is_over_when_others_have_all() -> None:
+    async with two_owners(3) as two:
+        admin = await admin_of(two.harness)
+        async with _draining(admin, "a:9095") as call:
+            await call.wait_until(lambda: call.told == [(2, 2, False)])
+            member = await _member(two, "a")
+            assert (member.leaving, member.draining) == (True, True)
+            given = two.harness.storages.view.owner(two.topic.id, 0)
+            assert given is not None
+            assert given.run_id == "b"
+            shown = (await admin.cluster_status(pb.ClusterStatusRequest())).members
+            assert [each.run_id for each in shown if each.draining] == ["a"]
+            await two.own("b", 2, 0)
+            await call.wait_until(lambda: len(call.told) == 2)
+            await two.own("b", 2, 2)
+            await call.wait_over()
+        assert call.ended is None
+        assert call.told == [(2, 2, False), (2, 1, False), (2, 0, True)]
+        async with _draining(admin, "a") as again:
+            await again.wait_over()
+        assert (again.told, again.ended) == ([(0, 0, True)], None)
+
+
+async def test_what_is_being_taken_over_as_the_drain_begins_is_waited_for() -> None:
+    async with two_owners(1) as two:
+        admin = await admin_of(two.harness)
+        key = paths.partition_state_key(NAMESPACE, "t", 0)
+
+        async def taken(run_id: str) -> None:
+            state = PartitionState(format=1, topic_id=two.topic.id, epoch=2, owner=run_id)
+            await two.harness.metadata.txn((), [Put(key, state.SerializeToString())])
+
+        await two.own("b", 1)
+        await taken("a")
+        async with _draining(admin, "a") as call:
+            await call.wait_until(lambda: call.told == [(1, 1, False)])
+            await taken("b")
+            await call.wait_over()
+        assert (call.told[-1], call.ended) == ((1, 0, True), None)
+
+
+async def test_who_is_not_there_or_has_nothing_to_give_is_refused() -> None:
+    async with two_owners(1) as two:
+        await two.harness.cluster.add("c", FakeStorage(), leaving=True)
+        await settled()
+        admin = await admin_of(two.harness)
+        gateway = two.harness.gateways.view.present[0]
+        for instance, code, match in (
+            ("", CODE.NOT_FOUND, "No instance"),
+            ("nowhere:1", CODE.NOT_FOUND, "No instance has the address or run id 'nowhere:1'"),
+            (gateway.run_id, CODE.FAILED_PRECONDITION, "The gateway .* owns nothing that could be moved"),
+            ("c", CODE.FAILED_PRECONDITION, "The storage instance c:9095 is stopping already"),
+        ):
+            with refused(code, match):
+                await admin.drain_instance(pb.DrainInstanceRequest(instance=instance), trio.sleep)  # type: ignore[arg-type]
+        with refused(CODE.FAILED_PRECONDITION, "The storage instance a:9095 is not being drained"):
+            await admin.cancel_drain(pb.CancelDrainRequest(instance="a"))
+        # Who stops is not given anything again.
+        with refused(CODE.FAILED_PRECONDITION, "is not being drained"):
+            await admin.cancel_drain(pb.CancelDrainRequest(instance="c"))
+        assert (await _member(two, "c")).leaving
+
+
+async def test_two_drains_at_once_leave_somebody() -> None:
+    async with two_owners(2) as two:
+        admin = await admin_of(two.harness)
+        async with (
+            _draining(admin, "a") as one,
+            _draining(admin, "b") as other,
+        ):
+            for call in (one, other):
+                await call.wait_until(lambda call=call: bool(call.told or call.ended))  # type: ignore[misc]
+        (failed,) = [call.ended for call in (one, other) if call.ended is not None]
+        assert isinstance(failed, StatusError)
+        assert failed.code is CODE.FAILED_PRECONDITION
+        assert "is the last one that is given anything" in str(failed)
+        assert sum([(await _member(two, run)).leaving for run in "ab"]) == 1
+
+
+async def test_a_drain_that_is_cancelled_gives_back_what_it_was_to_have() -> None:
+    async with two_owners(2) as two:
+        admin = await admin_of(two.harness)
+        async with _draining(admin, "a") as call:
+            await call.wait_until(lambda: bool(call.told))
+            reply = await admin.cancel_drain(pb.CancelDrainRequest(instance="a:9095"))
+            assert (reply.service, reply.address, reply.run_id) == ("storage", "a:9095", "a")
+            await call.wait_over()
+        assert isinstance(call.ended, StatusError)
+        assert (call.ended.code, str(call.ended)) == (
+            CODE.ABORTED,
+            "The storage instance a:9095: its drain was cancelled.",
+        )
+        member = await _member(two, "a")
+        assert (member.leaving, member.draining) == (False, False)
+        assert len(two.harness.storages.view.placed) == 2
+
+
+async def test_who_is_started_anew_is_not_taken_for_drained() -> None:
+    async with two_owners(1) as two:
+        admin = await admin_of(two.harness)
+        async with _draining(admin, "a") as call:
+            await call.wait_until(lambda: bool(call.told))
+            await two.harness.cluster.remove("a")
+            await settled()
+            assert not call.over.is_set()
+            await two.harness.cluster.add("a2", FakeStorage(), address="a:9095")
+            await call.wait_over()
+        assert isinstance(call.ended, StatusError)
+        assert (call.ended.code, "was started anew" in str(call.ended)) == (CODE.ABORTED, True)
+
+
+async def test_a_coordinator_gives_its_shards() -> None:
+    cluster = Cluster()
+    await cluster.add("storage", FakeStorage())
+    await cluster.add_coordinator("c", FakeCoordinator())
+    await cluster.add_coordinator("d", FakeCoordinator())
+
+    async def claim(run_id: str, *shards: int) -> None:
+        puts = [
+            Put(paths.group_shard_key(NAMESPACE, shard), GroupShard(format=1, owner=run_id).SerializeToString())
+            for shard in shards
+        ]
+        await cluster.metadata.txn((), puts)
+
+    async with running_gateway(cluster=cluster) as harness:
+        admin = await admin_of(harness)
+        await claim("c", 0, 1)
+        await claim("d", 2)
+        async with _draining(admin, "c:9096") as call:
+            await call.wait_until(lambda: call.told == [(2, 2, False)])
+            # Given back is not yet taken.
+            await claim("", 0)
+            await claim("d", 1)
+            await call.wait_until(lambda: len(call.told) == 2)
+            await claim("d", 0)
+            await call.wait_over()
+        assert (call.told, call.ended) == ([(2, 2, False), (2, 1, False), (2, 0, True)], None)
+        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the last one"):
+            await admin.drain_instance(pb.DrainInstanceRequest(instance="storage"), trio.sleep)  # type: ignore[arg-type]
+
+
+async def test_a_gateway_that_stops_ends_the_call_and_not_the_drain() -> None:
+    async with two_owners(1) as two:
+        admin = await admin_of(two.harness)
+        async with _draining(admin, "a") as call:
+            await call.wait_until(lambda: bool(call.told))
+            two.harness.stop.set()
+            await call.wait_over()
+        assert isinstance(call.ended, StatusError)
+        assert (call.ended.code, str(call.ended)) == (CODE.UNAVAILABLE, "the gateway is stopping; ask another one")
+        assert (await _member(two, "a")).draining
+
+
+async def test_a_store_that_does_not_answer_is_told_of() -> None:
+    async with two_owners(1) as two:
+        admin = await admin_of(two.harness)
+        two.harness.metadata.faults.append(no_answer("txn", key=paths.member_key(NAMESPACE, "storage", "a")))
+        async with _draining(admin, "a") as call:
+            await call.wait_over()
+        assert isinstance(call.ended, Unavailable)
+        assert not (await _member(two, "a")).draining
