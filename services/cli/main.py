@@ -10,6 +10,7 @@ from services.cli.admin.group import group
 from services.cli.admin.segment import segment
 from services.cli.admin.server import EXIT_CODES
 from services.cli.admin.topic import config, partition, topic
+from services.cli.admin.watch import watch
 from services.cli.inspect import inspect
 
 
@@ -32,5 +33,5 @@ def run() -> None:
     sys.exit(run_dev())
 
 
-for command in (cluster, topic, partition, segment, group, config, flush, drain, inspect):
+for command in (cluster, topic, partition, segment, group, config, flush, drain, watch, inspect):
     main.add_command(command)
