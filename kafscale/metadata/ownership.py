@@ -36,9 +36,10 @@ class OwnershipMap:
         """None: the partition never had an owner."""
         return self._owned.get((topic_id, partition))
 
-    def listen(self, changed: Callable[[Key], None]) -> None:
-        """Call ``changed`` with each partition whose entry changed from now on."""
+    def listen(self, changed: Callable[[Key], None]) -> Callable[[], None]:
+        """Call ``changed`` with each partition whose entry changed from now on, until what this gives is called."""
         self._listeners.append(changed)
+        return lambda: self._listeners.remove(changed)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the map until cancelled; started when it was read once. Raises Refused only before that."""
@@ -74,5 +75,5 @@ class OwnershipMap:
         return key
 
     def _tell(self, key: Key) -> None:
-        for changed in self._listeners:
+        for changed in list(self._listeners):
             changed(key)

@@ -28,6 +28,7 @@ DELETE_GROUP = method(SERVICE, "DeleteConsumerGroup", pb.DeleteConsumerGroupRequ
 DRAIN_INSTANCE = method(SERVICE, "DrainInstance", pb.DrainInstanceRequest, pb.DrainProgress)
 CANCEL_DRAIN = method(SERVICE, "CancelDrain", pb.CancelDrainRequest, pb.CancelDrainReply)
 REBUILD_INDEXES = method(SERVICE, "RebuildIndexes", pb.RebuildIndexesRequest, pb.ListSegmentsReply)
+WATCH_CLUSTER = method(SERVICE, "WatchCluster", pb.WatchClusterRequest, pb.ClusterChange)
 
 
 def bind_admin(service: object, *, token: str) -> BoundService:

@@ -499,3 +499,51 @@ class RebuildIndexesRequest(_message.Message):
     start_offset: int
     limit: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start_offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class WatchClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClusterChange(_message.Message):
+    __slots__ = ("time_ms", "member", "owner")
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    member: MemberChange
+    owner: OwnerChange
+    def __init__(self, time_ms: _Optional[int] = ..., member: _Optional[_Union[MemberChange, _Mapping]] = ..., owner: _Optional[_Union[OwnerChange, _Mapping]] = ...) -> None: ...
+
+class MemberChange(_message.Message):
+    __slots__ = ("kind", "member")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PRESENT: _ClassVar[MemberChange.Kind]
+        JOINED: _ClassVar[MemberChange.Kind]
+        CHANGED: _ClassVar[MemberChange.Kind]
+        HEALTH: _ClassVar[MemberChange.Kind]
+        LEFT: _ClassVar[MemberChange.Kind]
+    PRESENT: MemberChange.Kind
+    JOINED: MemberChange.Kind
+    CHANGED: MemberChange.Kind
+    HEALTH: MemberChange.Kind
+    LEFT: MemberChange.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    kind: MemberChange.Kind
+    member: ClusterMember
+    def __init__(self, kind: _Optional[_Union[MemberChange.Kind, str]] = ..., member: _Optional[_Union[ClusterMember, _Mapping]] = ...) -> None: ...
+
+class OwnerChange(_message.Message):
+    __slots__ = ("topic", "partition", "owner", "owner_run", "epoch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_RUN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    owner: str
+    owner_run: str
+    epoch: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., owner: _Optional[str] = ..., owner_run: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...

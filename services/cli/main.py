@@ -10,6 +10,7 @@ from services.cli.admin.group import group
 from services.cli.admin.segment import segment
 from services.cli.admin.server import EXIT_CODES
 from services.cli.admin.topic import config, partition, topic
+from services.cli.admin.watch import watch
 from services.cli.etcd_snapshot import etcd_snapshot
 from services.cli.inspect import inspect
 from services.cli.recovery import backup, restore
@@ -42,6 +43,7 @@ for command in (
     group,
     config,
     drain,
+    watch,
     flush,
     backup,
     restore,

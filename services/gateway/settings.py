@@ -199,6 +199,24 @@ class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
         parse=integer(100, 600_000),
         doc="A commit stream without any sign of life for this long is taken for broken.",
     )
+    admin_watchers: int = setting(
+        "KAFSCALE_ADMIN_WATCHERS",
+        default=16,
+        parse=integer(0, 1_000),
+        doc="Operators who may watch the cluster by this gateway at a time.",
+    )
+    admin_watch_changes: int = setting(
+        "KAFSCALE_ADMIN_WATCH_CHANGES",
+        default=10_000,
+        parse=integer(1, 1_000_000),
+        doc="Changes that wait for one of them who is slow to take them; with one more the watch ends, and says so.",
+    )
+    admin_watch_health_ms: int = setting(
+        "KAFSCALE_ADMIN_WATCH_HEALTH_MS",
+        default=5_000,
+        parse=integer(100, 600_000),
+        doc="How often the processes of the cluster are asked for their health while somebody watches.",
+    )
     shutdown_grace_ms: int = setting(
         "KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS",
         default=5_000,

@@ -9,6 +9,7 @@ _GROUPS = "tests/unit/gateway/test_admin_groups.py::"
 _SEGMENTS = "tests/unit/storage/test_segment_list.py::"
 _SIZES = "tests/unit/storage/test_sizes.py::"
 _TOKEN = "tests/contract/rpc/test_token.py::"
+_WATCH = "tests/unit/gateway/test_admin_watch.py::"
 _WRONG = "tests/unit/storage/test_wrong_metadata.py::"
 
 
@@ -318,5 +319,26 @@ MUTATIONS = (
         "    if found.faults:\n",
         "    if False:\n",
         "tests/unit/cli/test_admin_segments.py::test_a_segment_is_described",
+    ),
+    _breaking(
+        "who takes changes too slowly keeps no more than so many",
+        "services/gateway/admin/watch.py",
+        "            self.scope.cancel()\n",
+        "            return\n",
+        _WATCH + "test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting",
+    ),
+    _breaking(
+        "no more watch than may",
+        "services/gateway/admin/watch.py",
+        "            self._watchers.remove(watcher)\n",
+        "            _ = watcher\n",
+        _WATCH + "test_no_more_watch_than_may",
+    ),
+    _breaking(
+        "all watchers are told of health",
+        "services/gateway/admin/watch.py",
+        "        async with self._asking:\n",
+        "        if self._asking.locked():\n            return\n        async with self._asking:\n",
+        _WATCH + "test_the_next_watcher_looks_after_health_when_the_first_has_gone",
     ),
 )

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 LONG_SECONDS = 90.0
+PROGRAM = "from services.cli.main import main; main(prog_name='kafscale')"
 
 
 class Shell:
@@ -20,9 +22,8 @@ class Shell:
         self._environ = {**others, **patient, **settings, "KAFSCALE_ADMIN_SERVER": servers}
 
     def run(self, command: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        program = "from services.cli.main import main; main(prog_name='kafscale')"
         done = subprocess.run(
-            [sys.executable, "-c", program, *command.split()],
+            [sys.executable, "-c", PROGRAM, *command.split()],
             check=False,
             env={**self._environ, **environ},
             capture_output=True,
@@ -31,6 +32,17 @@ class Shell:
         )
         print(f"$ kafscale {command}", done.stdout, done.stderr, f"status {done.returncode}", sep="\n")
         return done
+
+    @contextmanager
+    def running(self, command: str) -> Iterator[subprocess.Popen[str]]:
+        """One that goes on until SIGINT, also where that is ignored here; its standard output is a pipe."""
+        program = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {PROGRAM}"
+        args = [sys.executable, "-c", program, *command.split()]
+        with subprocess.Popen(args, env=self._environ, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def rows(self, command: str) -> list[list[str]]:
         """The words of each line below the heads."""

@@ -1,6 +1,8 @@
 """The four services as processes: clients produce and consume; what stops, dies or is missing is not seen for long."""
 
 import itertools
+import json
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -137,7 +139,13 @@ def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, 
     )
     client.create_topic(topic, partitions=PARTITIONS)
     one, other = (process.address for process in patient.processes if process.service == service)
-    with _producing(patient) as producers, running_defaults(patient.bootstrap, topic) as defaults:
+    with (
+        shell.running("watch -o json") as watching,
+        _producing(patient) as producers,
+        running_defaults(patient.bootstrap, topic) as defaults,
+    ):
+        assert watching.stdout is not None
+        told = [watching.stdout.readline()]
         for drained, left in ((one, other), (other, one)):
             await_acks([*producers, defaults], 100, timeout=60)
             assert shell.run(f"drain {drained}").returncode == 0
@@ -150,6 +158,19 @@ def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, 
             assert (last.returncode, "is the last one" in last.stderr) == (Exit.REFUSED, True)
             await_acks([*producers, defaults], 100, timeout=60)
             assert shell.run(f"drain {drained} --cancel").returncode == 0
+        watching.send_signal(signal.SIGINT)
+        told += watching.stdout.readlines()
+        assert watching.wait(60) == 0
+    changes = [json.loads(line) for line in told]
+    members = [(each["member"]["kind"], each["member"]["member"]) for each in changes if each["member"]]
+    assert {each["address"] for kind, each in members if kind == "PRESENT"} == {
+        process.address for process in patient.processes
+    }
+    changed = [(each["address"], each["draining"]) for kind, each in members if kind == "CHANGED"]
+    assert changed == [(one, True), (one, False), (other, True), (other, False)]
+    if service == "storage":
+        moves = [each["owner"] for each in changes if each["owner"]]
+        assert {each["owner"] for each in moves} == {one, other}
     assert not defaults.errors
     stored: set[bytes | None] = set()
     for partition in range(PARTITIONS):

@@ -11,7 +11,7 @@ from services.cli.admin.output import IN_PROCESS, as_json, show
 from services.cli.admin.server import Exit, Failed, Server, asking
 from services.cli.present import count, printable, table, time_text
 
-_HEALTH = {
+HEALTH = {
     pb.ClusterMember.UNKNOWN: "?",
     pb.ClusterMember.READY: "ready",
     pb.ClusterMember.NOT_READY: "not ready",
@@ -43,7 +43,7 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
             printable(each.address) or IN_PROCESS,
             printable(each.version) or "?",
             time_text(each.started_ms),
-            _HEALTH[each.health] + _going(each),
+            HEALTH[each.health] + _going(each),
             _has(each),
         )
         for each in reply.members

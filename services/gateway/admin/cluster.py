@@ -43,9 +43,9 @@ class ClusterReport:
             for service, members in self.members.items():
                 for live in members.view.present:
                     shown = reply.members.add()
-                    _describe(shown, service, live)
+                    describe(shown, service, live)
                     shown.owned = owned[live.run_id]
-                    nursery.start_soon(self._ask, live, shown)
+                    nursery.start_soon(self.ask, live, shown)
         return reply
 
     async def _count(self, environment: Environment, reply: pb.ClusterStatusReply) -> Counter[str]:
@@ -75,7 +75,8 @@ class ClusterReport:
                 owned[given.run_id] += 1
         return owned
 
-    async def _ask(self, live: LiveMember, shown: pb.ClusterMember) -> None:
+    async def ask(self, live: LiveMember, shown: pb.ClusterMember) -> None:
+        """Show the member's health, as it is now."""
         if live.address in ("", self._parts.address):
             report = self._health.report()
             shown.health = pb.ClusterMember.READY if report.ready else pb.ClusterMember.NOT_READY
@@ -95,7 +96,8 @@ class ClusterReport:
         shown.health = pb.ClusterMember.READY if ready else pb.ClusterMember.NOT_READY
 
 
-def _describe(shown: pb.ClusterMember, service: str, live: LiveMember) -> None:
+def describe(shown: pb.ClusterMember, service: str, live: LiveMember) -> None:
+    """All but the health and what it owns."""
     member = live.member
     shown.service, shown.run_id, shown.address = service, live.run_id, live.address
     shown.version, shown.started_ms = member.version, member.started_ms

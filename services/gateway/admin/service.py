@@ -13,6 +13,7 @@ from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin import configs, groups, offsets, partitions, topics
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
+from services.gateway.admin.watch import Watches
 from services.gateway.api import Environment
 from services.gateway.kafka_errors import RefusedPart
 from services.gateway.service import Gateway
@@ -41,6 +42,7 @@ class AdminService:
         self._gateway = gateway
         self._cluster = cluster
         self._drains = Drains(gateway.parts, cluster.members)
+        self._watches = Watches(gateway.parts, cluster)
 
     @contextmanager
     def _asked(self) -> Iterator[Environment]:
@@ -151,3 +153,9 @@ class AdminService:
     async def cancel_drain(self, request: pb.CancelDrainRequest) -> pb.CancelDrainReply:
         with self._asked():
             return await self._drains.cancel(request)
+
+    async def watch_cluster(
+        self, _: pb.WatchClusterRequest, send: Callable[[pb.ClusterChange], Awaitable[None]]
+    ) -> None:
+        with self._asked() as environment:
+            await self._while_serving(lambda: self._watches.watch(environment, send))

@@ -1,0 +1,153 @@
+"""Watching: every change of members, of their health and of partitions' owners, for whoever asks.
+
+Each watcher has a bounded queue. Members and owners come by the watches that the gateway has anyway; health is asked
+for, once for all watchers, by the one of them whose turn it is.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import grpc
+import trio
+
+from kafscale.metadata.members import LiveMember, Members, MembersView
+from kafscale.rpc.errors import StatusError
+from kafscale.v1 import admin_pb2 as pb
+from services.gateway.admin.cluster import ClusterReport, describe
+from services.gateway.admin.logs import UNKNOWN
+from services.gateway.api import Environment
+from services.gateway.commit_view import Key
+from services.gateway.service import GatewayParts
+
+_STATUS = grpc.StatusCode
+_AT_A_TIME = 16
+"""Members who are asked for their health."""
+_Kind = pb.MemberChange
+
+Send = Callable[[pb.ClusterChange], Awaitable[None]]
+Tell = Callable[[pb.ClusterChange], None]
+_Health = tuple["pb.ClusterMember.Health", str]
+
+
+class _Watcher:
+    """``scope`` is around what gives changes to the caller: it is cancelled when one does not fit any more."""
+
+    def __init__(self, most: int) -> None:
+        self._put, self.changes = trio.open_memory_channel[pb.ClusterChange](most)
+        self.scope = trio.CancelScope()
+
+    def tell(self, change: pb.ClusterChange) -> None:
+        try:
+            self._put.send_nowait(change)
+        except trio.WouldBlock:
+            self.scope.cancel()
+
+
+class Watches:
+    """Of one gateway."""
+
+    def __init__(self, parts: GatewayParts, report: ClusterReport) -> None:
+        self._parts = parts
+        self._report = report
+        self._watchers: set[_Watcher] = set()
+        self._asking = trio.Lock()
+
+    async def watch(self, environment: Environment, send: Send) -> None:
+        """Until cancelled. Raises StatusError."""
+        settings = self._parts.settings
+        if len(self._watchers) >= settings.admin_watchers:
+            text = f"{settings.admin_watchers} watch already (KAFSCALE_ADMIN_WATCHERS)."
+            raise StatusError(_STATUS.RESOURCE_EXHAUSTED, text)
+        watcher = _Watcher(settings.admin_watch_changes)
+        self._watchers.add(watcher)
+
+        def owner_changed(key: Key) -> None:
+            change = self._owner(environment, key)
+            if change is not None:
+                watcher.tell(change)
+
+        silence = self._parts.ownership.listen(owner_changed)
+        try:
+            async with trio.open_nursery() as nursery:
+                for service, members in self._report.members.items():
+                    nursery.start_soon(self._follow, service, members, members.view, watcher.tell)
+                nursery.start_soon(self._look_after_health)
+                with watcher.scope:
+                    await self._send_present(send)
+                    async for change in watcher.changes:
+                        await send(change)
+                nursery.cancel_scope.cancel()
+        finally:
+            silence()
+            self._watchers.remove(watcher)
+        most = settings.admin_watch_changes
+        text = f"Changes were taken too slowly: {most} waited (KAFSCALE_ADMIN_WATCH_CHANGES), the next ones are missed."
+        raise StatusError(_STATUS.RESOURCE_EXHAUSTED, text)
+
+    async def _send_present(self, send: Send) -> None:
+        for service, live, health in await self._health():
+            await send(self._member(_Kind.PRESENT, service, live, health))
+
+    async def _follow(self, service: str, members: Members, view: MembersView, tell: Tell) -> None:
+        while True:
+            before, view = view, await members.wait_change(view)
+            for run_id in sorted(before.by_run_id.keys() | view.by_run_id.keys()):
+                old, new = before.by_run_id.get(run_id), view.by_run_id.get(run_id)
+                if old is None and new is not None:
+                    tell(self._member(_Kind.JOINED, service, new))
+                elif old is not None and new is None:
+                    tell(self._member(_Kind.LEFT, service, old))
+                elif old is not None and new is not None and old.member != new.member:
+                    tell(self._member(_Kind.CHANGED, service, new))
+
+    async def _look_after_health(self) -> None:
+        """One watcher's task does it for all, and the next one's when that has gone."""
+        async with self._asking:
+            known: dict[str, _Health] = {}
+            while True:
+                found = await self._health()
+                for service, live, health in found:
+                    if known.get(live.run_id, health) != health:
+                        for watcher in self._watchers:
+                            watcher.tell(self._member(_Kind.HEALTH, service, live, health))
+                known = {live.run_id: health for _, live, health in found}
+                await trio.sleep(self._parts.settings.admin_watch_health_ms / 1000)
+
+    async def _health(self) -> list[tuple[str, LiveMember, _Health]]:
+        """Of all members that are there, by service."""
+        found = [
+            (service, live, pb.ClusterMember())
+            for service, members in self._report.members.items()
+            for live in members.view.present
+        ]
+        places = trio.CapacityLimiter(_AT_A_TIME)
+
+        async def ask(live: LiveMember, shown: pb.ClusterMember) -> None:
+            async with places:
+                await self._report.ask(live, shown)
+
+        async with trio.open_nursery() as nursery:
+            for _, live, shown in found:
+                nursery.start_soon(ask, live, shown)
+        return [(service, live, (shown.health, shown.detail)) for service, live, shown in found]
+
+    def _member(
+        self, kind: "pb.MemberChange.Kind", service: str, live: LiveMember, health: _Health | None = None
+    ) -> pb.ClusterChange:
+        shown = pb.ClusterMember()
+        describe(shown, service, live)
+        if health is not None:
+            shown.health, shown.detail = health
+        return pb.ClusterChange(time_ms=self._parts.now_ms(), member=pb.MemberChange(kind=kind, member=shown))
+
+    def _owner(self, environment: Environment, key: Key) -> pb.ClusterChange | None:
+        """None: nobody knows the topic's name any more."""
+        topic = environment.catalog.view.by_id.get(key[0])
+        if topic is None:
+            return None
+        change = pb.OwnerChange(topic=topic.name, partition=key[1], epoch=UNKNOWN)
+        owned = self._parts.ownership.get(*key)
+        if owned is not None:
+            live = self._parts.storages.view.by_run_id.get(owned.owner)
+            change.owner_run, change.epoch = owned.owner, owned.epoch
+            change.owner = "" if live is None else live.address
+        return pb.ClusterChange(time_ms=self._parts.now_ms(), owner=change)
