@@ -45,6 +45,13 @@ MUTATIONS = (
         'metadata=""',
         _GROUPS + "test_pitfall_30_and_40_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
     ),
+    _breaking(
+        "A commit to a group that is being loaded fails in librdkafka's applications",
+        "services/gateway/apis/offset_commit.py",
+        "    if reply.error == pb.GroupError.COORDINATOR_LOAD_IN_PROGRESS:\n        return [NO_COORDINATOR] * count\n",
+        "",
+        _COORDINATORS + "test_a_commit_to_a_group_that_is_being_loaded_is_answered_so_that_librdkafka_waits",
+    ),
     # A version's rule holds for the one before it too.
     Mutation(
         (37,),

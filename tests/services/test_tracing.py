@@ -5,7 +5,7 @@ import sys
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from kafscale.errors import ConfigError
 from kafscale.service import tracing
@@ -55,7 +55,7 @@ def test_a_produced_batch_is_one_trace_over_the_four_services_and_nothing_waits_
             assert {step: by_id.get(span.parent) for step, span in spans.items()} == _STEPS
             assert not any(span.failed for span in spans.values())
             # Another batch is another trace, and a commit that passes nothing new is of none.
-            consumer.commit(asynchronous=False)
+            consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
             consumer.close()
             client.produce("orders", [Message(b"1")])
             once("a trace", lambda: {span.trace for span in collector.spans}, lambda found: len(found) == 2)

@@ -5,7 +5,10 @@
   GROUP_ID_NOT_FOUND among them, which is ILLEGAL_GENERATION before. 10: topics by id.
 
 Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION (topic ids: UNKNOWN_TOPIC_ID), the others are
-committed. Commits of one connection are stored in its order: its next request is looked at when they are.
+committed. While the group is loaded the answer is COORDINATOR_NOT_AVAILABLE, unlike in Kafka: librdkafka soon gives up
+a commit after COORDINATOR_LOAD_IN_PROGRESS, and the application gets that as an error; after this one it waits for the
+coordinator, as all others do. Commits of one connection are stored in its order: its next request is looked at when
+they are.
 """
 
 from dataclasses import dataclass, field
@@ -123,6 +126,8 @@ def _span(environment: Environment, commit: pb.OffsetCommitRequest) -> Span | No
 def _errors(call: Call, reply: pb.OffsetCommitReply, count: int) -> list[ErrorCode]:
     if reply.error == pb.GroupError.GROUP_ID_NOT_FOUND and call.version < _GROUP_NOT_FOUND_FROM:
         return [ErrorCode.illegal_generation] * count
+    if reply.error == pb.GroupError.COORDINATOR_LOAD_IN_PROGRESS:
+        return [NO_COORDINATOR] * count
     if reply.error != pb.GroupError.NONE:
         return [group_code(reply.error)] * count
     return [group_code(error) for error in reply.errors]

@@ -286,6 +286,14 @@ async def test_a_group_that_is_being_loaded_lets_heartbeats_pass_and_sync_join_a
         assert (await join(client, 9)).error_code == 14
 
 
+async def test_a_commit_to_a_group_that_is_being_loaded_is_answered_so_that_librdkafka_waits() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        await harness.topic("t")
+        harness.coordinator.refuses = GroupError.COORDINATOR_LOAD_IN_PROGRESS
+        assert await commit(client, {"t": {0: (1, "")}}) == [[15]]
+
+
 async def test_an_error_that_this_release_does_not_know_is_told_as_unknown() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
