@@ -6,6 +6,7 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,6 +101,13 @@ class Member:
     def restart(self) -> None:
         """Kill, start, and wait until it serves."""
         self.kill()
+        self.start()
+        self.await_ready()
+
+    def lose(self) -> None:
+        """Kill, remove its data, start, and wait until it serves: nothing."""
+        self.kill()
+        shutil.rmtree(self._directory / self._name)
         self.start()
         self.await_ready()
 
