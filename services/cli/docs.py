@@ -152,6 +152,7 @@ METRICS = (
 """Every metric, in the order of docs/metrics.md."""
 
 _ROOT = Path(__file__).resolve().parents[2]
+_ALERTS = _ROOT / "monitoring" / "alerts.yaml"
 
 _CONFIGURATION = """\
 # Configuration
@@ -273,7 +274,7 @@ def topic_configs() -> str:
 
 def prometheus_rule() -> str:
     """The alerts as an object for the Prometheus operator: their text, further in."""
-    groups = (_ROOT / "monitoring" / "alerts.yaml").read_text().partition("\ngroups:\n")[2]
+    groups = _ALERTS.read_text().partition("\ngroups:\n")[2]
     return _PROMETHEUS_RULE + textwrap.indent(f"groups:\n{groups}", "  ")
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -176,8 +177,11 @@ def test_a_snapshot_of_etcd_is_taken_by_the_cron_job(overlay: Overlay) -> None:
     overlay.kubectl("delete", "job", "by-hand")
 
 
-def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict[str, Overlay]) -> None:
+def test_pitfall_56_all_is_stopped_restored_and_started_as_the_document_says(
+    overlays: dict[str, Overlay], tmp_path: Path
+) -> None:
     overlay = overlays["production"]
+    member = overlay.environment({"metadata": {"name": ""}}, container(overlay.workload("etcd")["spec"]["template"]))
     section = (ROOT / "docs" / "kubernetes.md").read_text().partition("### Restoring one")[2]
     steps = [step.split() for step in re.findall(r"^ +kubectl (.*)$", section.partition("\n## ")[0], re.MULTILINE)]
     stops = [step for step in steps if "--replicas=0" in step]
@@ -187,6 +191,20 @@ def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict
     for name in (*SERVICES, "etcd"):
         overlay.kubectl("wait", "--for=delete", "pod", f"--selector={NAME}=kafscale-{name}", "--timeout=120s")
     for step in steps[len(stops) :]:
+        if step[0] == "delete":
+            for number in range(3):
+                job = overlay.get("job", step[2 + number])["spec"]["template"]
+                wanted = {
+                    f"--name=kafscale-etcd-{number}",
+                    f"--data-dir={member['ETCD_DATA_DIR']}",
+                    f"--initial-cluster={member['ETCD_INITIAL_CLUSTER']}",
+                    "--bump-revision=1000000000",
+                    "--mark-compacted",
+                }
+                assert wanted <= set(container(job)["command"])
+                claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in job["spec"]["volumes"]]
+                assert f"data-kafscale-etcd-{number}" in claims
+            _set_aside(job["spec"]["initContainers"][1], tmp_path)
         if step[:2] == ["rollout", "status"]:
             # Nothing else runs before etcd does, whatever was applied meanwhile.
             assert [overlay.workload(name)["spec"]["replicas"] for name in SERVICES] == [0] * len(SERVICES)
@@ -194,6 +212,18 @@ def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict
     overlay.await_replicas()
     assert len(overlay.pods("etcd")) == 3
     assert overlay.get("cronjob", "kafscale-etcd-snapshots")["spec"]["suspend"] is False
+
+
+def _set_aside(script: Json, volume: Path) -> None:
+    """Run what moves a volume's content aside: twice without harm, and never over what was moved before."""
+    command = [sys.executable, *script["command"][1:]]
+    (volume / "data").mkdir()
+    (volume / "data" / "kept").touch()
+    for _ in range(2):
+        subprocess.run(command, cwd=volume, check=True)
+        assert (volume / "data.before-restore" / "kept").exists()
+    (volume / "data").mkdir()
+    assert subprocess.run(command, cwd=volume, check=False, capture_output=True).returncode != 0
 
 
 def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlays: dict[str, Overlay]) -> None:
