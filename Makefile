@@ -36,6 +36,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	  else echo "$$tool is needed: on Debian, apt-get install $$tool" >&2; exit 1; fi; done
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
+	@$(BIN)/python -m tests.servers.kubernetes build
 	@$(BIN)/python -m tests.java.build
 	@$(BIN)/python -m tests.matrix.build
 	@$(BIN)/python -m tests.spark.build

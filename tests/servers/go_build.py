@@ -12,17 +12,22 @@ from tests.java.build import cache_root
 
 @dataclass(frozen=True, slots=True)
 class GoServer:
-    """``manifest``: the folder of its go.mod and go.sum. ``package``: what is built. ``takes``: for how long."""
+    """``manifest``: the folder of its go.mod and go.sum. ``package``: what is built. ``takes``: for how long.
+
+    ``ldflags``: for Go's linker.
+    """
 
     name: str
     manifest: Path
     package: str
     takes: str
+    ldflags: str = ""
 
     def build(self) -> Path:
         """The executable, built first when the cache lacks it."""
         sources = [self.manifest / "go.mod", self.manifest / "go.sum", *sorted(self.manifest.glob("*.go"))]
-        digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+        made_of = b"".join(source.read_bytes() for source in sources) + self.ldflags.encode()
+        digest = hashlib.sha256(made_of).hexdigest()[:16]
         built = cache_root() / f"{self.name.lower()}-{digest}" / self.name.lower()
         built.parent.mkdir(parents=True, exist_ok=True)
         with (built.parent / "lock").open("w") as lock:
@@ -37,7 +42,7 @@ class GoServer:
             raise SystemExit(f"Go is needed to build {self.name} for the tests: on Debian, apt-get install golang")
         print(f"building {self.name} into {built} ({self.takes}) ...", flush=True)
         unfinished = built.with_suffix(".unfinished")
-        command = [go, "build", "-trimpath", "-o", str(unfinished), self.package]
+        command = [go, "build", "-trimpath", f"-ldflags={self.ldflags}", "-o", str(unfinished), self.package]
         if subprocess.run(command, cwd=self.manifest, stdin=subprocess.DEVNULL, check=False).returncode != 0:
             raise SystemExit(f"Go could not build {self.name}: its messages stand above")
         unfinished.rename(built)
