@@ -3,9 +3,19 @@
 Its callers are operators' tools, not services: errors have gRPC's own status codes (`StatusError`), both ways.
 """
 
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.client import Channel
+from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import BoundService, bind, method
+from kafscale.rpc.peer_health import PeerHealth
 from kafscale.v1 import admin_pb2 as pb
 
+LOOK_SECONDS = 10.0
+"""What a gateway may take to say whether it serves, where there is another one to ask."""
 SERVICE = pb.DESCRIPTOR.services_by_name["Admin"]
 
 CLUSTER_STATUS = method(SERVICE, "ClusterStatus", pb.ClusterStatusRequest, pb.ClusterStatusReply)
@@ -34,3 +44,23 @@ WATCH_CLUSTER = method(SERVICE, "WatchCluster", pb.WatchClusterRequest, pb.Clust
 def bind_admin(service: object, *, token: str) -> BoundService:
     """For `kafscale.rpc.server.RpcServer`. ``token``: what callers must show; empty: nothing."""
     return bind(SERVICE, service, token=token)
+
+
+async def serving_gateway(addresses: Sequence[str], connect: Callable[[str], Channel], *, timeout: float) -> str:
+    """The first of ``addresses`` that serves, each asked for ``timeout`` seconds at most.
+
+    A call is sent once: whom it is sent to is chosen by asking something that may be asked again. ``connect`` gives
+    channels that raise StatusError. Raises Unavailable that says of each why not.
+    """
+    reasons = []
+    for address in addresses:
+        within = timeout if address == addresses[-1] else min(timeout, LOOK_SECONDS)
+        try:
+            async with connect(address) as channel:
+                if await PeerHealth(channel).serving(SERVICE.full_name, timeout=within):
+                    return address
+            reasons.append(f"{address}: it is stopping")
+        except StatusError as error:
+            foreign = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
+            reasons.append(f"{address}: {'it is no gateway' if foreign else error}")
+    raise Unavailable("no gateway answers: " + "; ".join(reasons))

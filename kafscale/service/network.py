@@ -3,6 +3,7 @@
 Pure: nothing is resolved, bound or looked up here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafscale.errors import ConfigError
@@ -47,6 +48,11 @@ DEFAULTS = {
     "indexer": DefaultAddresses(Address(HOST, 9096), Address(HOST, 9106)),
     "coordinator": DefaultAddresses(Address(HOST, 9097), Address(HOST, 9107)),
 }
+"""Of the services that call each other."""
+HTTP_DEFAULTS = {
+    **{name: addresses.http for name, addresses in DEFAULTS.items()},
+    "operator": Address(HOST, 9108),
+}
 
 
 def _parse(value: str) -> Address:
@@ -59,8 +65,8 @@ def _parse(value: str) -> Address:
 _address = Parser("`host:port`; an empty host is all interfaces, IPv6 addresses stand in brackets", _parse)
 
 
-def _by_service(kind: str) -> str:
-    return ", ".join(f"{name} {getattr(addresses, kind)}" for name, addresses in DEFAULTS.items())
+def _by_service(addresses: Mapping[str, Address]) -> str:
+    return ", ".join(f"{name} {address}" for name, address in addresses.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +91,7 @@ class HttpSettings:
         parse=optional(_address),
         doc="Where this process answers for its health and metrics. The default has a port of its own for each "
         "service.",
-        default_text=_by_service("http"),
+        default_text=_by_service(HTTP_DEFAULTS),
     )
     http_max_connections: int = setting(
         "KAFSCALE_HTTP_MAX_CONNECTIONS",
@@ -95,7 +101,7 @@ class HttpSettings:
     )
 
     def address(self, service: str) -> Address:
-        return self.http_addr or DEFAULTS[service].http
+        return self.http_addr or HTTP_DEFAULTS[service]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,7 @@ class NetworkSettings(LeaseSettings):
         parse=optional(_address),
         doc="Where this process takes the calls of other services; storage those of Spark jobs too, a gateway those of "
         "operators. The one-process mode takes both, at storage's. The default has a port of its own for each service.",
-        default_text=_by_service("rpc"),
+        default_text=_by_service({name: addresses.rpc for name, addresses in DEFAULTS.items()}),
     )
     rpc_advertised_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_ADVERTISED_ADDR",

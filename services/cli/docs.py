@@ -50,6 +50,10 @@ from services.indexer import __main__ as indexer
 from services.indexer import monitoring as indexer_monitoring
 from services.indexer.figures import IndexerFigures
 from services.indexer.settings import IndexerSettings
+from services.operator import __main__ as operator
+from services.operator import monitoring as operator_monitoring
+from services.operator.figures import OperatorFigures
+from services.operator.settings import OperatorSettings
 from services.storage import __main__ as storage
 from services.storage import monitoring as storage_monitoring
 from services.storage.figures import StorageFigures
@@ -71,6 +75,7 @@ SETTINGS: dict[str, type] = {
     "The `kafscale` command": AdminClientSettings,
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
+    "The operator for Kubernetes": OperatorSettings,
     "Logs": LogSettings,
     "Traces": TracingSettings,
 }
@@ -81,12 +86,14 @@ READERS: dict[str, tuple[type, ...]] = {
     "storage": storage.SETTINGS,
     "indexer": indexer.SETTINGS,
     "coordinator": coordinator.SETTINGS,
+    "operator": operator.SETTINGS,
     "the one-process mode": dev.SETTINGS,
     "the `kafscale` command": ASKING,
 }
 """What each process reads."""
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
+PROCESSES = (*SERVICES, "operator")
 
 
 _PROMETHEUS_RULE = """\
@@ -119,10 +126,14 @@ class MetricGroup:
 METRICS = (
     MetricGroup.of(
         "Every process",
-        SERVICES,
+        PROCESSES,
         process_families(""),
         EventLoop().families(),
         Health().families(),
+    ),
+    MetricGroup.of(
+        "The metadata store, and the lease in it",
+        SERVICES,
         lease_families(_nobody),
         MetadataHealth().families(),
     ),
@@ -147,7 +158,8 @@ METRICS = (
         ("coordinator",),
         coordinator_monitoring.families(CoordinatorFigures(), _nobody, CoordinatorSettings()),
     ),
-    MetricGroup("What the Prometheus client shows", SERVICES, tuple(standard_metrics())),
+    MetricGroup.of("Operator", ("operator",), operator_monitoring.families(OperatorFigures(), _nobody)),
+    MetricGroup("What the Prometheus client shows", PROCESSES, tuple(standard_metrics())),
 )
 """Every metric, in the order of docs/metrics.md."""
 

@@ -12,12 +12,11 @@ import grpc
 import trio
 from google.protobuf.message import Message
 
-from kafscale.errors import ConfigError, KafscaleError
-from kafscale.rpc.admin import SERVICE
+from kafscale.errors import ConfigError, KafscaleError, Unavailable
+from kafscale.rpc.admin import serving_gateway
 from kafscale.rpc.client import Channel
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
-from kafscale.rpc.peer_health import PeerHealth
 from kafscale.service.admin import AdminClientSettings
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.settings import load
@@ -53,8 +52,6 @@ Exit status of commands that ask a cluster:
   6  the token is missing or wrong
   7  nobody answers, or not in time: the outcome may be unknown"""
 
-_LOOK_SECONDS = 10.0
-"""What a gateway may take to say whether it serves, where there is another one to ask."""
 _STATUS = grpc.StatusCode
 _EXITS = {
     _STATUS.INVALID_ARGUMENT: Exit.WRONG,
@@ -116,15 +113,13 @@ class Server:
             raise Failed(str(error), Exit.FAILED) from error
 
     async def _ask(self, method: Method[Q, A], request: Q) -> A:
-        if not self._found:
-            self._found = await self._find()
+        await self._find()
         async with self._channel(self._found) as channel:
             return await channel.call(method, request, timeout=self._timeout, metadata=self._metadata)
 
     async def _follow(self, method: Method[Q, A], request: Q, take: Callable[[A], bool], seconds: float) -> bool:
         with trio.move_on_after(seconds):
-            if not self._found:
-                self._found = await self._find()
+            await self._find()
             async with (
                 self._channel(self._found) as channel,
                 channel.stream(method, request, metadata=self._metadata) as messages,
@@ -134,21 +129,12 @@ class Server:
                 return True
         return False
 
-    async def _find(self) -> str:
-        """A call is sent once: whom it is sent to is chosen by asking something that may be asked again."""
-        reasons = []
-        for address in self._addresses:
-            is_last = address == self._addresses[-1]
-            timeout = self._timeout if is_last else min(self._timeout, _LOOK_SECONDS)
+    async def _find(self) -> None:
+        if not self._found:
             try:
-                async with self._channel(address) as channel:
-                    if await PeerHealth(channel).serving(SERVICE.full_name, timeout=timeout):
-                        return address
-                reasons.append(f"{address}: it is stopping")
-            except StatusError as error:
-                foreign = error.code in (_STATUS.NOT_FOUND, _STATUS.UNIMPLEMENTED)
-                reasons.append(f"{address}: {'it is no gateway' if foreign else error}")
-        raise Failed("no gateway answers: " + "; ".join(reasons), Exit.UNAVAILABLE)
+                self._found = await serving_gateway(self._addresses, self._channel, timeout=self._timeout)
+            except Unavailable as error:
+                raise Failed(str(error), Exit.UNAVAILABLE) from error
 
     def _channel(self, address: str) -> Channel:
         return Channel(address, self._rpc.limits(), tls=self._rpc.tls(), error_of=StatusError)

@@ -1,0 +1,54 @@
+"""``python -m services.operator``: the operator for Kubernetes. Several may run: one leads, the others stand by."""
+
+import secrets
+import socket
+import sys
+
+import structlog
+import trio
+
+from kafscale.service.admin import AdminTokenSettings
+from kafscale.service.logging import LogSettings
+from kafscale.service.network import HttpSettings
+from kafscale.service.operations import Operations
+from kafscale.service.process import Loaded, run_process
+from kafscale.service.rpc import RpcSettings
+from services.operator.figures import OperatorFigures
+from services.operator.gateways import Gateways
+from services.operator.kubernetes import Kubernetes
+from services.operator.leadership import Leadership
+from services.operator.monitoring import show
+from services.operator.run import Operator
+from services.operator.settings import OperatorSettings
+
+SETTINGS = (OperatorSettings, AdminTokenSettings, RpcSettings, HttpSettings, LogSettings)
+log = structlog.get_logger()
+
+
+async def serve(settings: Loaded, stopping: trio.Event) -> None:
+    """The API server, the lease, and while that is held, the work. It may end at any moment: nothing is in hand."""
+    own = settings[OperatorSettings]
+    timeout = own.operator_timeout_ms / 1000
+    figures = OperatorFigures()
+    me = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    token = settings[AdminTokenSettings].admin_token
+    async with (
+        Operations.open(settings[HttpSettings], "operator", stopping) as operations,
+        Gateways(settings[RpcSettings], token=token, timeout=timeout) as gateways,
+    ):
+        kubernetes = await Kubernetes.open(own.operator_namespace, figures, timeout=timeout)
+        operator = Operator(kubernetes, gateways, figures, own, me)
+        show(figures, lambda: operator.waiting, operations)
+        operations.health.start()
+        log.info("serving", namespace=kubernetes.namespace, identity=me)
+        leadership = Leadership(kubernetes, figures, me=me, seconds=own.operator_lease_seconds)
+        await leadership.run(operator.work, stopping)
+
+
+def grace_ms(settings: Loaded) -> int:
+    """For giving the lease back."""
+    return settings[OperatorSettings].operator_timeout_ms
+
+
+if __name__ == "__main__":
+    sys.exit(run_process(SETTINGS, serve, grace_ms=grace_ms))

@@ -1,0 +1,53 @@
+"""The status of a KafscaleCluster: what its gateways tell of it. Pure."""
+
+from collections.abc import Sequence
+
+from kafscale.v1 import admin_pb2 as pb
+from services.operator.conditions import Condition, Truth, merged
+from services.operator.resources import Object
+
+READY = "Ready"
+_SERVICES = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
+
+
+def told(reply: pb.ClusterStatusReply) -> Object:
+    """The part of the status that is read off a cluster; members as ``ready/all``."""
+    found: Object = {
+        "clusterId": reply.cluster_id,
+        "topics": reply.topics,
+        "partitions": reply.partitions,
+        "members": {},
+    }
+    for service, name in _SERVICES.items():
+        members = [member for member in reply.members if member.service == service]
+        ready = sum(member.health == pb.ClusterMember.READY for member in members)
+        found["members"][name] = f"{ready}/{len(members)}"
+    return found
+
+
+def answers(reply: pb.ClusterStatusReply) -> list[Condition]:
+    """Of a cluster with a gateway that answers."""
+    missing = [
+        service
+        for service in _SERVICES
+        if not any(each.service == service and each.health == pb.ClusterMember.READY for each in reply.members)
+    ]
+    if missing:
+        return [Condition(READY, Truth.FALSE, "MembersMissing", f"no ready member: {', '.join(missing)}")]
+    return [Condition(READY, Truth.TRUE, "Serving", "each of the services has a ready member")]
+
+
+def silent(reason: str, message: str) -> list[Condition]:
+    return [Condition(READY, Truth.FALSE, reason, message)]
+
+
+def status_of(resource: Object, conditions: Sequence[Condition], known: Object, now: str) -> Object:
+    """What the whole status is to be; what was ``known`` before stays."""
+    former = resource.get("status", {})
+    generation = int(resource["metadata"]["generation"])
+    return {
+        **former,
+        **known,
+        "observedGeneration": generation,
+        "conditions": merged(former.get("conditions", []), conditions, generation=generation, now=now),
+    }

@@ -1,0 +1,53 @@
+"""Conditions of a status, as Kubernetes has them. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from services.operator.resources import Object
+
+_MOST_MESSAGE = 1024
+
+
+class Truth(Enum):
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``reason`` is one word in CamelCase for programs, ``message`` a sentence for people."""
+
+    type: str
+    truth: Truth
+    reason: str
+    message: str
+
+
+def merged(former: Iterable[Object], present: Sequence[Condition], *, generation: int, now: str) -> list[Object]:
+    """``present`` as a status holds them; the time of those whose truth is what it was stays. ``now`` is RFC 3339."""
+    by_type = {condition["type"]: condition for condition in former}
+    found = []
+    for condition in present:
+        known = by_type.get(condition.type)
+        same = known is not None and known["status"] == condition.truth.value
+        found.append(
+            {
+                "type": condition.type,
+                "status": condition.truth.value,
+                "reason": condition.reason,
+                "message": condition.message[:_MOST_MESSAGE],
+                "observedGeneration": generation,
+                "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else now,
+            }
+        )
+    return found
+
+
+def reason_of(status: Object, type_: str) -> str:
+    """Of a condition that a status holds; empty: it does not."""
+    for condition in status.get("conditions", []):
+        if condition["type"] == type_:
+            return str(condition["reason"])
+    return ""

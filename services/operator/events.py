@@ -1,0 +1,63 @@
+"""Kubernetes Events: what the operator did, where `kubectl describe` shows it."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+import structlog
+
+from kafscale.errors import KafscaleError
+from services.operator.figures import OperatorFigures
+from services.operator.kubernetes import Kubernetes
+from services.operator.leadership import utc_now
+from services.operator.resources import EVENT, MANAGER, Object, name_of
+
+_MOST_NAME, _MOST_MESSAGE = 200, 1024
+_log = structlog.get_logger(__name__)
+
+
+class Events:
+    """Best effort: an event that is not taken is logged and counted, and holds nothing up."""
+
+    def __init__(
+        self, kubernetes: Kubernetes, figures: OperatorFigures, *, me: str, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._figures = figures
+        self._me = me
+        self._now = now
+
+    async def tell(
+        self, resource: Object, reason: str, message: str, *, type_: Literal["Normal", "Warning"] = "Normal"
+    ) -> None:
+        """``reason`` is one word in CamelCase."""
+        name = name_of(resource)
+        _log.info("event", kind=resource["kind"], name=name, reason=reason, message=message)
+        stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {
+            "apiVersion": EVENT.api,
+            "kind": EVENT.name,
+            "metadata": {"generateName": f"{name[:_MOST_NAME]}.", "namespace": self._kubernetes.namespace},
+            "involvedObject": {
+                "apiVersion": resource["apiVersion"],
+                "kind": resource["kind"],
+                "namespace": self._kubernetes.namespace,
+                "name": name,
+                "uid": resource["metadata"]["uid"],
+                "resourceVersion": resource["metadata"]["resourceVersion"],
+            },
+            "type": type_,
+            "reason": reason,
+            "message": message[:_MOST_MESSAGE],
+            "source": {"component": MANAGER},
+            "reportingComponent": MANAGER,
+            "reportingInstance": self._me,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        try:
+            await self._kubernetes.create(EVENT, body)
+        except KafscaleError as error:
+            self._figures.events_lost += 1
+            _log.warning("an event is lost", name=name, reason=reason, why=str(error))

@@ -1,0 +1,144 @@
+"""The gateways of KafScale clusters, asked by their Admin service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.admin import (
+    ALTER_CONFIGS,
+    CLUSTER_STATUS,
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    GROW_TOPIC,
+    serving_gateway,
+)
+from kafscale.rpc.client import Channel
+from kafscale.rpc.errors import StatusError
+from kafscale.rpc.methods import Method
+from kafscale.service.rpc import RpcSettings
+from kafscale.v1 import admin_pb2 as pb
+from services.operator.topics.plan import Action, Configure, Create, Grow, Seen
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+_STATUS = grpc.StatusCode
+_REFUSALS = (_STATUS.INVALID_ARGUMENT, _STATUS.FAILED_PRECONDITION)
+_ANSWERS = (*_REFUSALS, _STATUS.NOT_FOUND, _STATUS.ALREADY_EXISTS, _STATUS.UNAUTHENTICATED)
+
+
+class Gateway:
+    """One that serves. All methods raise Unavailable, and StatusError for what it refuses."""
+
+    def __init__(self, channel: Channel, token: str, timeout: float) -> None:
+        self._channel = channel
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._timeout = timeout
+
+    async def status(self) -> pb.ClusterStatusReply:
+        return await self._ask(CLUSTER_STATUS, pb.ClusterStatusRequest())
+
+    async def describe(self, topic: str) -> Seen | None:
+        """None: there is no such topic, or it is being deleted."""
+        try:
+            reply = await self._ask(DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=topic))
+        except StatusError as error:
+            if error.code is _STATUS.NOT_FOUND:
+                return None
+            raise
+        return _seen(reply.topic)
+
+    async def act(self, topic: str, seen: Seen | None, action: Action) -> Seen:
+        """The topic after that."""
+        match action:
+            case Create(partitions, configs):
+                request = pb.CreateTopicRequest(name=topic, partitions=partitions, configs=configs)
+                return _seen((await self._ask(CREATE_TOPIC, request)).topic)
+            case Grow(_, partitions):
+                grown = await self._ask(GROW_TOPIC, pb.GrowTopicRequest(name=topic, partitions=partitions))
+                return _seen(grown.topic)
+            case Configure(set_, unset):
+                await self._ask(ALTER_CONFIGS, pb.AlterConfigsRequest(topic=topic, set=set_, unset=unset))
+                if seen is None:
+                    raise ValueError("only a topic that is there is configured")
+                kept = {name: value for name, value in seen.configs.items() if name not in unset}
+                return Seen(seen.id, seen.partitions, {**kept, **set_})
+
+    async def delete(self, topic: str) -> bool:
+        """Whether there was such a topic."""
+        try:
+            await self._ask(DELETE_TOPIC, pb.DeleteTopicRequest(name=topic))
+        except StatusError as error:
+            if error.code is _STATUS.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def _ask(self, method: Method[Q, A], request: Q) -> A:
+        return await self._channel.call(method, request, timeout=self._timeout, metadata=self._metadata)
+
+
+class Gateways:
+    """How clusters are reached. ``token``: what their gateways ask operators for; ``timeout``: seconds for a call."""
+
+    def __init__(self, rpc: RpcSettings, *, token: str, timeout: float) -> None:
+        self._rpc = rpc
+        self._token = token
+        self._timeout = timeout
+        self._channels: dict[tuple[str, ...], Channel] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for channel in self._channels.values():
+            await channel.aclose()
+
+    @asynccontextmanager
+    async def serving(self, servers: list[str]) -> AsyncIterator[Gateway]:
+        """The first of ``servers``, each ``host:port``, that serves; the same one as long as it does.
+
+        Raises Unavailable.
+        """
+        key = tuple(servers)
+        if key not in self._channels:
+            address = await serving_gateway(servers, self._connect, timeout=self._timeout)
+            # Another task may have found one meanwhile.
+            if key not in self._channels:
+                self._channels[key] = self._connect(address)
+        channel = self._channels[key]
+        try:
+            yield Gateway(channel, self._token, self._timeout)
+        except (StatusError, Unavailable) as error:
+            if _is_lost(error) and self._channels.get(key) is channel:
+                del self._channels[key]
+                await channel.aclose()
+            raise
+
+    def _connect(self, address: str) -> Channel:
+        return Channel(address, self._rpc.limits(), tls=self._rpc.tls(), error_of=StatusError)
+
+
+def is_refusal(error: StatusError) -> bool:
+    """Whether the wish itself is wrong: to repeat it does not help."""
+    return error.code in _REFUSALS
+
+
+def _is_lost(error: StatusError | Unavailable) -> bool:
+    """Whether another gateway may do better."""
+    return not (isinstance(error, StatusError) and error.code in _ANSWERS)
+
+
+def reason_of(error: StatusError | Unavailable) -> str:
+    """One word for a condition."""
+    if isinstance(error, StatusError) and error.code is _STATUS.UNAUTHENTICATED:
+        return "Unauthenticated"
+    return "ClusterUnreachable"
+
+
+def _seen(topic: pb.TopicStatus) -> Seen:
+    return Seen(topic.id, topic.partitions, dict(topic.configs))

@@ -1,0 +1,209 @@
+"""The Kubernetes API server, as far as the operator needs it, over kr8s, which knows kubeconfigs and service accounts.
+
+Raises Unavailable where nothing, or nothing sure, is known of the outcome, and ApiRefused where the server says no.
+"""
+
+import importlib
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import trio
+
+from kafscale.errors import ConfigError, KafscaleError, Refused, Unavailable
+from services.operator.figures import OperatorFigures
+from services.operator.resources import Kind, Object, name_of
+
+_WATCH_SECONDS = 60
+"""The server ends a watch after this; it goes on from where it was."""
+_PATIENCE_SECONDS = 20.0
+"""What it may take longer than that."""
+_PAGE = 500
+_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
+
+
+class ApiRefused(Refused):
+    """The server's answer with a ``status`` of 4xx; the message is its own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def missing(self) -> bool:
+        return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def conflict(self) -> bool:
+        """Somebody else changed it, or made it, first."""
+        return self.status == HTTPStatus.CONFLICT
+
+
+class Expired(KafscaleError):
+    """A watch cannot go on from where it was: everything has to be listed anew."""
+
+
+class Kubernetes:
+    """One namespace of a cluster. ``timeout``: seconds for a request."""
+
+    def __init__(self, api: Any, namespace: str, figures: OperatorFigures, *, timeout: float) -> None:
+        self._api = api
+        self.namespace = namespace
+        self._figures = figures
+        self._timeout = timeout
+
+    @classmethod
+    async def open(cls, namespace: str, figures: OperatorFigures, *, timeout: float) -> "Kubernetes":
+        """By ``KUBECONFIG``, ~/.kube/config or the pod's service account; ``namespace`` empty: the kubeconfig's.
+
+        Raises ConfigError when kr8s is not installed or knows no server, Unavailable when that does not answer.
+        """
+        try:
+            asyncio_api, httpx = importlib.import_module("kr8s.asyncio"), importlib.import_module("httpx")
+        except ImportError as error:
+            raise ConfigError(
+                f"the operator needs the extra 'operator' of the package: pip install 'kafscale[operator]' ({error})"
+            ) from error
+        try:
+            with trio.fail_after(timeout):
+                api = await asyncio_api.api()
+        except (trio.TooSlowError, httpx.HTTPError, OSError) as error:
+            raise Unavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
+        except ValueError as error:
+            raise ConfigError(f"no Kubernetes API server is known: {error}; set KUBECONFIG") from error
+        return cls(api, namespace or api.namespace, figures, timeout=timeout)
+
+    async def get(self, kind: Kind, name: str) -> Object | None:
+        try:
+            return await self._call("GET", kind, name)
+        except ApiRefused as error:
+            if error.missing:
+                return None
+            raise
+
+    async def list_all(self, kind: Kind) -> tuple[list[Object], str]:
+        """All, and the version to watch from."""
+        found: list[Object] = []
+        query: dict[str, str] = {"limit": str(_PAGE)}
+        while True:
+            page = await self._call("GET", kind, query=query)
+            found += page["items"]
+            rest = page["metadata"].get("continue")
+            if not rest:
+                return found, page["metadata"]["resourceVersion"]
+            query = {"limit": str(_PAGE), "continue": rest}
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        return await self._call("POST", kind, body=body)
+
+    async def replace(self, kind: Kind, body: Object) -> Object:
+        """ApiRefused with ``conflict`` when it is not as old as ``body`` any more."""
+        return await self._call("PUT", kind, name_of(body), body=body)
+
+    async def patch(self, kind: Kind, name: str, change: Object, *, subresource: str = "") -> Object:
+        """A merge patch: lists are replaced, null removes."""
+        return await self._call(
+            "PATCH", kind, name, subresource, body=change, content_type="application/merge-patch+json"
+        )
+
+    @asynccontextmanager
+    async def watch(self, kind: Kind, version: str) -> AsyncIterator[AsyncIterator[tuple[str, Object]]]:
+        """What changes from ``version`` on, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), for about a minute."""
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        self._figures.watches[kind.name] += 1
+        with self._told("WATCH", kind):
+            async with self._api.call_api(
+                "GET", **self._place(kind), params=query, stream=True, timeout=_WATCH_SECONDS + _PATIENCE_SECONDS
+            ) as response:
+                self._count("WATCH", response.status_code)
+
+                async def changes() -> AsyncIterator[tuple[str, Object]]:
+                    async for line in response.aiter_lines():
+                        change = json.loads(line)
+                        if change["type"] == "ERROR":
+                            raise _watch_error(change["object"])
+                        yield change["type"], change["object"]
+
+                yield changes()
+
+    async def _call(
+        self,
+        method: str,
+        kind: Kind,
+        name: str = "",
+        subresource: str = "",
+        *,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        content = None if body is None else json.dumps(body)
+        asked: dict[str, Any] = {
+            **self._place(kind, name, subresource),
+            "params": query,
+            "content": content,
+            "headers": {"content-type": content_type},
+            "timeout": self._timeout,
+        }
+        with self._told(method, kind):
+            with trio.fail_after(self._timeout):
+                status, answer = await self._answer(method, asked, raise_for_status=False)
+                if status == HTTPStatus.UNAUTHORIZED:
+                    # The token may have been renewed: kr8s then reads it again and repeats the request.
+                    status, answer = await self._answer(method, asked, raise_for_status=True)
+            self._count(method, status)
+            if status >= HTTPStatus.BAD_REQUEST:
+                raise _refusal(status, answer)
+            return answer
+
+    async def _answer(self, method: str, asked: Object, *, raise_for_status: bool) -> tuple[int, Object]:
+        async with self._api.call_api(method, raise_for_status=raise_for_status, **asked) as response:
+            answer = response.json()
+            return int(response.status_code), answer if isinstance(answer, dict) else {}
+
+    def _place(self, kind: Kind, name: str = "", subresource: str = "") -> Object:
+        path = "/".join(part for part in (kind.plural, name, subresource) if part)
+        return {"version": kind.api, "namespace": self.namespace, "url": path}
+
+    def _count(self, method: str, status: int) -> None:
+        self._figures.requests[method, str(status)] += 1
+        self._figures.failing = ""
+
+    @contextmanager
+    def _told(self, method: str, kind: Kind) -> Iterator[None]:
+        """Turns what kr8s and httpx raise into the errors that are known here."""
+        httpx, kr8s = importlib.import_module("httpx"), importlib.import_module("kr8s")
+        try:
+            yield
+        except kr8s.ServerError as error:
+            status = error.response.status_code if error.response is not None else 0
+            self._count(method, status)
+            raise _refusal(status, {"message": str(error)}) from error
+        except (trio.TooSlowError, httpx.HTTPError, kr8s.APITimeoutError, OSError, ValueError) as error:
+            self._count(method, 0)
+            self._figures.failing = f"{method} {kind.plural}: {_why(error)}"
+            raise Unavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
+
+
+def _refusal(status: int, answer: Object) -> KafscaleError:
+    message = str(answer.get("message") or HTTPStatus(status).phrase)
+    if status == HTTPStatus.GONE:
+        return Expired(message)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _AGAIN:
+        return Unavailable(f"the Kubernetes API server: {message}")
+    return ApiRefused(status, message)
+
+
+def _watch_error(told: Object) -> KafscaleError:
+    return _refusal(int(told.get("code", HTTPStatus.INTERNAL_SERVER_ERROR)), told)
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,89 @@
+"""What has to be looked at, and when: each thing at most once, and never by two workers at the same time."""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import trio
+
+FIRST_RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """A resource."""
+
+    kind: str
+    name: str
+
+
+class WorkQueue:
+    """As long as there are resources. ``spread`` gives a factor near 1, so that not all come at the same moment."""
+
+    def __init__(self, *, longest_retry: float, spread: Callable[[], float] = lambda: 1.0) -> None:
+        self._longest_retry = longest_retry
+        self._spread = spread
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._order = count()
+        self._working: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._news = trio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Those whose time has come, and that nobody works on."""
+        now = trio.current_time()
+        return sum(due <= now for due in self._due.values())
+
+    def add(self, key: Key, *, after: float = 0.0) -> None:
+        """In ``after`` seconds, or earlier where it is to be looked at earlier."""
+        due = trio.current_time() + after
+        if due < self._due.get(key, float("inf")):
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, next(self._order), key))
+            self._news.set()
+
+    async def take(self) -> Key:
+        """Waits for the next one; it has to be given to one of the three methods below."""
+        while True:
+            now = trio.current_time()
+            while self._heap and self._heap[0][0] <= now:
+                due, _, key = heapq.heappop(self._heap)
+                if self._due.get(key) == due and key not in self._working:
+                    del self._due[key]
+                    self._working.add(key)
+                    return key
+            self._news = trio.Event()
+            with trio.move_on_at(self._heap[0][0] if self._heap else float("inf")):
+                await self._news.wait()
+
+    def done(self, key: Key, *, again: float) -> None:
+        """It is as it should be, and is looked at again after ``again`` seconds."""
+        self._failures.pop(key, None)
+        self._end(key, again * self._spread())
+
+    def failed(self, key: Key) -> float:
+        """It is tried again, after the pause that is returned: twice as long each time."""
+        failures = self._failures[key] = min(self._failures.get(key, 0) + 1, 32)
+        pause = min(self._longest_retry, FIRST_RETRY_SECONDS * 2.0 ** (failures - 1) * self._spread())
+        self._end(key, pause)
+        return pause
+
+    def gone(self, key: Key) -> None:
+        """There is nothing to look at, unless it was added meanwhile."""
+        self._failures.pop(key, None)
+        self._working.discard(key)
+        self._push_again(key)
+
+    def _end(self, key: Key, after: float) -> None:
+        self._working.discard(key)
+        self._push_again(key)
+        self.add(key, after=after)
+
+    def _push_again(self, key: Key) -> None:
+        """What came due while it was worked on has left the heap."""
+        if key in self._due:
+            heapq.heappush(self._heap, (self._due[key], next(self._order), key))
+            self._news.set()

@@ -1,0 +1,118 @@
+"""The operator's parts, put together: what is followed, the queue, and who works on it."""
+
+import random
+from collections.abc import Awaitable, Callable
+
+import structlog
+import trio
+
+from kafscale.errors import KafscaleError
+from services.operator.clusters.reconcile import ClusterReconciler
+from services.operator.events import Events
+from services.operator.figures import OperatorFigures
+from services.operator.following import Followed
+from services.operator.gateways import Gateways
+from services.operator.kubernetes import Kubernetes
+from services.operator.queue import Key, WorkQueue
+from services.operator.resources import CLUSTER, TOPIC, Object, name_of, wants_work
+from services.operator.settings import OperatorSettings
+from services.operator.topics.reconcile import TopicReconciler, same_topic
+from services.operator.topics.wanted import Wanted
+
+_log = structlog.get_logger(__name__)
+
+
+class Operator:
+    """What one process does while it leads. `work` may be called again after it was cancelled."""
+
+    def __init__(
+        self, kubernetes: Kubernetes, gateways: Gateways, figures: OperatorFigures, settings: OperatorSettings, me: str
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._gateways = gateways
+        self._figures = figures
+        self._settings = settings
+        self._events = Events(kubernetes, figures, me=me)
+        self._queue = self._empty_queue()
+
+    @property
+    def waiting(self) -> int:
+        return self._queue.waiting
+
+    async def work(self) -> None:
+        """Until cancelled."""
+        queue = self._queue = self._empty_queue()
+        topics = Followed(self._kubernetes, TOPIC, lambda old, new: _topic_changed(queue, topics, old, new))
+        clusters = Followed(self._kubernetes, CLUSTER, lambda old, new: _cluster_changed(queue, topics, old, new))
+        reconcilers: dict[str, Callable[[str], Awaitable[bool]]] = {
+            TOPIC.name: TopicReconciler(
+                self._kubernetes,
+                self._gateways,
+                self._events,
+                self._figures,
+                topics=topics.objects,
+                clusters=clusters.objects,
+            ).reconcile,
+            CLUSTER.name: ClusterReconciler(self._kubernetes, self._gateways, self._events).reconcile,
+        }
+
+        async def worker() -> None:
+            while True:
+                await self._look(queue, reconcilers)
+
+        async with trio.open_nursery() as nursery:
+            # Both are whole before anything is done: a topic whose cluster is not seen yet would be told of it.
+            await nursery.start(clusters.run)
+            await nursery.start(topics.run)
+            for _ in range(self._settings.operator_workers):
+                nursery.start_soon(worker)
+
+    async def _look(self, queue: WorkQueue, reconcilers: dict[str, Callable[[str], Awaitable[bool]]]) -> None:
+        key = await queue.take()
+        began, outcome = trio.current_time(), "failed"
+        try:
+            there = await reconcilers[key.kind](key.name)
+            outcome = "done"
+        except KafscaleError as error:
+            pause = queue.failed(key)
+            _log.warning("not in line yet", kind=key.kind, name=key.name, reason=str(error), again_seconds=pause)
+        except Exception:  # noqa: BLE001  one resource's failure must stay that
+            pause = queue.failed(key)
+            _log.exception("a defect", kind=key.kind, name=key.name, again_seconds=pause)
+        else:
+            if there:
+                queue.done(key, again=self._settings.operator_resync_seconds)
+            else:
+                queue.gone(key)
+        finally:
+            self._figures.reconciled[key.kind, outcome] += 1
+            self._figures.seconds.observe(trio.current_time() - began)
+
+    def _empty_queue(self) -> WorkQueue:
+        return WorkQueue(
+            longest_retry=self._settings.operator_retry_max_seconds,
+            spread=lambda: random.uniform(0.9, 1.1),  # noqa: S311 - no secret
+        )
+
+
+def _topic_changed(queue: WorkQueue, topics: Followed, former: Object | None, present: Object | None) -> None:
+    resource = present or former
+    if resource is None or not wants_work(former, present):
+        return
+    queue.add(Key(TOPIC.name, name_of(resource)))
+    if present is None:
+        # One that stood back for it may have the topic now.
+        wanted = Wanted.of(resource)
+        for name, other in topics.objects.items():
+            if same_topic(other, wanted):
+                queue.add(Key(TOPIC.name, name))
+
+
+def _cluster_changed(queue: WorkQueue, topics: Followed, former: Object | None, present: Object | None) -> None:
+    resource = present or former
+    if resource is None or not wants_work(former, present):
+        return
+    queue.add(Key(CLUSTER.name, name_of(resource)))
+    for name, topic in topics.objects.items():
+        if Wanted.of(topic).cluster == name_of(resource):
+            queue.add(Key(TOPIC.name, name))

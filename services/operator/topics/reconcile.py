@@ -1,0 +1,193 @@
+"""Brings one topic in line with its KafscaleTopic.
+
+Any step may be the last one before the process ends: the next time begins anew with what is. So the finalizer, and the
+names of configs that the resource has a say in, are stored before the first change that they stand for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.errors import StatusError
+from services.operator.clusters.wanted import servers_of
+from services.operator.conditions import Condition, reason_of
+from services.operator.events import Events
+from services.operator.figures import OperatorFigures
+from services.operator.gateways import Gateway, Gateways, is_refusal
+from services.operator.gateways import reason_of as reason_of_error
+from services.operator.kubernetes import Kubernetes
+from services.operator.leadership import utc_now
+from services.operator.resources import FINALIZER, TOPIC, Object, age_key, finalizers, is_deleting, name_of
+from services.operator.topics.plan import CANNOT_SHRINK, Complaint, Create, Plan, Seen, in_words, plan
+from services.operator.topics.status import SYNCED, absent, status_of, told, unknown
+from services.operator.topics.wanted import Wanted
+
+_REASONS = {"Create": "Created", "Grow": "Grown", "Configure": "Reconfigured"}
+_FAULTS = ("PartitionsCannotShrink", "InvalidConfig", "Refused", "Conflict", "ClusterNotFound", "Unauthenticated")
+
+
+class TopicReconciler:
+    """``topics`` and ``clusters``: all resources of each kind by name, as they were told last."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        gateways: Gateways,
+        events: Events,
+        figures: OperatorFigures,
+        *,
+        topics: Mapping[str, Object],
+        clusters: Mapping[str, Object],
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._gateways = gateways
+        self._events = events
+        self._figures = figures
+        self._topics = topics
+        self._clusters = clusters
+        self._now = now
+
+    async def reconcile(self, name: str) -> bool:
+        """Whether there is such a resource. Raises KafscaleError: then it is to be tried again."""
+        # Not what was followed, which may lag behind what was stored here a moment ago.
+        resource = await self._kubernetes.get(TOPIC, name)
+        if resource is None:
+            return False
+        wanted = Wanted.of(resource)
+        rival = self._rival(resource, wanted)
+        if is_deleting(resource):
+            await self._release(resource, wanted, rival)
+            return True
+        if rival:
+            message = f"KafscaleTopic {rival} is older and stands for the topic {wanted.topic}"
+            await self._report(resource, wanted, absent("Conflict", message))
+            return True
+        cluster = self._clusters.get(wanted.cluster)
+        if cluster is None:
+            message = f"there is no KafscaleCluster {wanted.cluster} in this namespace"
+            await self._report(resource, wanted, absent("ClusterNotFound", message))
+            return True
+        resource = await self._hold(resource, wanted)
+        try:
+            async with self._gateways.serving(servers_of(cluster)) as gateway:
+                await self._align(resource, wanted, gateway)
+        except (StatusError, Unavailable) as error:
+            await self._report(resource, wanted, unknown(reason_of_error(error), str(error)))
+            raise
+        return True
+
+    def _rival(self, resource: Object, wanted: Wanted) -> str:
+        """An older resource for the same topic; empty: there is none."""
+        older = [
+            other
+            for other in self._topics.values()
+            if name_of(other) != name_of(resource) and age_key(other) < age_key(resource) and same_topic(other, wanted)
+        ]
+        return name_of(min(older, key=age_key)) if older else ""
+
+    async def _hold(self, resource: Object, wanted: Wanted) -> Object:
+        """With the finalizer if, and only if, the topic is to go with the resource."""
+        held = finalizers(resource)
+        if (FINALIZER in held) is wanted.deletes:
+            return resource
+        return await self._set_finalizers(resource, keep=wanted.deletes)
+
+    async def _set_finalizers(self, resource: Object, *, keep: bool) -> Object:
+        others = [name for name in finalizers(resource) if name != FINALIZER]
+        metadata = {
+            "finalizers": [*others, FINALIZER] if keep else others,
+            "resourceVersion": resource["metadata"]["resourceVersion"],
+        }
+        return await self._kubernetes.patch(TOPIC, name_of(resource), {"metadata": metadata})
+
+    async def _align(self, resource: Object, wanted: Wanted, gateway: Gateway) -> None:
+        seen = await gateway.describe(wanted.topic)
+        adopted = seen is not None and "topicId" not in resource.get("status", {})
+        noted = resource.get("status", {}).get("managedConfigs", [])
+        needed = plan(wanted, seen, noted)
+        if set(needed.managed) != set(noted):
+            resource = await self._kubernetes.patch(
+                TOPIC, name_of(resource), {"status": {"managedConfigs": list(needed.managed)}}, subresource="status"
+            )
+        if adopted:
+            await self._events.tell(resource, "Adopted", f"topic {wanted.topic} is there already: it is kept as it is")
+        seen, complaint = await self._carry_out(resource, wanted, gateway, seen, needed)
+        # Those that were unset are none of its own any more; of a refused plan nobody knows.
+        managed = sorted(wanted.configs) if complaint is None or complaint.reason == CANNOT_SHRINK else None
+        await self._report(resource, wanted, told(seen, complaint), seen, managed)
+
+    async def _carry_out(
+        self, resource: Object, wanted: Wanted, gateway: Gateway, seen: Seen | None, needed: Plan
+    ) -> tuple[Seen | None, Complaint | None]:
+        """The topic after all actions, or until one was refused."""
+        drifted = resource.get("status", {}).get("observedGeneration") == resource["metadata"]["generation"]
+        for action in needed.actions:
+            try:
+                seen = await gateway.act(wanted.topic, seen, action)
+            except StatusError as error:
+                if not is_refusal(error):
+                    raise
+                return seen, Complaint("Refused", str(error))
+            kind = type(action).__name__
+            self._figures.actions[kind.lower()] += 1
+            # Somebody else changed the topic, or took it away, and the resource is what it was.
+            mended = drifted and reason_of(resource.get("status", {}), SYNCED) == "AsWanted"
+            if mended and isinstance(action, Create):
+                await self._events.tell(
+                    resource, "Recreated", f"topic {wanted.topic} was gone: {in_words(action)}", type_="Warning"
+                )
+            else:
+                await self._events.tell(resource, "DriftRepaired" if mended else _REASONS[kind], in_words(action))
+        return seen, needed.complaint
+
+    async def _release(self, resource: Object, wanted: Wanted, rival: str) -> None:
+        """Delete the topic where that was asked for, and let the resource go."""
+        if FINALIZER not in finalizers(resource):
+            return
+        cluster = self._clusters.get(wanted.cluster)
+        if not wanted.deletes or rival:
+            await self._events.tell(resource, "Retained", f"topic {wanted.topic} stays")
+        elif cluster is None:
+            message = f"topic {wanted.topic} stays: there is no KafscaleCluster {wanted.cluster} to delete it from"
+            await self._events.tell(resource, "Retained", message, type_="Warning")
+        else:
+            await self._delete(resource, wanted, cluster)
+        await self._set_finalizers(resource, keep=False)
+
+    async def _delete(self, resource: Object, wanted: Wanted, cluster: Object) -> None:
+        try:
+            async with self._gateways.serving(servers_of(cluster)) as gateway:
+                was_there = await gateway.delete(wanted.topic)
+        except (StatusError, Unavailable) as error:
+            reason = reason_of_error(error)
+            message = f"topic {wanted.topic} has to be deleted first: {error}"
+            await self._report(resource, wanted, unknown(reason, message))
+            raise
+        if was_there:
+            self._figures.actions["delete"] += 1
+            await self._events.tell(resource, "Deleted", f"deleted topic {wanted.topic} with all its records")
+
+    async def _report(
+        self,
+        resource: Object,
+        wanted: Wanted,
+        conditions: Sequence[Condition],
+        seen: Seen | None = None,
+        managed: Sequence[str] | None = None,
+    ) -> None:
+        """Store the status when it is another one; what is wrong is told once."""
+        former = resource.get("status", {})
+        now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = status_of(resource, conditions, topic=wanted.topic, seen=seen, managed=managed, now=now)
+        if {**former, **status} == former:
+            return
+        stored = await self._kubernetes.patch(TOPIC, name_of(resource), {"status": status}, subresource="status")
+        wrong = next((each for each in conditions if each.type == SYNCED and each.reason in _FAULTS), None)
+        if wrong is not None and reason_of(former, SYNCED) != wrong.reason:
+            await self._events.tell(stored, wrong.reason, wrong.message, type_="Warning")
+
+
+def same_topic(resource: Object, wanted: Wanted) -> bool:
+    other = Wanted.of(resource)
+    return (other.cluster, other.topic) == (wanted.cluster, wanted.topic)

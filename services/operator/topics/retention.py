@@ -1,0 +1,20 @@
+"""How long records are kept, as people write it: ``24h``, ``7d``, ``1h30m``, ``forever``. Pure."""
+
+import re
+
+FOREVER = "forever"
+PATTERN = r"^(forever|([1-9][0-9]{0,8}(ms|s|m|h|d|w))+)$"
+"""What the schema of KafscaleTopic takes, too."""
+MOST_CHARACTERS = 64
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_TERM = re.compile(r"([0-9]+)([a-z]+)")
+
+
+def retention_ms(text: str) -> int:
+    """As Kafka's ``retention.ms``, -1 for ever. Raises ValueError."""
+    if len(text) > MOST_CHARACTERS or not re.fullmatch(PATTERN, text):
+        raise ValueError(text)
+    if text == FOREVER:
+        return -1
+    return sum(int(number) * _UNIT_MS[unit] for number, unit in _TERM.findall(text))

@@ -1,0 +1,226 @@
+"""The operator on a real API server, for the four services as processes: resources become topics that clients use."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpcore
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafscale.service.metrics import Described
+from services.cli import docs
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.adapters.interface import Message
+from tests.k8s.operator.operators import TOKEN, Namespace, running
+from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
+from tests.servers.etcd import Etcd
+from tests.servers.kubernetes import Kubernetes
+from tests.servers.minio import Minio
+from tests.services.shell import LONG_SECONDS, once
+
+MANY = [f"many-{number}" for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("operated")
+    with running_cluster(directory, etcd=etcd, minio=minio, env={"KAFSCALE_ADMIN_TOKEN": TOKEN}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(with_our_kinds: Kubernetes, cluster: Cluster, request: pytest.FixtureRequest) -> Namespace:
+    """Of each test's own."""
+    name = re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
+    return Namespace(with_our_kinds, name, cluster)
+
+
+def test_resources_that_make_no_sense_are_refused_by_name(namespace: Namespace) -> None:
+    of_topics: dict[str, tuple[dict[str, Any], str, str]] = {
+        "half-a-day": ({"retention": "12"}, "spec.retention", "retention is a duration such as 24h, 7d or 1h30m"),
+        "in-no-time": ({"retention": "0h"}, "spec.retention", "retention is a duration"),
+        "squeezed": ({"compression": "brotli"}, "spec.compression", '"uncompressed", "gzip", "snappy", "lz4", "zstd"'),
+        "none-at-all": ({"partitions": 0}, "spec.partitions", "should be greater than or equal to 1"),
+        "in-words": ({"partitions": "three"}, "spec.partitions", "must be of type integer"),
+        "odd-name": ({"topicName": "a b"}, "spec.topicName", "consists of ASCII letters, digits, '.', '_' and '-'"),
+        "dots": ({"topicName": ".."}, "spec.topicName", "is neither '.' nor '..'"),
+        "unheard-of": ({"config": {"retention.hours": "5"}}, "spec.config", "no topic config is named retention.hours"),
+        "a-number": ({"config": {"flush.ms": 5}}, "spec.config.flush.ms", "must be of type string"),
+        "twice": ({"retention": "1h", "config": {"retention.ms": "1"}}, "spec.retention", "give one of them"),
+        "perhaps": ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy", '"Retain", "Delete"'),
+        "a" * 250: ({}, "", "a topic's name has 249 characters at most; give spec.topicName"),
+    }
+    objects: list[tuple[str, str, dict[str, Any]]] = [
+        ("KafscaleTopic", name, {"clusterRef": {"name": "main"}, **spec}) for name, (spec, _, _) in of_topics.items()
+    ]
+    objects += [("KafscaleTopic", "nowhere", {}), ("KafscaleCluster", "portless", {"adminServers": ["gateway"]})]
+    said = namespace.refused(objects)
+    print(said)
+    expected = {name: (field, why) for name, (_, field, why) in of_topics.items()}
+    expected |= {"nowhere": ("spec.clusterRef", "Required value"), "portless": ("spec.adminServers[0]", "is host:port")}
+    for name, (field, why) in expected.items():
+        [one] = [line for line in said.splitlines() if f'"{name}" is invalid: ' in line]
+        assert field in one
+        assert why in one
+
+
+def test_what_a_topic_is_cannot_be_changed(namespace: Namespace) -> None:
+    namespace.topic("orders", topicName="Orders")
+    other = [("KafscaleTopic", "orders", {"clusterRef": {"name": "other"}, "topicName": "Bills"})]
+    said = namespace.refused(other)
+    assert "a topic cannot move to another cluster" in said
+    assert "a topic cannot be renamed" in said
+    assert namespace.get("kafscaletopic", "orders")["spec"]["deletionPolicy"] == "Retain"
+
+
+def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Cluster, tmp_path: Path) -> None:
+    operator = namespace.operator(0, tmp_path)
+    client = ConfluentClient(cluster.bootstrap)
+    client.create_topic("adopted", partitions=2, configs={"retention.ms": "-1"})
+    with running(operator):
+        namespace.topic("orders", partitions=3, retention="24h", compression="lz4", deletionPolicy="Delete")
+        namespace.topic("adopted", config={"flush.ms": "100"})
+        namespace.topic("lost", topicName="Lost_Orders", partitions=1)
+        namespace.wait("Ready", "orders", "adopted", "lost")
+        namespace.wait("Synced", "orders", "adopted", "lost")
+        client.produce("orders", [Message(b"%d" % number) for number in range(10)])
+        assert _read(cluster, "orders", 10) == {b"%d" % number for number in range(10)}
+        _await_configs(cluster, "orders", {"retention.ms": "86400000", "compression.type": "lz4"})
+        _await_configs(cluster, "adopted", {"retention.ms": "-1", "flush.ms": "100"})
+        namespace.topic("orders", partitions=5, retention="7d", compression="lz4", deletionPolicy="Delete")
+        once("the topic has grown", lambda: _partitions(cluster, "orders"), lambda found: found == 5)
+        _await_configs(cluster, "orders", {"retention.ms": "604800000", "compression.type": "lz4"})
+        once("all is settled", lambda: namespace.settled("orders"), bool)
+        _set_config(cluster, "orders", "max.message.bytes", "2000")
+        _set_config(cluster, "orders", "retention.ms", "5")
+        own = {"retention.ms": "604800000", "compression.type": "lz4", "max.message.bytes": "2000"}
+        _await_configs(cluster, "orders", own)
+        namespace.topic("orders", partitions=2, retention="7d", compression="lz4", deletionPolicy="Delete")
+        namespace.wait("Synced", "orders", reason="PartitionsCannotShrink")
+        assert _partitions(cluster, "orders") == 5
+        namespace.topic("compacted", config={"cleanup.policy": "compact"})
+        namespace.wait("Synced", "compacted", reason="InvalidConfig")
+        namespace.apply("KafscaleTopic", "homeless", clusterRef={"name": "nowhere"})
+        namespace.wait("Synced", "homeless", reason="ClusterNotFound")
+        _look(namespace)
+        assert _metrics(operator) == _documented()
+        assert httpcore.request("GET", f"http://{operator.http}/readyz").status == 200
+        namespace.kubectl("delete", "kafscaletopics", "orders", "lost", "--timeout=90s")
+        once("the topic is gone", client.topics, lambda found: "orders" not in found)
+        assert "Lost_Orders" in client.topics()
+    told = namespace.events("orders")
+    assert sorted(set(told)) == [
+        "Created",
+        "Deleted",
+        "DriftRepaired",
+        "Grown",
+        "PartitionsCannotShrink",
+        "Reconfigured",
+    ]
+
+
+def _look(namespace: Namespace) -> None:
+    """What kubectl prints for people."""
+    listed = namespace.kubectl("get", "kafscaletopics").stdout
+    described = namespace.kubectl("describe", "kafscaletopic", "orders").stdout
+    print(listed, described, sep="\n")
+    rows = {row[0]: row[1:-1] for row in (line.split() for line in listed.splitlines())}
+    heads = ["CLUSTER", "PARTITIONS", "RETENTION", "READY", "SYNCED", "REASON"]
+    assert rows.pop("NAME") == heads
+    assert rows == {
+        "adopted": ["main", "2", "True", "True", "AsWanted"],
+        "compacted": ["main", "False", "False", "InvalidConfig"],
+        "homeless": ["nowhere", "False", "False", "ClusterNotFound"],
+        "lost": ["main", "1", "True", "True", "AsWanted"],
+        "orders": ["main", "5", "7d", "True", "False", "PartitionsCannotShrink"],
+    }
+    assert "the topic has 5 partitions and 2 are wanted" in described
+    assert "gave the topic 5 partitions; it had 3" in described
+    clusters = once(
+        "each of the services has answered",
+        lambda: namespace.kubectl("get", "kafscaleclusters").stdout,
+        lambda found: found.count("1/1") == 4 and "Serving" in found,
+    )
+    print(clusters)
+
+
+def test_an_operator_that_is_killed_at_work_is_followed_by_another_one(
+    namespace: Namespace, cluster: Cluster, tmp_path: Path
+) -> None:
+    first, second, third = (namespace.operator(number, tmp_path, KAFSCALE_OPERATOR_WORKERS="1") for number in range(3))
+    namespace.topics(MANY, partitions=1, deletionPolicy="Delete")
+    with running(first):
+        _await_line(first, '"Created"')
+        first.kill()
+    done = namespace.synced()
+    assert done != set(MANY)
+    with running(second):
+        namespace.wait("Synced", *MANY)
+        assert set(MANY) <= set(ConfluentClient(cluster.bootstrap).topics())
+        with running(third):
+            _await_line(third, '"standing by"')
+            # One that stops by itself gives the lease back.
+            assert second.stop() == 0
+            _await_line(third, '"leading"')
+            namespace.topic(MANY[0], partitions=2, deletionPolicy="Delete")
+            once("the topic has grown", lambda: _partitions(cluster, MANY[0]), lambda found: found == 2)
+            assert third.stop() == 0
+    assert "holderIdentity" not in namespace.get("lease", "kafscale-operator")["spec"]
+
+
+def _await_line(operator: ServiceProcess, words: str) -> None:
+    operator.process.wait_for(lambda line: True if words in line else None, timeout=LONG_SECONDS)
+
+
+def _read(cluster: Cluster, topic: str, count: int) -> set[bytes]:
+    settings = {"group.id": f"readers-of-{topic}", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
+    try:
+        consumer.subscribe([topic])
+        return {message.value() or b"" for message in consumer.consume(count, timeout=LONG_SECONDS)}
+    finally:
+        consumer.close()
+
+
+def _partitions(cluster: Cluster, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
+    try:
+        return len(consumer.list_topics(topic, timeout=LONG_SECONDS).topics[topic].partitions)
+    finally:
+        consumer.close()
+
+
+def _configs(cluster: Cluster, topic: str) -> dict[str, str | None]:
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    (answer,) = admin.describe_configs([asked]).values()
+    return {name: entry.value for name, entry in answer.result(LONG_SECONDS).items()}
+
+
+def _set_config(cluster: Cluster, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    (answer,) = admin.incremental_alter_configs([changed]).values()
+    answer.result(LONG_SECONDS)
+
+
+def _await_configs(cluster: Cluster, topic: str, configs: dict[str, str]) -> None:
+    once(f"configs of {topic}", lambda: _configs(cluster, topic), lambda found: configs.items() <= found.items())
+
+
+def _metrics(operator: ServiceProcess) -> set[str]:
+    text = httpcore.request("GET", f"http://{operator.http}/metrics").content.decode()
+    found = text_string_to_metric_families(text)
+    return {f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in found}
+
+
+def _documented() -> set[str]:
+    shown: list[Described] = [each for group in docs.METRICS if "operator" in group.services for each in group.metrics]
+    return {metric.name for metric in shown}

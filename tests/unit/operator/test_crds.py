@@ -1,0 +1,50 @@
+"""What k8s/crds says is what the code knows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kafscale.topics.definitions import COMPRESSION_TYPES, DEFINITIONS
+from services.operator.resources import CLUSTER, TOPIC, Kind
+from services.operator.topics.retention import MOST_CHARACTERS, PATTERN
+
+CRDS = Path(__file__).parents[3] / "k8s" / "crds"
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CRDS / f"{kind.plural}.yaml").read_text())
+    return found
+
+
+def spec_of(kind: Kind) -> dict[str, Any]:
+    (version,) = crd(kind)["spec"]["versions"]
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize("kind", [CLUSTER, TOPIC])
+def test_kinds_are_named_as_the_code_names_them(kind: Kind) -> None:
+    spec = crd(kind)["spec"]
+    assert crd(kind)["metadata"]["name"] == f"{kind.plural}.{spec['group']}"
+    assert (spec["names"]["kind"], spec["names"]["plural"]) == (kind.name, kind.plural)
+    assert f"{spec['group']}/{spec['versions'][0]['name']}" == kind.api
+
+
+def test_the_schema_of_a_topic_knows_kafkas_configs_and_codecs() -> None:
+    properties = spec_of(TOPIC)["properties"]
+    (rule,) = properties["config"]["x-kubernetes-validations"]
+    for text in (rule["rule"], rule["messageExpression"]):
+        names = re.search(r"\[([^]]*)\]", text)
+        assert names is not None
+        assert re.findall(r"'([^']*)'", names[1]) == sorted(DEFINITIONS)
+    assert set(properties["compression"]["enum"]) == set(COMPRESSION_TYPES) - {"none"}
+
+
+def test_the_schema_of_a_topic_takes_the_retention_that_the_code_reads() -> None:
+    retention = spec_of(TOPIC)["properties"]["retention"]
+    assert retention["maxLength"] == MOST_CHARACTERS
+    (rule,) = retention["x-kubernetes-validations"]
+    assert rule["rule"] == f"self.matches('{PATTERN}')"

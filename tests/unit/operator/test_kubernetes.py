@@ -1,0 +1,73 @@
+"""What the API server answers, as the operator takes it. The API server itself is in tests/k8s/operator."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale.errors import Unavailable
+from services.operator.figures import OperatorFigures
+from services.operator.kubernetes import ApiRefused, Expired, Kubernetes
+from services.operator.resources import TOPIC, Object
+from tests.unit.operator.world import Answer
+
+
+class Says:
+    """Answers one thing, or one after another; a number is a status, 0 nothing at all."""
+
+    def __init__(self, *answers: Object | int) -> None:
+        self._answers = list(answers)
+        self.asked: list[Object] = []
+
+    @asynccontextmanager
+    async def call_api(self, method: str, **asked: Any) -> AsyncIterator[Answer]:
+        self.asked.append({"method": method, **asked})
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if answer == 0:
+            await trio.sleep_forever()
+        yield Answer(answer, {"message": "words of its own"}) if isinstance(answer, int) else Answer(200, answer)
+
+
+def kubernetes(api: Says) -> Kubernetes:
+    return Kubernetes(api, "default", OperatorFigures(), timeout=5.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(403, ApiRefused), (409, ApiRefused), (410, Expired), (429, Unavailable), (500, Unavailable), (503, Unavailable)],
+)
+async def test_refusals_are_told_from_what_may_pass(status: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match="words of its own"):
+        await kubernetes(Says(status)).create(TOPIC, {"metadata": {"name": "orders"}})
+
+
+async def test_what_is_missing_is_none() -> None:
+    assert await kubernetes(Says(404)).get(TOPIC, "orders") is None
+
+
+async def test_a_server_that_is_silent_is_given_up(autojump_clock: MockClock) -> None:
+    with pytest.raises(Unavailable, match="does not answer"):
+        await kubernetes(Says(0)).get(TOPIC, "orders")
+    assert trio.current_time() == 5.0
+
+
+async def test_a_token_that_is_not_taken_any_more_is_read_again() -> None:
+    api = Says(401, {"metadata": {"name": "orders"}})
+    assert await kubernetes(api).get(TOPIC, "orders") == {"metadata": {"name": "orders"}}
+    # The second time kr8s sees the status, and renews what it shows.
+    assert [asked["raise_for_status"] for asked in api.asked] == [False, True]
+
+
+async def test_long_lists_come_in_pages() -> None:
+    pages = [
+        {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "more", "resourceVersion": "7"}},
+        {"items": [{"metadata": {"name": "b"}}], "metadata": {"resourceVersion": "7"}},
+    ]
+    api = Says(*pages)
+    found, version = await kubernetes(api).list_all(TOPIC)
+    assert [each["metadata"]["name"] for each in found] == ["a", "b"]
+    assert version == "7"
+    assert [asked["params"].get("continue") for asked in api.asked] == [None, "more"]

@@ -1,0 +1,107 @@
+import pytest
+
+from services.operator.topics.plan import CANNOT_SHRINK, INVALID_CONFIG, Configure, Create, Grow, Seen, in_words, plan
+from services.operator.topics.retention import retention_ms
+from services.operator.topics.wanted import Wanted
+
+
+def wanted(partitions: int | None = None, **configs: str) -> Wanted:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    return Wanted("orders", "main", partitions, named, deletes=False)
+
+
+def seen(partitions: int = 3, **configs: str) -> Seen:
+    return Seen("id", partitions, {name.replace("_", "."): value for name, value in configs.items()})
+
+
+def test_a_topic_that_is_not_there_is_made_with_what_is_wanted() -> None:
+    found = plan(wanted(6, retention_ms="1000"), None, ())
+    assert found.actions == (Create(6, {"retention.ms": "1000"}),)
+    assert found.managed == ("retention.ms",)
+    assert plan(wanted(), None, ()).actions == (Create(0, {}),)
+
+
+def test_nothing_is_done_to_a_topic_that_is_as_it_is_wanted() -> None:
+    assert plan(wanted(3, retention_ms="1000"), seen(3, retention_ms="1000"), ("retention.ms",)).actions == ()
+    # As it is stored, though it is written in another way.
+    assert plan(wanted(compression_type="none"), seen(compression_type="uncompressed"), ()).actions == ()
+
+
+def test_a_topic_grows_and_never_shrinks() -> None:
+    assert plan(wanted(5), seen(3), ()).actions == (Grow(3, 5),)
+    refused = plan(wanted(2, retention_ms="5"), seen(3), ())
+    assert refused.complaint is not None
+    assert refused.complaint.reason == CANNOT_SHRINK
+    assert "has 3 partitions and 2 are wanted" in refused.complaint.message
+    assert refused.actions == (Configure({"retention.ms": "5"}, ()),)
+    assert plan(wanted(None), seen(3), ()) == plan(wanted(3), seen(3), ())
+
+
+def test_what_a_resource_never_named_stays() -> None:
+    found = plan(wanted(flush_ms="50"), seen(retention_ms="-1", flush_ms="100"), ())
+    assert found.actions == (Configure({"flush.ms": "50"}, ()),)
+
+
+def test_what_a_resource_does_not_name_any_more_is_unset_where_it_is_set() -> None:
+    found = plan(wanted(), seen(retention_ms="5"), ("flush.ms", "retention.ms"))
+    assert found.actions == (Configure({}, ("retention.ms",)),)
+    assert found.managed == ("flush.ms", "retention.ms")
+
+
+def test_a_config_that_kafka_would_refuse_is_told_and_nothing_is_done() -> None:
+    for configs in ({"cleanup_policy": "compact"}, {"retention_ms": "soon"}, {"no_such": "1"}):
+        found = plan(wanted(9, **configs), seen(), ("flush.ms",))
+        assert found.actions == ()
+        assert found.managed == ("flush.ms",)
+        assert found.complaint is not None
+        assert found.complaint.reason == INVALID_CONFIG
+
+
+def test_actions_are_told_in_words() -> None:
+    assert in_words(Create(1, {})) == "made the topic with 1 partition"
+    assert (
+        in_words(Create(0, {"b": "2", "a": "1"}))
+        == "made the topic with the gateway's number of partitions and a=1, b=2"
+    )
+    assert in_words(Grow(3, 6)) == "gave the topic 6 partitions; it had 3"
+    assert in_words(Configure({"a": "1"}, ("b",))) == "set a=1; unset b"
+
+
+def test_what_a_resource_says_is_read_with_its_defaults() -> None:
+    spec = {"clusterRef": {"name": "main"}, "retention": "24h", "compression": "lz4", "config": {"flush.ms": "5"}}
+    resource = {"metadata": {"name": "orders"}, "spec": spec}
+    configs = {"retention.ms": "86400000", "compression.type": "lz4", "flush.ms": "5"}
+    assert Wanted.of(resource) == Wanted("orders", "main", None, configs, deletes=False)
+    other = {"topicName": "Orders_1", "partitions": 2, "deletionPolicy": "Delete"}
+    named = Wanted.of({"metadata": {"name": "orders"}, "spec": {"clusterRef": {"name": "main"}, **other}})
+    assert named == Wanted("Orders_1", "main", 2, {}, deletes=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("24h", 86_400_000), ("7d", 604_800_000), ("1h30m", 5_400_000), ("2w", 1_209_600_000), ("5ms", 5), ("9s", 9_000)],
+)
+def test_retention_is_read_as_people_write_it(text: str, ms: int) -> None:
+    assert retention_ms(text) == ms
+
+
+def test_retention_may_be_for_ever_and_is_nothing_else() -> None:
+    assert retention_ms("forever") == -1
+    assert retention_ms("999999999w" * 6) < 2**63
+    for text in (
+        "",
+        "24",
+        "h",
+        "24 h",
+        "0h",
+        "-1",
+        "1.5h",
+        "24H",
+        "24h\n",
+        "1y",
+        "1h forever",
+        "9999999999h",
+        "1h" * 33,
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011 - the text alone
+            retention_ms(text)

@@ -1,0 +1,298 @@
+"""KafscaleTopics against a world in memory: what is done, told and stored, and what if the process ends on the way."""
+
+import grpc
+import pytest
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.errors import StatusError
+from services.operator.resources import CLUSTER, FINALIZER, TOPIC
+from tests.unit.operator.world import Killed, World
+
+
+async def test_a_topic_is_made_and_then_left_alone() -> None:
+    world = World()
+    world.topic(partitions=4, retention="24h")
+    assert await world.reconcile()
+    made = world.brokers.topics["orders"]
+    assert (made.partitions, dict(made.configs)) == (4, {"retention.ms": "86400000"})
+    assert world.conditions() == {"Ready": ("True", "Available"), "Synced": ("True", "AsWanted")}
+    status = world.resource()["status"]
+    assert (status["observedGeneration"], status["partitions"], status["topicId"]) == (1, 4, "id-orders")
+    assert world.events == ["Created"]
+    before = world.steps.done
+    assert await world.reconcile()
+    assert world.steps.done == before
+    assert world.asked[-1] == ("gateway:9094",)
+
+
+async def test_a_topic_grows_and_is_reconfigured() -> None:
+    world = World()
+    world.topic(partitions=1, config={"flush.ms": "5", "retention.ms": "9"})
+    await world.reconcile()
+    world.topic(partitions=2, config={"retention.ms": "10"})
+    await world.reconcile()
+    topic = world.brokers.topics["orders"]
+    assert (topic.partitions, dict(topic.configs)) == (2, {"retention.ms": "10"})
+    assert world.events == ["Created", "Grown", "Reconfigured"]
+    assert world.resource()["status"]["managedConfigs"] == ["retention.ms"]
+    assert world.resource()["status"]["observedGeneration"] == 2
+
+
+async def test_partitions_are_never_taken_away_and_the_condition_says_so_once() -> None:
+    world = World()
+    world.topic(partitions=5)
+    await world.reconcile()
+    world.topic(partitions=2)
+    for _ in range(2):
+        await world.reconcile()
+    assert world.brokers.topics["orders"].partitions == 5
+    assert world.conditions() == {"Ready": ("True", "Available"), "Synced": ("False", "PartitionsCannotShrink")}
+    assert world.events == ["Created", "PartitionsCannotShrink"]
+    world.topic(partitions=5)
+    await world.reconcile()
+    assert world.conditions()["Synced"] == ("True", "AsWanted")
+
+
+async def test_an_existing_topic_is_adopted_with_the_configs_that_others_gave_it() -> None:
+    world = World()
+    world.brokers.add("orders", 6, {"retention.ms": "-1"})
+    world.topic(config={"flush.ms": "100"})
+    await world.reconcile()
+    topic = world.brokers.topics["orders"]
+    assert (topic.partitions, dict(topic.configs)) == (6, {"retention.ms": "-1", "flush.ms": "100"})
+    assert world.events == ["Adopted", "Reconfigured"]
+
+
+async def test_drift_is_repaired_and_told() -> None:
+    world = World()
+    world.topic(partitions=1, retention="24h")
+    await world.reconcile()
+    world.brokers.topics["orders"].configs["retention.ms"] = "1"
+    await world.reconcile()
+    assert world.brokers.topics["orders"].configs["retention.ms"] == "86400000"
+    del world.brokers.topics["orders"]
+    await world.reconcile()
+    assert "orders" in world.brokers.topics
+    assert world.events == ["Created", "DriftRepaired", "Recreated"]
+
+
+async def test_a_topic_is_deleted_with_its_resource_only_where_that_is_asked_for() -> None:
+    world = World()
+    world.topic("kept")
+    world.topic("gone", deletionPolicy="Delete")
+    for name in ("kept", "gone"):
+        await world.reconcile(name)
+    assert "finalizers" not in world.resource("kept")["metadata"]
+    assert world.resource("gone")["metadata"]["finalizers"] == [FINALIZER]
+    for name in ("kept", "gone"):
+        world.api.delete(TOPIC, name)
+        await world.reconcile(name)
+    assert world.all(TOPIC) == {}
+    assert set(world.brokers.topics) == {"kept"}
+
+
+async def test_who_thinks_better_of_deleting_keeps_the_topic() -> None:
+    world = World()
+    world.topic(deletionPolicy="Delete")
+    await world.reconcile()
+    world.topic(deletionPolicy="Retain")
+    await world.reconcile()
+    assert world.resource()["metadata"]["finalizers"] == []
+
+
+async def test_a_topic_is_not_let_go_before_it_is_deleted() -> None:
+    world = World()
+    world.topic(deletionPolicy="Delete")
+    await world.reconcile()
+    world.api.delete(TOPIC, "orders")
+    world.unreachable = True
+    with pytest.raises(Unavailable):
+        await world.reconcile()
+    assert world.conditions()["Ready"] == ("Unknown", "ClusterUnreachable")
+    world.unreachable = False
+    await world.reconcile()
+    assert world.brokers.topics == {}
+    assert world.all(TOPIC) == {}
+
+
+async def test_a_topic_whose_cluster_is_gone_is_let_go() -> None:
+    world = World()
+    world.topic(deletionPolicy="Delete")
+    await world.reconcile()
+    del world.api.objects[CLUSTER.plural, "main"]
+    world.api.delete(TOPIC, "orders")
+    await world.reconcile()
+    assert world.all(TOPIC) == {}
+    assert world.events == ["Created", "Retained"]
+
+
+async def test_the_older_of_two_resources_stands_for_a_topic() -> None:
+    world = World()
+    world.topic("second", made="2026-11-22T18:00:01Z", topicName="orders", partitions=9, deletionPolicy="Delete")
+    world.topic("orders", partitions=1)
+    await world.reconcile("second")
+    assert world.brokers.topics == {}
+    assert world.conditions("second")["Synced"] == ("False", "Conflict")
+    await world.reconcile("orders")
+    assert world.brokers.topics["orders"].partitions == 1
+    world.api.delete(TOPIC, "second")
+    await world.reconcile("second")
+    assert "orders" in world.brokers.topics
+    world.topic("second", made="2026-11-22T18:00:01Z", topicName="orders", partitions=9)
+    world.api.delete(TOPIC, "orders")
+    await world.reconcile("second")
+    assert world.brokers.topics["orders"].partitions == 9
+
+
+async def test_what_is_missing_or_silent_is_told_in_conditions() -> None:
+    world = World()
+    world.topic(partitions=1)
+    del world.api.objects[CLUSTER.plural, "main"]
+    await world.reconcile()
+    assert world.conditions() == dict.fromkeys(("Ready", "Synced"), ("False", "ClusterNotFound"))
+    world.cluster()
+    world.unreachable = True
+    with pytest.raises(Unavailable):
+        await world.reconcile()
+    assert world.conditions()["Synced"] == ("Unknown", "ClusterUnreachable")
+    world.unreachable = False
+    world.brokers.refuses = StatusError(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
+    with pytest.raises(StatusError):
+        await world.reconcile()
+    assert world.conditions()["Synced"] == ("Unknown", "Unauthenticated")
+    world.brokers.refuses = None
+    await world.reconcile()
+    assert world.events == ["ClusterNotFound", "Unauthenticated", "Created"]
+
+
+async def test_what_a_gateway_refuses_is_told_and_not_repeated_at_once() -> None:
+    world = World()
+    world.topic(partitions=1)
+    await world.reconcile()
+    world.topic(partitions=101, config={"flush.ms": "5"})
+    assert await world.reconcile()
+    assert world.conditions() == {"Ready": ("True", "Available"), "Synced": ("False", "Refused")}
+    world.topic(partitions=1, config={"cleanup.policy": "compact"})
+    assert await world.reconcile()
+    assert world.conditions()["Synced"] == ("False", "InvalidConfig")
+    assert dict(world.brokers.topics["orders"].configs) == {}
+
+
+async def test_a_config_that_was_dropped_beside_a_wrong_one_is_unset_when_that_is_mended() -> None:
+    world = World()
+    world.topic(partitions=1, config={"flush.ms": "5"})
+    await world.reconcile()
+    world.topic(partitions=1, config={"retention.ms": "soon"})
+    await world.reconcile()
+    assert dict(world.brokers.topics["orders"].configs) == {"flush.ms": "5"}
+    world.topic(partitions=1)
+    await world.reconcile()
+    assert dict(world.brokers.topics["orders"].configs) == {}
+
+
+async def test_a_config_of_the_very_first_resource_that_is_wrong_makes_no_topic() -> None:
+    world = World()
+    world.topic(config={"cleanup.policy": "compact"})
+    assert await world.reconcile()
+    assert world.conditions() == {"Ready": ("False", "Missing"), "Synced": ("False", "InvalidConfig")}
+    assert world.brokers.topics == {}
+
+
+@pytest.mark.parametrize("applied", [False, True])
+async def test_an_operator_that_is_killed_at_any_step_is_followed_by_one_that_ends_the_work(applied: bool) -> None:
+    """The story of a topic, told with a kill before, or right after, each change that is made in it."""
+    step, killed = 1, True
+    while killed:
+        world, killed = World(), False
+        world.steps.last, world.steps.applied = step, applied
+
+        async def reconcile(world: World = world) -> None:
+            nonlocal killed
+            try:
+                await world.reconcile()
+            except Killed:
+                killed = True
+                await world.reconcile()
+
+        world.brokers.add("other", 1, {})
+        world.topic(partitions=2, deletionPolicy="Delete", config={"flush.ms": "5", "retention.ms": "9"})
+        await reconcile()
+        world.topic(partitions=4, deletionPolicy="Delete", config={"retention.ms": "10"})
+        await reconcile()
+        topic = world.brokers.topics["orders"]
+        assert (topic.partitions, dict(topic.configs)) == (4, {"retention.ms": "10"})
+        assert world.conditions()["Synced"] == ("True", "AsWanted")
+        world.api.delete(TOPIC, "orders")
+        await reconcile()
+        assert set(world.brokers.topics) == {"other"}
+        assert world.all(TOPIC) == {}
+        step += 1
+    assert step > 10
+
+
+async def test_a_config_that_was_named_for_a_moment_is_unset_though_the_operator_was_killed() -> None:
+    world = World()
+    world.topic(partitions=1)
+    await world.reconcile()
+    world.topic(partitions=1, config={"retention.ms": "9"})
+    # The names are noted, then the config is set.
+    world.steps.last = world.steps.done + 2
+    with pytest.raises(Killed):
+        await world.reconcile()
+    assert dict(world.brokers.topics["orders"].configs) == {"retention.ms": "9"}
+    world.topic(partitions=1)
+    await world.reconcile()
+    assert dict(world.brokers.topics["orders"].configs) == {}
+
+
+async def test_a_config_whose_setting_was_not_heard_of_is_unset_when_it_is_not_wanted_any_more() -> None:
+    world = World()
+    world.topic(partitions=1)
+    await world.reconcile()
+    world.topic(partitions=1, config={"retention.ms": "9"})
+    world.brokers.answers_lost = True
+    with pytest.raises(StatusError):
+        await world.reconcile()
+    assert world.conditions()["Synced"] == ("Unknown", "ClusterUnreachable")
+    world.brokers.answers_lost = False
+    world.topic(partitions=1)
+    await world.reconcile()
+    assert dict(world.brokers.topics["orders"].configs) == {}
+
+
+async def test_an_event_that_is_lost_holds_nothing_up() -> None:
+    world = World()
+    world.api.forbidden = {"events"}
+    world.topic(partitions=1)
+    assert await world.reconcile()
+    assert world.conditions()["Synced"] == ("True", "AsWanted")
+    assert (world.events, world.figures.events_lost) == ([], 1)
+
+
+async def test_a_resource_that_is_gone_is_nothing_to_look_at() -> None:
+    assert await World().reconcile("never-made") is False
+
+
+async def test_an_api_server_that_does_not_answer_is_told_of_as_such() -> None:
+    world = World()
+    world.api.down = True
+    with pytest.raises(Unavailable, match="does not answer: connection refused"):
+        await world.reconcile()
+    assert world.figures.failing
+    world.api.down = False
+    assert await world.reconcile() is False
+    assert world.figures.failing == ""
+
+
+async def test_a_cluster_tells_how_its_members_are() -> None:
+    world = World()
+    assert await world.reconcile_cluster()
+    status = world.all(CLUSTER)["main"]["status"]
+    assert status["members"] == {"gateways": "1/1", "storage": "1/2", "indexers": "1/1", "coordinators": "1/1"}
+    assert [(each["status"], each["reason"]) for each in status["conditions"]] == [("True", "Serving")]
+    world.unreachable = True
+    with pytest.raises(Unavailable):
+        await world.reconcile_cluster()
+    status = world.all(CLUSTER)["main"]["status"]
+    assert [(each["status"], each["reason"]) for each in status["conditions"]] == [("False", "ClusterUnreachable")]
+    assert world.events == ["Serving", "ClusterUnreachable"]

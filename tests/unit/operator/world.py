@@ -1,0 +1,286 @@
+"""A world for reconcilers: an API server's objects and a cluster's topics in memory. It may end at any step."""
+
+import copy
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.errors import StatusError
+from kafscale.rpc.methods import Method
+from kafscale.service.rpc import RpcSettings
+from kafscale.v1 import admin_pb2 as pb
+from services.operator.clusters.reconcile import ClusterReconciler
+from services.operator.events import Events
+from services.operator.figures import OperatorFigures
+from services.operator.gateways import Gateway, Gateways
+from services.operator.kubernetes import Kubernetes
+from services.operator.resources import CLUSTER, TOPIC, Object
+from services.operator.topics.reconcile import TopicReconciler
+
+NOW = datetime(2026, 11, 22, 19, 0, tzinfo=UTC)
+_STATUS = grpc.StatusCode
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Steps:
+    """Counts what changes anything, and ends the process before, or after, the one that it is told."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.last: int | None = None
+        self.applied = True
+
+    def take(self, change: Callable[[], Any]) -> Any:
+        self.done += 1
+        ends = self.done == self.last
+        if ends and not self.applied:
+            raise Killed
+        answer = change()
+        if ends:
+            raise Killed
+        return answer
+
+
+class Answer:
+    def __init__(self, status: int, body: Object) -> None:
+        self.status_code = status
+        self._body = body
+
+    def json(self) -> Object:
+        return copy.deepcopy(self._body)
+
+
+class ApiServer:
+    """What kr8s is asked, on objects in memory: versions, generations, finalizers, merge patches."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._version = 0
+        self.objects: dict[tuple[str, str], Object] = {}
+        self.down = False
+        self.forbidden: set[str] = set()
+
+    @asynccontextmanager
+    async def call_api(
+        self, method: str, *, version: str, url: str, content: str | None = None, **_: Any
+    ) -> AsyncIterator[Answer]:
+        if self.down:
+            raise OSError("connection refused")
+        plural, name, subresource = [*url.split("/"), "", ""][:3]
+        body = json.loads(content) if content else {}
+        body.setdefault("apiVersion", version)
+        if plural in self.forbidden:
+            yield Answer(403, {"message": f"{plural} is forbidden"})
+        elif method == "GET":
+            yield self._get(plural, name)
+        else:
+            yield self._steps.take(lambda: self._change(method, plural, name, subresource, body))
+
+    def put(self, kind: Any, body: Object) -> Object:
+        """As a person applies it: a new generation where the spec is another one."""
+        name = body["metadata"]["name"]
+        former = self.objects.get((kind.plural, name))
+        metadata = {"uid": f"uid-{name}", "creationTimestamp": "2026-11-22T18:00:00Z", **body["metadata"]}
+        made = {"apiVersion": kind.api, "kind": kind.name, **copy.deepcopy(body), "metadata": metadata}
+        if former is None:
+            metadata["generation"] = 1
+        else:
+            metadata = {**former["metadata"], **body["metadata"]}
+            metadata["generation"] = former["metadata"]["generation"] + (former["spec"] != body["spec"])
+            made = {**former, **made, "metadata": metadata}
+        return self._store(kind.plural, name, made)
+
+    def delete(self, kind: Any, name: str) -> None:
+        resource = self.objects[kind.plural, name]
+        resource["metadata"]["deletionTimestamp"] = "2026-11-22T18:30:00Z"
+        self._store(kind.plural, name, resource)
+
+    def _get(self, plural: str, name: str) -> Answer:
+        found = self.objects.get((plural, name))
+        return Answer(200, found) if found is not None else Answer(404, {"message": f"{plural} {name!r} not found"})
+
+    def _change(self, method: str, plural: str, name: str, subresource: str, body: Object) -> Answer:
+        if method == "POST":
+            name = body["metadata"].get("name") or f"{body['metadata']['generateName']}{self._version}"
+            if (plural, name) in self.objects:
+                return Answer(409, {"message": f"{plural} {name!r} already exists"})
+            return Answer(201, self._store(plural, name, {**body, "metadata": {**body["metadata"], "name": name}}))
+        former = self.objects.get((plural, name))
+        if former is None:
+            return Answer(404, {"message": f"{plural} {name!r} not found"})
+        guard = body.get("metadata", {}).get("resourceVersion")
+        if guard is not None and guard != former["metadata"]["resourceVersion"]:
+            return Answer(409, {"message": "the object has been modified"})
+        if method == "PUT":
+            return Answer(200, self._store(plural, name, {**body, "metadata": {**former["metadata"]}}))
+        changed = _merged(former, {"status": body["status"]} if subresource else body)
+        return Answer(200, self._store(plural, name, changed))
+
+    def _store(self, plural: str, name: str, resource: Object) -> Object:
+        self._version += 1
+        resource["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[plural, name] = resource
+        if "deletionTimestamp" in resource["metadata"] and not resource["metadata"].get("finalizers"):
+            del self.objects[plural, name]
+        return resource
+
+
+def _merged(former: Any, change: Any) -> Any:
+    if not isinstance(former, dict) or not isinstance(change, dict):
+        return copy.deepcopy(change)
+    found = {name: value for name, value in former.items() if change.get(name, 0) is not None}
+    for name, value in change.items():
+        if value is not None:
+            found[name] = _merged(former.get(name), value)
+    return found
+
+
+class Brokers:
+    """The topics of a cluster, as a gateway has them."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self.topics: dict[str, pb.TopicStatus] = {}
+        self.calls: Counter[str] = Counter()
+        self.refuses: StatusError | None = None
+        self.answers_lost = False
+        """What changes something is done, and its caller does not hear of it."""
+
+    async def call(self, method: Method[Any, Any], request: Any, **_: Any) -> Any:
+        name = method.path.rpartition("/")[2]
+        self.calls[name] += 1
+        if self.refuses is not None:
+            raise self.refuses
+        if name in ("DescribeTopic", "ClusterStatus"):
+            return getattr(self, name)(request)
+        answer = self._steps.take(lambda: getattr(self, name)(request))
+        if self.answers_lost:
+            raise StatusError(_STATUS.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        return answer
+
+    def add(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        self.topics[name] = pb.TopicStatus(name=name, id=f"id-{name}", partitions=partitions, configs=configs)
+
+    def DescribeTopic(self, request: pb.DescribeTopicRequest) -> pb.DescribeTopicReply:  # noqa: N802
+        return pb.DescribeTopicReply(topic=self._topic(request.name))
+
+    def ClusterStatus(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:  # noqa: N802
+        services = ("gateway", "storage", "indexer", "coordinator")
+        members = [pb.ClusterMember(service=service, health=pb.ClusterMember.READY) for service in services]
+        members.append(pb.ClusterMember(service="storage", health=pb.ClusterMember.UNREACHABLE))
+        return pb.ClusterStatusReply(cluster_id="abc", topics=len(self.topics), partitions=7, members=members)
+
+    def CreateTopic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:  # noqa: N802
+        if request.name in self.topics:
+            raise StatusError(_STATUS.ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+        self.add(request.name, request.partitions or 3, dict(request.configs))
+        return pb.CreateTopicReply(topic=self.topics[request.name])
+
+    def GrowTopic(self, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:  # noqa: N802
+        topic = self._topic(request.name)
+        if request.partitions > 100:
+            raise StatusError(_STATUS.INVALID_ARGUMENT, f"{request.partitions} partitions are more than 100.")
+        topic.partitions = request.partitions
+        return pb.GrowTopicReply(topic=topic)
+
+    def AlterConfigs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:  # noqa: N802
+        topic = self._topic(request.topic)
+        topic.configs.update(request.set)
+        for name in request.unset:
+            topic.configs.pop(name, None)
+        return pb.AlterConfigsReply()
+
+    def DeleteTopic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicReply:  # noqa: N802
+        self._topic(request.name)
+        del self.topics[request.name]
+        return pb.DeleteTopicReply()
+
+    def _topic(self, name: str) -> pb.TopicStatus:
+        if name not in self.topics:
+            raise StatusError(_STATUS.NOT_FOUND, f"The topic {name} does not exist.")
+        return self.topics[name]
+
+
+class _Reached(Gateways):
+    def __init__(self, world: "World") -> None:
+        super().__init__(RpcSettings(), token="", timeout=1.0)
+        self._world = world
+
+    @asynccontextmanager
+    async def serving(self, servers: list[str]) -> AsyncIterator[Gateway]:
+        self._world.asked.append(tuple(servers))
+        if self._world.unreachable:
+            raise Unavailable("no gateway answers: gateway:9094: connection refused")
+        channel: Any = self._world.brokers
+        yield Gateway(channel, "", 1.0)
+
+
+class World:
+    """With a KafscaleCluster `main`, unless it is taken away."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.api = ApiServer(self.steps)
+        self.brokers = Brokers(self.steps)
+        self.figures = OperatorFigures()
+        self.unreachable = False
+        self.asked: list[tuple[str, ...]] = []
+        self.cluster()
+
+    def cluster(self) -> None:
+        self.api.put(CLUSTER, {"metadata": {"name": "main"}, "spec": {"adminServers": ["gateway:9094"]}})
+
+    def topic(self, name: str = "orders", *, made: str = "2026-11-22T18:00:00Z", **spec: Any) -> None:
+        body = {
+            "metadata": {"name": name, "creationTimestamp": made},
+            "spec": {"clusterRef": {"name": "main"}, "deletionPolicy": "Retain", **spec},
+        }
+        self.api.put(TOPIC, body)
+
+    async def reconcile(self, name: str = "orders") -> bool:
+        """Once, by an operator that has just started."""
+        return await TopicReconciler(
+            self._kubernetes(),
+            _Reached(self),
+            self._events(),
+            self.figures,
+            topics=self.all(TOPIC),
+            clusters=self.all(CLUSTER),
+            now=lambda: NOW,
+        ).reconcile(name)
+
+    async def reconcile_cluster(self) -> bool:
+        return await ClusterReconciler(self._kubernetes(), _Reached(self), self._events(), now=lambda: NOW).reconcile(
+            "main"
+        )
+
+    def all(self, kind: Any) -> dict[str, Object]:
+        return {name: found for (plural, name), found in self.api.objects.items() if plural == kind.plural}
+
+    def resource(self, name: str = "orders") -> Object:
+        return self.api.objects[TOPIC.plural, name]
+
+    def conditions(self, name: str = "orders") -> dict[str, tuple[str, str]]:
+        """Status and reason by type."""
+        found = self.resource(name)["status"]["conditions"]
+        return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+    @property
+    def events(self) -> list[str]:
+        """The reasons of all, in their order."""
+        return [found["reason"] for (plural, _), found in self.api.objects.items() if plural == "events"]
+
+    def _kubernetes(self) -> Kubernetes:
+        return Kubernetes(self.api, "default", self.figures, timeout=1.0)
+
+    def _events(self) -> Events:
+        return Events(self._kubernetes(), self.figures, me="me", now=lambda: NOW)
