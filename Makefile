@@ -15,10 +15,11 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 BENCH ?= compare spark_compare
 BENCH_ARGS ?=
+IMAGE_ARGS ?=
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run test test-long check bench chaos sim format generate lock setup servers spark-demo spark-package clean
+.PHONY: help run image test test-long check bench chaos sim format generate lock setup servers spark-demo spark-package clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
@@ -26,20 +27,26 @@ help: ## List these targets
 run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, installing it first
 	@exec $(BIN)/kafscale run
 
+image: ## Build the image of all services, kafscale:latest; IMAGE_ARGS="--build-arg PIP_INDEX_URL=..." behind a mirror
+	docker build --target kafscale --tag kafscale:latest $(IMAGE_ARGS) .
+
 setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
 
 servers: $(VENV)/.dev ## Build or install the servers and clients that the tests start
-	@for tool in kcat npm; do \
+	@tools="kcat npm"; docker version >/dev/null 2>&1 || tools="$$tools dockerd:docker.io debootstrap"; \
+	for tool in $$tools; do package=$${tool#*:}; tool=$${tool%:*}; \
 	  if command -v $$tool >/dev/null; then continue; \
 	  elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing $$tool ..."; apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$tool; \
-	  else echo "$$tool is needed: on Debian, apt-get install $$tool" >&2; exit 1; fi; done
+	    echo "installing $$package ..."; apt-get -qq update; \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$package; \
+	  else echo "$$tool is needed: on Debian, apt-get install $$package" >&2; exit 1; fi; done
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.servers.kubernetes build
 	@$(BIN)/python -m tests.java.build
 	@$(BIN)/python -m tests.matrix.build
 	@$(BIN)/python -m tests.spark.build
+	@$(BIN)/python -m tests.servers.docker build
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
 	$(BIN)/ruff check .

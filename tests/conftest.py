@@ -14,6 +14,7 @@ _LONGEST = [
     "spark/test_faults.py",
     "clients/test_kill9.py",
     "services/test_together.py",
+    "compose/test_compose.py",
     "chaos/test_chaos.py",
     "services/test_rolling_restart.py",
     "spark/test_jobs.py",

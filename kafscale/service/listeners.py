@@ -1,9 +1,10 @@
 """Where the gateway listens and what it tells clients to connect to: Kafka's listener syntax, parsed and checked.
 
-Pure: nothing is resolved, bound or looked up here.
+Nothing is resolved, bound or looked up here but the name of this machine, where an advertised address asks for it.
 """
 
 import re
+import socket
 from dataclasses import dataclass
 
 from kafscale.errors import ConfigError
@@ -11,6 +12,8 @@ from kafscale.service.settings import integer, optional, setting, text
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_NAME = "PLAINTEXT"
+OWN_NAME = "{hostname}"
+"""In an advertised address: the host name of the machine, by which containers and pods reach each other."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -49,7 +52,8 @@ class ListenerSettings:
         default=None,
         parse=optional(text),
         doc="What clients are told to connect to: one address for each name in KAFSCALE_LISTENERS, in the same form. "
-        "Unset: the addresses of KAFSCALE_LISTENERS.",
+        f"As a host, `{OWN_NAME}` is this machine's name, which each container and each pod has of its own. Unset: the "
+        "addresses of KAFSCALE_LISTENERS.",
     )
     broker_addr: str | None = setting(
         "KAFSCALE_BROKER_ADDR",
@@ -61,7 +65,8 @@ class ListenerSettings:
         "KAFSCALE_ADVERTISED_HOST",
         default=None,
         parse=optional(text),
-        doc="With the short form: the host that clients are told. Unset: the host of KAFSCALE_BROKER_ADDR.",
+        doc=f"With the short form: the host that clients are told; `{OWN_NAME}` is this machine's name. Unset: the "
+        "host of KAFSCALE_BROKER_ADDR.",
     )
     advertised_port: int | None = setting(
         "KAFSCALE_ADVERTISED_PORT",
@@ -89,7 +94,7 @@ class ListenerSettings:
         host, port = parse_address("KAFSCALE_BROKER_ADDR", self.broker_addr or DEFAULT_ADDRESS)
         advertised_host = host
         if self.advertised_host is not None:
-            advertised_host = _host("KAFSCALE_ADVERTISED_HOST", self.advertised_host.strip("[]"))
+            advertised_host = _host("KAFSCALE_ADVERTISED_HOST", with_own_name(self.advertised_host).strip("[]"))
         _refuse_anywhere("KAFSCALE_ADVERTISED_HOST", DEFAULT_NAME, advertised_host)
         return Listener(DEFAULT_NAME, host, port, advertised_host, self.advertised_port or port)
 
@@ -98,7 +103,7 @@ def _named_form(listeners: str, advertised_listeners: str | None) -> tuple[Liste
     bound = _addresses("KAFSCALE_LISTENERS", listeners)
     advertised = bound
     if advertised_listeners is not None:
-        advertised = _addresses("KAFSCALE_ADVERTISED_LISTENERS", advertised_listeners)
+        advertised = _addresses("KAFSCALE_ADVERTISED_LISTENERS", with_own_name(advertised_listeners))
         for name, (_, port) in advertised.items():
             if name not in bound:
                 raise ConfigError(f"KAFSCALE_ADVERTISED_LISTENERS names {name}, which KAFSCALE_LISTENERS does not")
@@ -139,6 +144,11 @@ def parse_address(env: str, value: str) -> tuple[str, int]:
     if ":" in host or "[" in host:
         raise ConfigError(f"{env} has {value!r}; an IPv6 address stands in brackets: [::1]:9092")
     return _host(env, host) if host else "", int(port)
+
+
+def with_own_name(value: str) -> str:
+    """``value`` with the name of this machine where it has OWN_NAME."""
+    return value.replace(OWN_NAME, socket.gethostname())
 
 
 def is_anywhere(host: str) -> bool:

@@ -1,13 +1,13 @@
 """Where a service listens for the others, where they reach it, and how long it counts as alive without a sign of life.
 
-Pure: nothing is resolved, bound or looked up here.
+Nothing is resolved, bound or looked up here but the name of this machine, where an advertised address asks for it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafscale.errors import ConfigError
-from kafscale.service.listeners import is_anywhere, parse_address
+from kafscale.service.listeners import OWN_NAME, is_anywhere, parse_address, with_own_name
 from kafscale.service.settings import Parser, integer, optional, setting
 
 HOST = "127.0.0.1"
@@ -62,7 +62,13 @@ def _parse(value: str) -> Address:
         raise ValueError(value) from error
 
 
-_address = Parser("`host:port`; an empty host is all interfaces, IPv6 addresses stand in brackets", _parse)
+def _parse_advertised(value: str) -> Address:
+    return _parse(with_own_name(value))
+
+
+_ACCEPTS = "`host:port`; an empty host is all interfaces, IPv6 addresses stand in brackets"
+_address = Parser(_ACCEPTS, _parse)
+_advertised = Parser(f"{_ACCEPTS}, `{OWN_NAME}` is this machine's name", _parse_advertised)
 
 
 def _by_service(addresses: Mapping[str, Address]) -> str:
@@ -119,9 +125,10 @@ class NetworkSettings(LeaseSettings):
     rpc_advertised_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_ADVERTISED_ADDR",
         default=None,
-        parse=optional(_address),
+        parse=optional(_advertised),
         doc="The `host:port` where other services reach this process. Unset: KAFSCALE_RPC_ADDR, unless that is all "
-        "interfaces. The same after a restart, or partitions move.",
+        f"interfaces. The same after a restart, or partitions move. `{OWN_NAME}:9095` lets many containers or pods "
+        "have one setting.",
     )
     start_patience_ms: int = setting(
         "KAFSCALE_START_PATIENCE_MS",

@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 
 from kafscale.errors import ConfigError
@@ -31,6 +33,17 @@ def test_named_listeners_with_their_advertised_addresses() -> None:
         Listener("INTERNAL", "", 9092, "10.0.0.7", 9092),
         Listener("EXTERNAL", "::", 9093, "kafka.example", 443),
     )
+
+
+def test_the_name_of_the_machine_stands_for_itself_in_what_is_advertised() -> None:
+    own = socket.gethostname()
+    assert listeners(listeners="IN://:1,OUT://:2", advertised_listeners="IN://{hostname}:1,OUT://localhost:2") == (
+        Listener("IN", "", 1, own, 1),
+        Listener("OUT", "", 2, "localhost", 2),
+    )
+    assert listeners(broker_addr=":9092", advertised_host="{hostname}") == (Listener("PLAINTEXT", "", 9092, own, 9092),)
+    with pytest.raises(ConfigError, match="no host name"):
+        listeners(listeners="IN://{hostname}:1")
 
 
 def test_named_listeners_advertise_themselves_when_nothing_else_is_said() -> None:

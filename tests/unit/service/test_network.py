@@ -1,6 +1,7 @@
 """Where a service listens for the others and what they are told."""
 
 import itertools
+import socket
 
 import pytest
 
@@ -32,6 +33,7 @@ def test_without_settings_the_bound_address_is_advertised(service: str) -> None:
         ({RPC: "[::1]:9000"}, 9000, "[::1]:9000"),
         ({RPC: ":9000", ADVERTISED: "storage-0.internal:9000"}, 9000, "storage-0.internal:9000"),
         ({ADVERTISED: "proxy:80"}, 9095, "proxy:80"),
+        ({RPC: ":9095", ADVERTISED: "{hostname}:9095"}, 9095, f"{socket.gethostname()}:9095"),
     ],
 )
 def test_what_the_others_are_told(environ: dict[str, str], port: int, advertised: str) -> None:

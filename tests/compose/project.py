@@ -1,0 +1,131 @@
+"""compose.yaml as a project of the tests' own: its commands, its containers, and what is at its ports."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tests.servers.docker import KCAT, ROOT, Engine
+
+LONG_SECONDS = 150.0
+NAME = "kafscale-test"
+SERVICES = ("gateway", "storage", "indexer", "coordinator", "etcd", "minio", "edge")
+"""What runs without a profile."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Container:
+    id: str
+    name: str
+    state: str
+    health: str
+    pid: int
+    exit_code: int
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Project:
+    """``port``: of the first gateway on the host; three more follow."""
+
+    engine: Engine
+    environ: dict[str, str]
+    port: int
+
+    @property
+    def broker(self) -> str:
+        return f"localhost:{self.port}"
+
+    def compose(self, *arguments: str, check: bool = True) -> str:
+        """What `docker compose ARGUMENTS` prints."""
+        done = self.engine.run("compose", *arguments, check=check, **self.environ)
+        print(f"$ docker compose {' '.join(arguments)}", done.stdout, done.stderr, sep="\n")
+        return done.stdout
+
+    def shell(self, command: str) -> str:
+        """What a command of README prints, which may be one of `docker compose`."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command.replace("localhost:9092", self.broker)],
+            cwd=ROOT,
+            env={**self.engine.environ, **self.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LONG_SECONDS,
+            check=False,
+        )
+        print(f"$ {command}", done.stdout, done.stderr, sep="\n")
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def config(self) -> dict[str, Any]:
+        """The file as Compose understands it, with all profiles."""
+        whole: dict[str, Any] = json.loads(self.compose("--profile", "*", "config", "--format", "json"))
+        return whole
+
+    def containers(self, service: str = "") -> list[Container]:
+        """Those of ``service``, or all; stopped ones too."""
+        ids = self.compose("--profile", "*", "ps", "--all", "--quiet", *([service] if service else [])).split()
+        found = json.loads(self.engine.run("inspect", *ids).stdout) if ids else []
+        return [
+            Container(
+                id=each["Id"],
+                name=each["Name"].lstrip("/"),
+                state=each["State"]["Status"],
+                health=each["State"].get("Health", {}).get("Status", ""),
+                pid=each["State"]["Pid"],
+                exit_code=each["State"]["ExitCode"],
+                restarts=each["RestartCount"],
+            )
+            for each in found
+        ]
+
+    def kill(self, container: Container) -> None:
+        """SIGKILL its process, as the system would; to `docker kill` it is asked for, and no restart follows."""
+        program = f"import os; os.kill({container.pid}, 9)"
+        image = ("--entrypoint", "python", "kafscale:latest")
+        self.engine.run("run", "--rm", "--pid=host", "--user=0", *image, "-c", program)
+
+    def kcat_inside(self, *arguments: str, records: str = "") -> str:
+        """What kcat prints that runs in a container of the project's network."""
+        done = subprocess.run(
+            ["docker", "run", "--rm", "--interactive", f"--network={NAME}_default", KCAT, *arguments],
+            env=self.engine.environ,
+            input=records,
+            capture_output=True,
+            text=True,
+            timeout=LONG_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def show_logs(self) -> None:
+        """What runs, and the end of what it said, on standard output, where pytest shows it of a test that failed."""
+        self.compose("--profile", "*", "ps", "--all", check=False)
+        self.compose("--profile", "*", "logs", "--no-color", "--tail", "30", check=False)
+
+
+def settings(port: int) -> dict[str, str]:
+    """The environment of `docker compose` for a project whose first gateway has ``port``."""
+    return {"COMPOSE_PROJECT_NAME": NAME, "HOST_PORTS": f"{port}-{port + 3}", "COMPOSE_PROGRESS": "plain"}
+
+
+def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:
+    """What is seen when it is as it should be."""
+    deadline = time.monotonic() + LONG_SECONDS
+    while not there(found := look()):
+        assert time.monotonic() < deadline, f"{what}: {found}"
+        time.sleep(0.3)
+    return found
+
+
+def without_settings() -> dict[str, str]:
+    """The environment of this process, without variables that compose.yaml reads."""
+    own = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}

@@ -1,0 +1,229 @@
+"""compose.yaml, really brought up: README's commands, clients on both sides, more of each service, deaths, and data."""
+
+import json
+import re
+import socket
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+
+from kafscale.service.variables import VARIABLES
+from tests.compose.project import LONG_SECONDS, SERVICES, Container, Project, once, settings, without_settings
+from tests.servers.docker import ROOT, Engine, running_engine
+
+HEADING = "## Start with Docker"
+OURS = ("gateway", "storage", "indexer", "coordinator")
+_FIRST_PORTS = range(9092, 9492, 10)
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Log:
+    """What one producer with librdkafka's settings, but idempotent, wrote to a topic: every record was acked."""
+
+    def __init__(self, broker: str, topic: str) -> None:
+        self._producer = ck.Producer({"bootstrap.servers": broker, "enable.idempotence": True, "log_level": 0})
+        self._broker, self.topic = broker, topic
+        self.values: list[bytes] = []
+        self._failed: list[ck.KafkaError] = []
+
+    def send(self, count: int = 20) -> None:
+        """Give records to the producer."""
+        for _ in range(count):
+            self.values.append(b"%d" % len(self.values))
+            self._producer.produce(self.topic, self.values[-1], partition=0, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def await_acks(self) -> None:
+        assert self._producer.flush(LONG_SECONDS) == 0
+        assert self._failed == []
+
+    def read(self) -> list[bytes]:
+        """The whole topic, by a consumer on the host."""
+        consumer = ck.Consumer({"bootstrap.servers": self._broker, "group.id": "none", "log_level": 0})
+        try:
+            consumer.assign([ck.TopicPartition(self.topic, 0, ck.OFFSET_BEGINNING)])
+            found: list[bytes] = []
+
+            def more() -> int:
+                found.extend(_values(consumer))
+                return len(found)
+
+            once("all records", more, lambda count: count >= len(self.values))
+            return found
+        finally:
+            consumer.close()
+
+    def _delivered(self, error: ck.KafkaError | None, _: ck.Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+
+def _values(consumer: ck.Consumer) -> list[bytes]:
+    messages = consumer.consume(1000, timeout=0.5)
+    return [message.value() or b"" for message in messages if message.error() is None]
+
+
+def _commands() -> list[str]:
+    section = (ROOT / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
+    return re.findall(r"^    (.+)$", section, re.MULTILINE)
+
+
+def _free_port() -> int:
+    """The first gateway's: 9092, unless something else listens there."""
+    for first in _FIRST_PORTS:
+        if not any(_listens(port) for port in range(first, first + 4)):
+            return first
+    raise RuntimeError("no four ports in a row are free")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with running_engine() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def project(engine: Engine) -> Iterator[Project]:
+    """Brought up by README's first command."""
+    port = _free_port()
+    alone = Engine(own=engine.own, environ={**without_settings(), **_of_docker(engine)})
+    project = Project(alone, settings(port), port)
+    project.compose("--profile", "*", "down", "--volumes", "--timeout", "1")
+    up = _commands()[0]
+    assert up.startswith("docker compose up")
+    try:
+        project.shell(up)
+        yield project
+    finally:
+        project.show_logs()
+        project.compose("--profile", "*", "down", "--volumes", "--timeout", "1", check=False)
+
+
+def _of_docker(engine: Engine) -> dict[str, str]:
+    return {name: value for name, value in engine.environ.items() if name.startswith("DOCKER_")}
+
+
+@pytest.fixture(scope="module")
+def log(project: Project) -> Log:
+    return Log(project.broker, "orders")
+
+
+def test_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Project) -> None:
+    _, write, read, look, scale, down = _commands()
+    project.shell(write)
+    assert project.shell(read) == "hello\n"
+    shown = project.shell(look)
+    assert set(re.findall(r"^(\w+) .*\dZ  ready", shown, re.MULTILINE)) == set(OURS)
+    project.shell(scale)
+    counts = {service: len(project.containers(service)) for service in SERVICES}
+    assert counts == {**dict.fromkeys(SERVICES, 1), "gateway": 2, "storage": 2}
+    assert down == "docker compose down"
+
+
+def test_a_client_in_the_network_produces_and_consumes(project: Project, log: Log) -> None:
+    log.send()
+    log.await_acks()
+    read = ("-C", "-b", "gateway:19092", "-t", log.topic, "-e", "-q", "-o", "beginning")
+    assert project.kcat_inside(*read).split() == [value.decode() for value in log.values]
+    project.kcat_inside("-P", "-b", "gateway:19092", "-t", log.topic, records="from inside\n")
+    log.values.append(b"from inside")
+    assert log.read() == log.values
+    brokers = json.loads(project.kcat_inside("-L", "-J", "-b", "gateway:19092"))["brokers"]
+    assert {broker["name"].rpartition(":")[2] for broker in brokers} == {"19092"}
+
+
+def test_pitfall_44_clients_on_the_host_are_told_of_a_second_gateway_and_reach_it(project: Project) -> None:
+    second = project.port + 1
+    client = AdminClient({"bootstrap.servers": f"localhost:{second}", "log_level": 0})
+    brokers = once("two brokers", lambda: client.list_topics(timeout=30).brokers, lambda brokers: len(brokers) == 2)
+    addresses = {node_id: f"{broker.host}:{broker.port}" for node_id, broker in brokers.items()}
+    assert addresses == {0: project.broker, 1: f"localhost:{second}"}
+    for node_id in brokers:
+        asked = ConfigResource(ConfigResource.Type.BROKER, str(node_id))
+        (answer,) = client.describe_configs([asked]).values()
+        # By its address each is reached itself, and not another that stands in for it.
+        assert answer.result(30)["node.id"].value == str(node_id)
+
+
+def test_pitfall_44_a_second_storage_instance_takes_its_part_of_the_partitions(project: Project) -> None:
+    project.compose("exec", "gateway", "kafscale", "topic", "create", "wide", "--partitions", "32")
+
+    def owners() -> set[str]:
+        shown = project.compose("exec", "gateway", "kafscale", "partition", "list", "wide", "-o", "json")
+        return {partition["owner"] for partition in json.loads(shown)["partitions"]}
+
+    once("owners", owners, lambda found: len(found - {""}) == 2)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_is_killed_comes_back_and_nothing_acked_is_lost(project: Project, log: Log, service: str) -> None:
+    log.send()
+    victim = project.containers(service)[0]
+    project.kill(victim)
+    log.send()
+
+    def again() -> Container:
+        return next(each for each in project.containers(service) if each.id == victim.id)
+
+    once(f"{service} again", again, lambda each: each.restarts > victim.restarts and each.state == "running")
+    log.await_acks()
+    assert log.read() == log.values
+
+
+def test_pitfall_41_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
+    with socket.create_connection(("localhost", project.port)):
+        project.compose("stop", "gateway")
+        project.compose("stop")
+    ended = {each.name: each.exit_code for service in OURS for each in project.containers(service)}
+    assert set(ended.values()) == {0}, ended
+    project.shell(_commands()[-1])
+    assert project.containers() == []
+    project.shell(_commands()[0])
+    assert log.read() == log.values
+    log.send()
+    log.await_acks()
+
+
+def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) -> None:
+    project.compose("up", "--detach", "prometheus")
+    project.compose("exec", "prometheus", "promtool", "check", "config", "/etc/prometheus/prometheus.yaml")
+    (address,) = project.compose("port", "prometheus", "9090").split()
+
+    def ask(path: str) -> Any:
+        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=30) as reply:
+            return json.loads(reply.read())["data"]
+
+    def up() -> dict[str, str]:
+        return {target["labels"]["job"]: target["health"] for target in ask("targets?state=active")["activeTargets"]}
+
+    once("targets", up, lambda found: found == {f"kafscale-{service}": "up" for service in OURS})
+    rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) == (ROOT / "monitoring" / "alerts.yaml").read_text().count("- alert:")
+    assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
+
+
+def test_pitfall_42_every_variable_and_file_of_compose_exists(project: Project) -> None:
+    config = project.config()
+    variables = {name for each in config["services"].values() for name in each.get("environment") or {}}
+    assert {name for name in variables if name.startswith("KAFSCALE_")} <= set(VARIABLES)
+    mounts = [
+        mount for each in config["services"].values() for mount in each.get("volumes", ()) if mount["type"] == "bind"
+    ]
+    assert mounts
+    for mount in mounts:
+        assert (ROOT / mount["source"]).exists(), mount
+    for name in OURS:
+        service = config["services"][name]
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}

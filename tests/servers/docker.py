@@ -1,0 +1,177 @@
+"""A container engine for tests: the one that answers, else one of their own, with images made here.
+
+``python -m tests.servers.docker build`` makes what `running_engine` needs: KafScale's image, and, for an engine of the
+tests' own, Compose from its Go module, a Debian by debootstrap, and on it the images that compose.yaml names. An engine
+that answers gets those from where it always does.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.java.build import cache_root
+from tests.servers import etcd, minio
+from tests.servers.go_build import GoServer
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = GoServer(
+    "docker-compose", Path(__file__).parent / "compose", "github.com/docker/compose/v2/cmd", "a minute and a half"
+)
+BASE = "debian:bookworm-slim"
+KCAT = "edenhill/kcat:1.7.1"
+_IMAGES = Path(__file__).parent / "images"
+_BUILT = {"haproxy": None, "etcd": etcd.SERVER, "minio": minio.SERVER, "prometheus": None}
+"""The images of compose.yaml that are made here, by the last word of their names, with what is built for each."""
+_CERTIFICATES = Path("/usr/local/share/ca-certificates")
+_START_SECONDS = 60.0
+_STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One that answers. ``own``: the tests started it; ``environ``: of the `docker` command that asks it."""
+
+    own: bool
+    environ: Mapping[str, str]
+
+    def run(self, *arguments: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+        """`docker ARGUMENTS` in the root of the tree. Raises RuntimeError with what it said when it fails."""
+        done = subprocess.run(
+            ["docker", *arguments],
+            cwd=ROOT,
+            env={**self.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"docker {' '.join(arguments)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done
+
+    def has(self, image: str) -> bool:
+        return self.run("image", "inspect", image, check=False).returncode == 0
+
+
+@contextmanager
+def running_engine() -> Iterator[Engine]:
+    """The engine that answers, else one that ends when this is left; its images stay in the cache."""
+    there = Engine(own=False, environ=_with_compose(os.environ))
+    if there.run("version", check=False).returncode == 0:
+        yield there
+        return
+    root = cache_root() / "docker"
+    root.mkdir(parents=True, exist_ok=True)
+    with (
+        (root.parent / "docker.lock").open("w") as lock,
+        tempfile.TemporaryDirectory(prefix="kafscale-docker-") as scratch,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = Engine(own=True, environ=_with_compose({**os.environ, "DOCKER_HOST": f"unix://{scratch}/socket"}))
+        with _daemon(engine, root, Path(scratch)):
+            yield engine
+
+
+@contextmanager
+def _daemon(engine: Engine, root: Path, scratch: Path) -> Iterator[None]:
+    command = ["dockerd", "--host", engine.environ["DOCKER_HOST"], "--data-root", str(root)]
+    command += ["--exec-root", str(scratch / "exec"), "--pidfile", str(scratch / "pid")]
+    log = scratch / "dockerd.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while engine.run("version", check=False).returncode != 0:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"dockerd did not start: {log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.2)
+        yield
+    finally:
+        # It ends the containers that still run, and its containerd.
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _with_compose(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ``, in which `docker compose` is there."""
+    plugins = cache_root() / "docker-config" / "cli-plugins"
+    if subprocess.run(["docker", "compose", "version"], env=environ, capture_output=True, check=False).returncode == 0:
+        return dict(environ)
+    plugins.mkdir(parents=True, exist_ok=True)
+    built, plugin = COMPOSE.build(), plugins / "docker-compose"
+    if not plugin.exists() or plugin.resolve() != built:
+        plugin.unlink(missing_ok=True)
+        plugin.symlink_to(built)
+    return {**environ, "DOCKER_CONFIG": str(plugins.parent)}
+
+
+def build() -> None:
+    """Make all images, those of before kept where nothing changed."""
+    for tool in ("docker", "dockerd", "debootstrap"):
+        if shutil.which(tool) is None:
+            raise SystemExit(f"{tool} is needed: on Debian, apt-get install docker.io debootstrap")
+    with running_engine() as engine:
+        if engine.own:
+            _make_base(engine)
+            _make_servers(engine)
+        print("building KafScale's image ...", flush=True)
+        engine.run("build", "--quiet", "--target", "kafscale", "--tag", "kafscale:latest", ".")
+
+
+def _make_base(engine: Engine) -> None:
+    if engine.has(BASE):
+        return
+    print(f"making a Debian for containers by debootstrap ({BASE}, half a minute) ...", flush=True)
+    with tempfile.TemporaryDirectory(prefix="kafscale-debian-") as scratch:
+        root = Path(scratch) / "root"
+        subprocess.run(["debootstrap", "--variant=minbase", "bookworm", root], check=True, stdout=subprocess.DEVNULL)
+        # Whom this machine trusts, as behind a proxy that has a certificate of its own.
+        shutil.copytree(_CERTIFICATES, root / _CERTIFICATES.relative_to("/"), dirs_exist_ok=True)
+        archive = Path(scratch) / "root.tar"
+        subprocess.run(["tar", "--create", "--file", archive, "--directory", root, "."], check=True)
+        engine.run("import", "--change", "CMD bash", str(archive), BASE)
+
+
+def named_images() -> dict[str, str]:
+    """Those that compose.yaml names and that are made here, by the names of their programs."""
+    images = re.findall(r"^    image: (\S+)$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
+    by_program = {image.rpartition("/")[2].partition(":")[0]: image for image in images}
+    return {**{program: by_program[program] for program in _BUILT}, "kcat": KCAT}
+
+
+def _make_servers(engine: Engine) -> None:
+    programs = {name: server.build() for name, server in _BUILT.items() if server is not None}
+    made_of = [(_IMAGES / "Dockerfile").read_text(), *map(str, programs.values())]
+    label = f"kafscale.test={hashlib.sha256('|'.join(made_of).encode()).hexdigest()[:16]}"
+    images = named_images()
+    there = engine.run("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}").stdout.split()
+    if set(images.values()) <= set(there):
+        return
+    print(f"making images of {', '.join(images)} (a minute) ...", flush=True)
+    with tempfile.TemporaryDirectory(prefix="kafscale-images-") as scratch:
+        shutil.copy(_IMAGES / "Dockerfile", scratch)
+        for name, program in programs.items():
+            shutil.copy(program, Path(scratch) / name)
+        for name, image in images.items():
+            engine.run("build", "--quiet", "--label", label, "--target", name, "--tag", image, scratch)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["build"]:
+        raise SystemExit("usage: python -m tests.servers.docker build")
+    build()
