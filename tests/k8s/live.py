@@ -65,6 +65,7 @@ class Overlay:
         """Those that are there and not on their way out, by name."""
         found = self.kubernetes.items("pods", f"--namespace={self.namespace}", f"--selector={NAME}=kafscale-{service}")
         here = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        assert here, f"there is no pod of {service}"
         return sorted(here, key=lambda pod: str(pod["metadata"]["name"]))
 
     def templates(self) -> dict[str, Json]:
