@@ -35,8 +35,6 @@ class Client:
     """The offset after the highest one acked, or the last one read, by partition."""
     given: dict[int, int] = field(default_factory=dict)
     """Partitions by member of a group."""
-    assignments: int = 0
-    """How often members were given partitions or had to give them up."""
     read: int = 0
     status: int | None = None
     _process: trio.Process | None = None
@@ -99,7 +97,6 @@ class Client:
         elif letter == b"g":
             member = int(words[2])
             self.given[member] = self.given.get(member, 0) + int(words[3])
-            self.assignments += 1
 
 
 def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
