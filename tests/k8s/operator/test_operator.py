@@ -99,6 +99,8 @@ def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Clust
         once("all is settled", lambda: namespace.settled("orders"), bool)
         _set_config(cluster, "orders", "max.message.bytes", "2000")
         _set_config(cluster, "orders", "retention.ms", "5")
+        # Not by the configs alone: the gateway may not know of the change yet.
+        once("the change is undone", lambda: namespace.events("orders"), lambda found: "DriftRepaired" in found)
         own = {"retention.ms": "604800000", "compression.type": "lz4", "max.message.bytes": "2000"}
         _await_configs(cluster, "orders", own)
         namespace.topic("orders", partitions=2, retention="7d", compression="lz4", deletionPolicy="Delete")
