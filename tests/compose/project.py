@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tests.servers.docker import KCAT, ROOT, Engine
+from tests.servers.docker import IMAGE, KCAT, ROOT, Engine
 
 LONG_SECONDS = 150.0
 NAME = "kafscale-test"
@@ -88,7 +88,7 @@ class Project:
     def kill(self, container: Container) -> None:
         """SIGKILL its process, as the system would; to `docker kill` it is asked for, and no restart follows."""
         program = f"import os; os.kill({container.pid}, 9)"
-        image = ("--entrypoint", "python", "kafscale:latest")
+        image = ("--entrypoint", "python", IMAGE)
         self.engine.run("run", "--rm", "--pid=host", "--user=0", *image, "-c", program)
 
     def kcat_inside(self, *arguments: str, records: str = "") -> str:

@@ -29,6 +29,7 @@ COMPOSE = GoServer(
     "docker-compose", Path(__file__).parent / "compose", "github.com/docker/compose/v2/cmd", "a minute and a half"
 )
 BASE = "debian:bookworm-slim"
+IMAGE = "kafscale:latest"
 KCAT = "edenhill/kcat:1.7.1"
 _IMAGES = Path(__file__).parent / "images"
 _BUILT = {"haproxy": None, "etcd": etcd.SERVER, "minio": minio.SERVER, "prometheus": None}
@@ -60,8 +61,9 @@ class Engine:
             raise RuntimeError(f"docker {' '.join(arguments)} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done
 
-    def has(self, image: str) -> bool:
-        return self.run("image", "inspect", image, check=False).returncode == 0
+    def image_id(self, image: str) -> str:
+        """Empty: there is none of that name."""
+        return self.run("image", "inspect", "--format", "{{.Id}}", image, check=False).stdout.strip()
 
 
 @contextmanager
@@ -130,11 +132,15 @@ def build() -> None:
             _make_base(engine)
             _make_servers(engine)
         print("building KafScale's image ...", flush=True)
-        engine.run("build", "--quiet", "--target", "kafscale", "--tag", "kafscale:latest", ".")
+        before = engine.image_id(IMAGE)
+        engine.run("build", "--quiet", "--target", "kafscale", "--tag", IMAGE, ".")
+        if engine.own and before not in ("", engine.image_id(IMAGE)):
+            # Each takes as much as all that is installed in it.
+            engine.run("image", "rm", before, check=False)
 
 
 def _make_base(engine: Engine) -> None:
-    if engine.has(BASE):
+    if engine.image_id(BASE):
         return
     print(f"making a Debian for containers by debootstrap ({BASE}, half a minute) ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="kafscale-debian-") as scratch:
