@@ -43,7 +43,7 @@ class WorkQueue:
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             heapq.heappush(self._heap, (due, next(self._order), key))
-            self._news.set()
+            self._wake_all()
 
     async def take(self) -> Key:
         """Waits for the next one; it has to be given to one of the three methods below."""
@@ -55,7 +55,6 @@ class WorkQueue:
                     del self._due[key]
                     self._working.add(key)
                     return key
-            self._news = trio.Event()
             with trio.move_on_at(self._heap[0][0] if self._heap else float("inf")):
                 await self._news.wait()
 
@@ -86,4 +85,8 @@ class WorkQueue:
         """What came due while it was worked on has left the heap."""
         if key in self._due:
             heapq.heappush(self._heap, (self._due[key], next(self._order), key))
-            self._news.set()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        self._news.set()
+        self._news = trio.Event()

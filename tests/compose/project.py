@@ -113,7 +113,7 @@ class Project:
 
 def settings(port: int) -> dict[str, str]:
     """The environment of `docker compose` for a project whose first gateway has ``port``."""
-    return {"COMPOSE_PROJECT_NAME": NAME, "HOST_PORTS": f"{port}-{port + 3}", "COMPOSE_PROGRESS": "plain"}
+    return {"COMPOSE_PROJECT_NAME": NAME, "HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0", "COMPOSE_PROGRESS": "plain"}
 
 
 def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:

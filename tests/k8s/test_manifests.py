@@ -188,8 +188,9 @@ def test_pitfall_56_all_is_stopped_restored_and_started_as_the_document_says(
     assert steps[: len(stops)] == stops
     for step in stops:
         overlay.kubectl(*step)
-    for name in (*SERVICES, "etcd"):
-        overlay.kubectl("wait", "--for=delete", "pod", f"--selector={NAME}=kafscale-{name}", "--timeout=120s")
+    ended = [step for step in steps if step[:2] == ["wait", "--for=delete"]]
+    assert steps[len(stops) : len(stops) + len(ended)] == ended
+    assert {step[3] for step in ended} == {f"--selector={NAME}=kafscale-{name}" for name in (*SERVICES, "etcd")}
     for step in steps[len(stops) :]:
         if step[0] == "delete":
             for number in range(3):

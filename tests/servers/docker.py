@@ -124,7 +124,8 @@ def _with_compose(environ: Mapping[str, str]) -> dict[str, str]:
 
 def build() -> None:
     """Make all images, those of before kept where nothing changed."""
-    for tool in ("docker", "dockerd", "debootstrap"):
+    there = Engine(own=False, environ=os.environ).run("version", check=False) if shutil.which("docker") else None
+    for tool in () if there and there.returncode == 0 else ("docker", "dockerd", "debootstrap"):
         if shutil.which(tool) is None:
             raise SystemExit(f"{tool} is needed: on Debian, apt-get install docker.io debootstrap")
     with running_engine() as engine:
@@ -147,7 +148,8 @@ def _make_base(engine: Engine) -> None:
         root = Path(scratch) / "root"
         subprocess.run(["debootstrap", "--variant=minbase", "bookworm", root], check=True, stdout=subprocess.DEVNULL)
         # Whom this machine trusts, as behind a proxy that has a certificate of its own.
-        shutil.copytree(_CERTIFICATES, root / _CERTIFICATES.relative_to("/"), dirs_exist_ok=True)
+        if _CERTIFICATES.exists():
+            shutil.copytree(_CERTIFICATES, root / _CERTIFICATES.relative_to("/"), dirs_exist_ok=True)
         archive = Path(scratch) / "root.tar"
         subprocess.run(["tar", "--create", "--file", archive, "--directory", root, "."], check=True)
         engine.run("import", "--change", "CMD bash", str(archive), BASE)

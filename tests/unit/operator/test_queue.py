@@ -1,4 +1,5 @@
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from services.operator.queue import Key, WorkQueue
@@ -14,6 +15,25 @@ async def test_a_thing_is_looked_at_once_however_often_it_is_added(autojump_cloc
     assert queue.waiting == 2
     assert [await queue.take(), await queue.take()] == [ORDERS, BILLS]
     assert queue.waiting == 0
+
+
+async def test_all_who_wait_are_woken_for_what_there_is(autojump_clock: MockClock) -> None:
+    queue = WorkQueue(longest_retry=60)
+    taken: list[Key] = []
+
+    async def work() -> None:
+        taken.append(await queue.take())
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(work)
+        await trio.testing.wait_all_tasks_blocked()
+        queue.add(ORDERS)
+        queue.add(BILLS)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert taken == [ORDERS, BILLS]
 
 
 async def test_what_is_added_while_it_is_worked_on_is_looked_at_again_after_that(autojump_clock: MockClock) -> None:
