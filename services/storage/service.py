@@ -133,9 +133,10 @@ class StorageService:
             result = PartitionAppended(status=found.status, detail=str(found), owner=found.owner)
         else:
             stream.subscribe(key, found.standing)
+            end = found.buffer.next_offset
             result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
             if append.trace:
-                self._trace(found, append, result)
+                self._trace(found, append, result, placed=found.buffer.next_offset > end)
         if result.status != Status.OK:
             stream.refused[key] = request.sequence
             self._parts.figures.refused[Status.Name(result.status)] += 1
@@ -143,7 +144,8 @@ class StorageService:
             stream.refused.pop(key, None)
         return result
 
-    def _trace(self, partition: Partition, append: PartitionAppend, result: PartitionAppended) -> None:
+    def _trace(self, partition: Partition, append: PartitionAppend, result: PartitionAppended, *, placed: bool) -> None:
+        """Not ``placed``: the batch was refused, or is there already."""
         tracer = self._parts.tracer
         span = (
             None
@@ -158,11 +160,9 @@ class StorageService:
         )
         if span is None:
             return
-        if result.status == Status.OK:
+        if placed:
             partition.buffer.note_trace(span.place)
-            span.end()
-        else:
-            span.end(Status.Name(result.status))
+        span.end("" if result.status == Status.OK else Status.Name(result.status))
 
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None:
         await self._current().streams.serve(request.stream_id, send)

@@ -22,8 +22,8 @@ from tests.sim.checker import IDEMPOTENT, Checker, Promise
 
 RECONNECTING = Promise(durable=True, once=True, ordered=False)
 """acks=all without retries, on one connection after another: what was given up on one may come in after the next."""
-RETRYING = Promise(durable=True, once=True, ordered=False)
-"""acks=all with retries, several requests in flight, and no failure after which a broker does not know what it kept."""
+RETRYING = Promise(durable=True, once=False, ordered=False)
+"""acks=all with retries, several requests in flight: what a broker is slow to ack is sent again."""
 
 Event = tuple[float, str, list[str]]
 """Time, client, words."""

@@ -113,7 +113,8 @@ class Project:
 
 def settings(port: int) -> dict[str, str]:
     """The environment of `docker compose` for a project whose first gateway has ``port``."""
-    return {"COMPOSE_PROJECT_NAME": NAME, "HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0", "COMPOSE_PROGRESS": "plain"}
+    ports = {"HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0"}
+    return {"COMPOSE_PROJECT_NAME": NAME, "COMPOSE_PROGRESS": "plain", **ports}
 
 
 def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:

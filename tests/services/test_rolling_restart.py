@@ -74,4 +74,5 @@ async def test_pitfall_41_a_rolling_restart_of_every_process_is_not_seen_by_any_
     )
     assert verdict.complaints == []
     assert {name: sums.failed for name, sums in verdict.producers.items()} == {each.name: {} for each in senders}
-    assert {client.read for client in members} == {verdict.in_log}
+    # None is passed over, as the verdict says; a member may read again what was not committed.
+    assert [client.name for client in members if client.read < verdict.in_log] == []

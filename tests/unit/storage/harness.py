@@ -19,6 +19,7 @@ from kafscale.records.batch import walk
 from kafscale.records.record import Record, build_batch, read_records
 from kafscale.rpc.direct import DirectIndexer, DirectStorage
 from kafscale.rpc.interface import IndexerClient, MessageStream
+from kafscale.tracing import Tracer
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
@@ -269,6 +270,7 @@ class World:
             self.indexer = DirectIndexer(indexer)
         self.settings = settings or StorageSettings(compression_codec="producer", retention_ms=-1)
         self.figures = StorageFigures()
+        self.tracer: Tracer | None = None
         self.runs = 0
         self.now_ms = 1_700_000_000_000
 
@@ -299,6 +301,7 @@ class World:
             address=address,
             lease_clock=trio.current_time,
             figures=self.figures,
+            tracer=self.tracer,
         )
         runs: list[str] = []
 

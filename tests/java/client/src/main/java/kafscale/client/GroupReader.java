@@ -11,6 +11,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
@@ -39,7 +40,12 @@ public final class GroupReader {
                         String name = new String(record.value(), StandardCharsets.ISO_8859_1).split(" ", 2)[0];
                         events.tell("r " + record.partition() + " " + record.offset() + " " + name);
                     }
-                    member.commitSync();
+                    try {
+                        member.commitSync();
+                    } catch (RebalanceInProgressException error) {
+                        // The next poll takes part in it, and the next commit is of this too.
+                        continue;
+                    }
                 }
             }
             for (KafkaConsumer<byte[], byte[]> member : members) {
