@@ -13,6 +13,7 @@ from services.cli.admin.topic import config, partition, topic
 from services.cli.admin.watch import watch
 from services.cli.etcd_snapshot import etcd_snapshot
 from services.cli.inspect import inspect
+from services.cli.records import consume, produce
 from services.cli.recovery import backup, restore
 
 
@@ -45,6 +46,8 @@ for command in (
     drain,
     watch,
     flush,
+    produce,
+    consume,
     backup,
     restore,
     etcd_snapshot,

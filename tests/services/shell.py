@@ -21,11 +21,12 @@ class Shell:
         patient = {"KAFSCALE_RPC_CONNECT_TIMEOUT_MS": "60000"}
         self._environ = {**others, **patient, **settings, "KAFSCALE_ADMIN_SERVER": servers}
 
-    def run(self, command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, stdin: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *command.split()],
             check=False,
             env={**self._environ, **environ},
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=LONG_SECONDS,

@@ -1,10 +1,13 @@
 """The `kafscale` command on the four services, and clients that see what it does."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from select import select
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Message as KafkaMessage
 
 from services.cli.admin.server import Exit
 from tests.clients.adapters.confluent import ConfluentClient
@@ -132,6 +135,48 @@ def _read(consumer: Consumer) -> int:
         if message is not None and message.error() is None:
             seen.add(message.value() or b"")
     return len(seen)
+
+
+def test_what_the_command_writes_a_client_reads_and_the_other_way_round(cluster: Cluster) -> None:
+    shell = Shell(SETTINGS, cluster.gateways[0].address)
+    client = ConfluentClient(cluster.bootstrap)
+    assert shell.run("topic create lines --partitions 2").returncode == 0
+    _await("all gateways know the topic", lambda: shell.run("consume lines").returncode == 0)
+    keys = [f"key-{number}" for number in range(6)]
+    for codec in (codecs := ("lz4", "zstd")):
+        done = shell.run(f"produce lines -K : -H codec={codec} -z {codec}", "".join(f"{key}:{codec}\n" for key in keys))
+        assert (done.returncode, done.stderr) == (0, "")
+    # A client puts keys where the command does.
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.codec": "zstd"})
+    placed: dict[str, int] = {}
+    for key in keys:
+
+        def delivered(error: KafkaError | None, message: KafkaMessage, key: str = key) -> None:
+            assert error is None
+            placed[key] = message.partition() or 0
+
+        producer.produce("lines", "client", key, on_delivery=delivered)
+    assert producer.flush(LONG_SECONDS) == 0
+    for partition in range(2):
+        here = [key for key in keys if placed[key] == partition]
+        expected = [(key, value) for value in (*codecs, "client") for key in here]
+        found = client.consume("lines", count=len(expected), partition=partition)
+        assert [(each.key, each.value) for each in found] == [(key.encode(), value.encode()) for key, value in expected]
+        assert [each.headers for each in found][: len(here)] == [(("codec", b"lz4"),)] * len(here)
+    for partition, codec in enumerate(("gzip", "snappy")):
+        messages = [Message(b"%d" % number, b"k", (("h", None),)) for number in range(RECORDS)]
+        client.produce("lines", messages, ProduceOptions(partition=partition, codec=codec))
+        first = client.offsets("lines", partition=partition)[1] - RECORDS
+        read = shell.run(f"consume lines -p {partition} --from offset={first} -Z -f %o,%k,%s,%h\\n")
+        assert read.stdout.splitlines() == [f"{first + number},k,{number},h=NULL" for number in range(RECORDS)]
+    with shell.running("consume lines -p 1 --from latest --follow -f %s\\n") as following:
+        assert following.stdout is not None
+        # Where it begins is not told, so something is written until it sees some.
+        while not select([following.stdout], [], [], 0.2)[0]:
+            client.produce("lines", [Message(b"seen")], ProduceOptions(partition=1))
+        assert following.stdout.readline() == "seen\n"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(LONG_SECONDS) == 0
 
 
 def test_who_does_not_answer_is_shown_as_long_as_it_is_registered(cluster: Cluster) -> None:

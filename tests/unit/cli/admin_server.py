@@ -34,7 +34,7 @@ class AdminServer:
         """Await ``do`` where the gateway runs."""
         return trio.from_thread.run(do, *arguments, trio_token=self.token)
 
-    def run(self, *arguments: str, input: str | None = None, **environ: str) -> Result:  # noqa: A002 - click's name
+    def run(self, *arguments: str, input: str | bytes | None = None, **environ: str) -> Result:  # noqa: A002 - click's name
         """One command, as in a shell with no more of this machine's settings than ``environ``."""
         settings = {name: None for name in os.environ if name.startswith("KAFSCALE_")}
         given = {**settings, **PATIENT, "KAFSCALE_ADMIN_SERVER": self.address, **environ}

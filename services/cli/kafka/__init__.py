@@ -1,0 +1,1 @@
+"""Records in and out of a cluster, by Kafka's protocol."""
