@@ -201,6 +201,27 @@ async def test_a_missing_object_in_the_middle_is_told_and_all_else_is_there(auto
         assert await caller.read_all(ref, 6) == numbers(20)[6:]
 
 
+@pytest.mark.parametrize("bad", [18, 19])
+async def test_behind_a_damaged_object_near_the_end_the_log_goes_on(autojump_clock: MockClock, bad: int) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(20))
+    key = paths.segment_key(NAMESPACE, "orders", 0, bad)
+    there = await world.objects.get(key)
+    await world.objects.replace_if_match(key, b"?" + there.body[1:-1] + b"?", there.etag)
+    rebuilt = await restored(world)
+    assert f"object {key} is no segment" in rebuilt.damaged
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, bad)).status == Status.DAMAGED
+        assert await caller.read_all(ref, bad + 1) == numbers(20)[bad + 1 :]
+    now = await world.objects.get(key)
+    await world.objects.replace_if_match(key, there.body, now.etag)
+    async with world.service() as (caller, _):
+        await acked(caller, ref, b"later")
+        assert await caller.read_all(ref) == [*numbers(20), b"later"]
+
+
 async def test_repeated_batches_of_producers_are_known_again(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
