@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import click
@@ -144,7 +144,8 @@ def restore(
     if snapshot is not None and no_snapshot:
         raise click.UsageError("--snapshot and --no-snapshot exclude each other")
 
-    async def run(advance: Advance) -> Rebuilt:
+    async def run(advance: Advance) -> Rebuilt | None:
+        """None: a person said no."""
         from services.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
 
         async with opened(os.environ) as stores:
@@ -163,18 +164,28 @@ def restore(
                 return rebuilt
             if not yes:
                 text = "Write this metadata?" if not overwrite else "Replace the cluster's metadata by this?"
-                await trio.to_thread.run_sync(lambda: click.confirm(text, abort=True, err=True))
+                if not await trio.to_thread.run_sync(_agreed, text):
+                    return None
             await restoring.write(rebuilt)
             return rebuilt
 
     with _progress("segments read") as advance:
         rebuilt = _run(run, advance)
+    if rebuilt is None:
+        raise click.Abort
     if output == "json":
         click.echo(json.dumps(_result(rebuilt), indent=2, ensure_ascii=False))
     elif not dry_run:
         click.echo(f"{count(len(rebuilt.topics), 'topic')} restored; start the services")
     if rebuilt.damaged:
         raise Failed(f"restored, but for what is missing: {'; '.join(map(printable, rebuilt.damaged))}", Exit.FAILED)
+
+
+def _agreed(question: str) -> bool:
+    # What passes a nursery comes out as a group, which click does not know.
+    with suppress(click.Abort):
+        return click.confirm(question, err=True)
+    return False
 
 
 def _show(rebuilt: Rebuilt, restoring: Restore) -> None:

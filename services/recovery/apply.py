@@ -28,16 +28,23 @@ class NotEmpty(KafscaleError):
     """The metadata store has what a restore would replace, or processes are registered there. Nothing was changed."""
 
 
-async def check_empty(metadata: MetadataStore, namespace: str, *, overwrite: bool) -> None:
-    """Raises NotEmpty, Unavailable, Refused. Keys without a cluster's are what an interrupted restore has left."""
+async def check_empty(metadata: MetadataStore, namespace: str, *, overwrite: bool) -> int:
+    """The revision of the cluster's key, 0 without one. Raises NotEmpty, Unavailable, Refused.
+
+    Keys without a cluster's are what an interrupted restore has left.
+    """
     members = await metadata.read_page(f"{paths.metadata_root(namespace)}members/")
     if members.items:
         raise NotEmpty(
             f"{len(members.items)} processes are registered in the metadata store: stop all of them, and wait until "
             "their leases have ended (KAFSCALE_LEASE_TTL_SECONDS)"
         )
-    if not overwrite and await metadata.get(paths.cluster_key(namespace)) is not None:
+    cluster = await metadata.get(paths.cluster_key(namespace))
+    if cluster is None:
+        return 0
+    if not overwrite:
         raise NotEmpty(f"the metadata store has a cluster in namespace {namespace}: --overwrite replaces it")
+    return cluster.mod_revision
 
 
 async def write_rebuilt(
@@ -46,6 +53,7 @@ async def write_rebuilt(
     rebuilt: Rebuilt,
     namespace: str,
     *,
+    overwrite: bool,
     sinks: Mapping[str, Sink],
     progress: Mapping[tuple[bytes, int], list[SinkProgress]],
     items: AsyncGenerator[Item, None],
@@ -54,10 +62,11 @@ async def write_rebuilt(
 ) -> None:
     """Replace all that the store has of the namespace. ``items``: a snapshot's, or none.
 
-    ``advance`` is told how many keys were written. Raises CorruptData, NotEmpty, Unavailable, Refused: the store has no
-    cluster then, and this may be done again.
+    ``advance`` is told how many keys were written. Raises NotEmpty, with nothing changed where `check_empty` does;
+    CorruptData, Unavailable, Refused: the store has no cluster then, and this may be done again.
     """
-    await _clear(metadata, namespace)
+    # A person was asked since it was looked at: processes may have been started meanwhile.
+    await _clear(metadata, namespace, await check_empty(metadata, namespace, overwrite=overwrite))
     writer = _Writer(metadata, advance)
     for topic in rebuilt.topics:
         for key, value in topic_values(rebuilt, topic, namespace, progress):
@@ -134,10 +143,13 @@ class _Writer:
         self._puts, self._size = [], 0
 
 
-async def _clear(metadata: MetadataStore, namespace: str) -> None:
+async def _clear(metadata: MetadataStore, namespace: str, revision: int) -> None:
+    """``revision``: of the cluster's key as it was seen. Raises NotEmpty where it is another, with nothing changed."""
     root, cluster = paths.metadata_root(namespace), paths.cluster_key(namespace)
-    # First what makes it a cluster.
-    await _sure(metadata, [], [Delete(cluster)])
+    # First what makes it a cluster. When an answer was lost it may be gone by this.
+    done = await _sure(metadata, [Unchanged(cluster, revision)], [Delete(cluster)])
+    if not done and await metadata.get(cluster) is not None:
+        raise NotEmpty("a process changed the cluster in the metadata store meanwhile: stop it, and begin again")
     while page := (await metadata.read_page(root)).items:
         for start in range(0, len(page), MAX_PLAIN):
             await _sure(metadata, [], [Delete(item.key) for item in page[start : start + MAX_PLAIN]])

@@ -20,14 +20,14 @@ _LAST = "~"  # sorts behind all names
 
 @dataclass(slots=True)
 class PartitionObjects:
-    """``segments`` ascending by base. ``unreadable``: keys of segments whose first or last bytes are none.
+    """``segments`` ascending by base. ``unreadable``: keys, by base, of segments whose first or last bytes are none.
 
     ``producers``: committed ends of producer snapshots with their epochs and keys, ascending. ``highest_epoch``: of all
     objects of the partition; -1 without any.
     """
 
     segments: list[Found] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: dict[int, str] = field(default_factory=dict)
     producers: list[tuple[int, int, str]] = field(default_factory=list)
     highest_epoch: int = -1
 
@@ -96,7 +96,7 @@ class Bucket:
         read = await self._together([_reading(self._objects, str(key), size) for key, size in segments])
         for (key, _), found in zip(segments, read, strict=True):
             if found is None or found.base != key.base_offset:
-                objects.unreadable.append(str(key))
+                objects.unreadable[key.base_offset] = str(key)
             else:
                 objects.segments.append(found)
                 objects.highest_epoch = max(objects.highest_epoch, found.epoch)

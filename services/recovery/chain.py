@@ -8,11 +8,14 @@ acked is whole, and follows in one unbroken chain on what was acked before.
 So the log is the chain of what is left when all that is contradicted by a higher epoch is taken out. Its end may lie
 above the committed end: what was put and not committed yet cannot be told from what was, and is taken for the log where
 it follows on it, with nothing else in its place. It never lies below: nothing acked is behind a missing object.
+
+An object that is there and cannot be read is no missing one: puts are whole or not at all, so it was a segment once,
+and is damaged since. Whose it was is not known. It is taken for the log where nothing readable has its offsets, and so
+is what follows on it: better a hole where perhaps nothing was acked than to drop what was.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 IMPORTED = 0
@@ -31,7 +34,7 @@ class Found(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets whose objects are missing although they were committed."""
+    """Offsets whose objects are missing or cannot be read although they were committed."""
 
     start: int
     end: int
@@ -39,13 +42,17 @@ class Hole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A log: offsets from ``start`` up to, not including, ``end``. ``above``: segments behind it that are not its."""
+    """A log: offsets from ``start`` up to, not including, ``end``. ``above``: segments behind it that are not its.
+
+    ``unreadable``: bases of damaged objects that are not all below ``start``.
+    """
 
     start: int
     end: int
     segments: tuple[Found, ...]
     holes: tuple[Hole, ...]
     above: int
+    unreadable: tuple[int, ...] = ()
 
     @property
     def last(self) -> Found | None:
@@ -61,27 +68,64 @@ class Chain:
         return entries
 
 
-def chain_of(found: Iterable[Found], *, log_start: int, floor: int, proven_end: int, in_flight: int) -> Chain:
+def chain_of(
+    found: Iterable[Found],
+    *,
+    unreadable: Sequence[int] = (),
+    log_start: int,
+    floor: int,
+    proven_end: int,
+    in_flight: int,
+) -> Chain:
     """The log that ``found``, ascending by base, are of.
 
-    ``log_start``: the log begins there or later. ``floor``: objects of this epoch and below are an earlier topic's, but
-    for imported ones where it is 0. ``proven_end``: so far the log is known to have been committed. ``in_flight``: so
-    many segments of one epoch are put at most that are not committed.
+    ``unreadable``: bases of objects of which nothing else is known, ascending. ``log_start``: the log begins there or
+    later. ``floor``: objects of this epoch and below are an earlier topic's, but for imported ones where it is 0.
+    ``proven_end``: so far the log is known to have been committed. ``in_flight``: so many segments of one epoch are put
+    at most that are not committed.
     """
-    runs = _runs(segment for segment in _uncontradicted(found, floor) if segment.next > log_start)
-    if not runs:
-        # Retention deletes the oldest first: all of it.
-        end = max(log_start, proven_end)
-        return Chain(end, end, (), (), 0)
-    last = max(i for i, run in enumerate(runs) if i == 0 or run[0].base < proven_end or _longest(run) > in_flight)
+    believed = _uncontradicted(found, floor)
+    lost = [each for each in _lost(believed, unreadable) if each.end > log_start]
+    lost_end = lost[-1].end if lost else 0
+    runs = _runs(segment for segment in believed if segment.next > log_start)
+    last = max(
+        (
+            i
+            for i, run in enumerate(runs)
+            if i == 0 or run[0].base < proven_end or run[0].base <= lost_end or _longest(run) > in_flight
+        ),
+        default=-1,
+    )
     kept = runs[: last + 1]
-    holes = [Hole(before[-1].next, run[0].base) for before, run in pairwise(kept)]
-    end = kept[-1][-1].next
-    if proven_end > end:
-        holes.append(Hole(end, proven_end))
     segments = tuple(segment for run in kept for segment in run)
+    end = max([log_start, proven_end, lost_end, *(run[-1].next for run in kept)])
+    # Retention deletes the oldest first, perhaps all.
+    start = max(log_start, min([end, *(run[0].base for run in kept), *(each.start for each in lost)]))
+    holes, position = [], start
+    for run in kept:
+        if run[0].base > position:
+            holes.append(Hole(position, run[0].base))
+        position = run[-1].next
+    if position < end:
+        holes.append(Hole(position, end))
     above = sum(len(run) for run in runs[last + 1 :])
-    return Chain(max(log_start, segments[0].base), max(end, proven_end), segments, tuple(holes), above)
+    reaching = {each.start for each in lost}
+    damaged = tuple(base for base in unreadable if base >= start or base in reaching)
+    return Chain(start, end, segments, tuple(holes), above, damaged)
+
+
+def _lost(believed: Sequence[Found], unreadable: Sequence[int]) -> list[Hole]:
+    """What damaged objects held: up to the next object, or a single offset where none follows; ascending."""
+    lost: list[Hole] = []
+    position = 0
+    for i, base in enumerate(unreadable):
+        while position < len(believed) and believed[position].base <= base:
+            position += 1
+        if position and believed[position - 1].next > base:
+            continue
+        following = [segment.base for segment in believed[position : position + 1]]
+        lost.append(Hole(base, min([*following, *unreadable[i + 1 : i + 2]], default=base + 1)))
+    return lost
 
 
 def _uncontradicted(found: Iterable[Found], floor: int) -> list[Found]:

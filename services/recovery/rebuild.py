@@ -139,6 +139,7 @@ async def _log(
     snapshots = [(end, key) for end, epoch, key in objects.producers if epoch > info.epoch_floor]
     chain = chain_of(
         objects.segments,
+        unreadable=sorted(objects.unreadable),
         log_start=least,
         floor=info.epoch_floor,
         proven_end=max([proven_end, *(end for end, _ in snapshots)]),
@@ -150,13 +151,8 @@ async def _log(
         if end <= chain.end and await bucket.is_producer_snapshot(key):
             producers_from, snapshot = max(producers_from, end), key
             break
-    unreadable = tuple(key for key in objects.unreadable if _is_within(key, chain))
+    unreadable = tuple(objects.unreadable[base] for base in chain.unreadable)
     return LogFound(number, chain, unreadable, snapshot, max(producers_from, chain.start))
-
-
-def _is_within(key: str, chain: Chain) -> bool:
-    parsed = paths.parse_segment_key(key)
-    return parsed is not None and any(hole.start <= parsed.base_offset < hole.end for hole in chain.holes)
 
 
 def topic_values(

@@ -29,6 +29,7 @@ class Restore:
         self._bucket = Bucket(stores.objects, stores.namespace, parallel=parallel)
         self._now_ms = now_ms
         self._sinks = SinksFound()
+        self._overwrite = False
         self.manifest: Manifest | None = None
 
     async def plan(
@@ -45,7 +46,7 @@ class Restore:
 
         Raises NotEmpty, NotThisCluster, NoBackup, CorruptData, Undecided, Unavailable, Refused.
         """
-        stores = self._stores
+        stores, self._overwrite = self._stores, overwrite
         await check_empty(stores.metadata, stores.namespace, overwrite=overwrite)
         cluster_id = await marked_cluster(stores.objects, stores.namespace)
         if snapshot is None and newest:
@@ -85,6 +86,7 @@ class Restore:
             self._stores.objects,
             rebuilt,
             self._stores.namespace,
+            overwrite=self._overwrite,
             sinks=self._sinks.records,
             progress=self._sinks.progress,
             items=self._items(),

@@ -61,7 +61,10 @@ def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
     for file in tmp_path.glob("metadata.sqlite*"):
         file.unlink()
     assert command.run("backup").exit_code == Exit.REFUSED
-    assert command.run("restore", typed="n\n").exit_code == Exit.FAILED
+    for typed in ("n\n", ""):
+        refused = command.run("restore", typed=typed)
+        assert (refused.exit_code, type(refused.exception)) == (Exit.FAILED, SystemExit)
+        assert "Aborted!" in refused.stderr
     assert command.run("backup").exit_code == Exit.REFUSED
     done = command.run("restore", typed="y\n")
     assert done.exit_code == 0, done.output

@@ -1,5 +1,6 @@
 """The log of a partition told by its objects alone."""
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -13,9 +14,17 @@ def seg(base: int, following: int, epoch: int) -> Found:
     return Found(base, following, epoch, size=100, crc=base, created_ms=0)
 
 
-def log_of(*found: Found, log_start: int = 0, floor: int = 0, proven_end: int = 0) -> Chain:
-    ordered = sorted(found)
-    return chain_of(ordered, log_start=log_start, floor=floor, proven_end=proven_end, in_flight=IN_FLIGHT)
+def log_of(
+    *found: Found, unreadable: Sequence[int] = (), log_start: int = 0, floor: int = 0, proven_end: int = 0
+) -> Chain:
+    return chain_of(
+        sorted(found),
+        unreadable=unreadable,
+        log_start=log_start,
+        floor=floor,
+        proven_end=proven_end,
+        in_flight=IN_FLIGHT,
+    )
 
 
 def test_a_log_without_objects_is_empty_where_it_was_known_to_end() -> None:
@@ -80,6 +89,38 @@ def test_a_missing_object_is_a_hole_where_more_was_committed_behind_it() -> None
     assert (cut.end, cut.holes, cut.last) == (12, (Hole(10, 12),), None)
 
 
+@pytest.mark.parametrize(
+    ("found", "unreadable", "start", "end", "holes"),
+    [
+        # Few segments of one epoch follow, which would be no log's behind a missing object.
+        ([seg(0, 10, 1), seg(15, 16, 1), seg(16, 17, 1)], [10], 0, 17, [Hole(10, 15)]),
+        ([seg(0, 10, 1), seg(15, 16, 1), seg(18, 20, 1)], [10, 16], 0, 20, [Hole(10, 15), Hole(16, 18)]),
+        ([seg(0, 10, 1), seg(15, 16, 1)], [10, 12], 0, 16, [Hole(10, 15)]),
+        # Nothing follows: the name is not given again.
+        ([seg(0, 10, 1)], [10], 0, 11, [Hole(10, 11)]),
+        ([], [4], 4, 5, [Hole(4, 5)]),
+        # Neither does the log begin behind it.
+        ([seg(10, 20, 1)], [0], 0, 20, [Hole(0, 10)]),
+        # Whose it was is not known: behind a missing object it may be of what was committed.
+        ([seg(0, 10, 1), seg(15, 16, 1)], [12], 0, 16, [Hole(10, 15)]),
+        # All of its offsets can be read.
+        ([seg(0, 10, 3), seg(12, 13, 3)], [5], 0, 10, []),
+    ],
+)
+def test_behind_an_object_that_cannot_be_read_the_log_goes_on(
+    found: list[Found], unreadable: list[int], start: int, end: int, holes: list[Hole]
+) -> None:
+    chain = log_of(*found, unreadable=unreadable)
+    assert (chain.start, chain.end, chain.holes) == (start, end, tuple(holes))
+    assert chain.unreadable == tuple(unreadable)
+
+
+def test_of_what_cannot_be_read_all_that_reaches_over_the_logs_start_is_told() -> None:
+    chain = log_of(seg(0, 5, 1), seg(20, 30, 1), unreadable=[5, 10, 25], log_start=12)
+    assert (chain.start, chain.end, chain.holes, chain.unreadable) == (12, 30, (Hole(12, 20),), (10, 25))
+    assert log_of(seg(12, 30, 1), unreadable=[5], log_start=12) == log_of(seg(12, 30, 1), log_start=12)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_owners_that_die_at_any_time_leave_all_that_was_acked_and_nothing_else_in_its_place(seed: int) -> None:
     """Owners put up to eight segments in any order, commit in order, and die; late puts fill absent names."""
@@ -112,3 +153,8 @@ def test_owners_that_die_at_any_time_leave_all_that_was_acked_and_nothing_else_i
     assert chain.segments[: len(committed)] == tuple(committed)
     assert chain.end >= end
     assert not chain.holes
+    if committed:
+        bad = random.choice(committed)
+        chain = log_of(*(one for one in objects.values() if one != bad), unreadable=[bad.base])
+        assert chain.unreadable == (bad.base,)
+        assert set(chain.segments) >= set(committed) - {bad}

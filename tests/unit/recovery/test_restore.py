@@ -9,8 +9,8 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.catalog.topic_object import parse_topic_object
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put
-from kafscale.metadata.memory import MemoryMetadataStore, no_answer
+from kafscale.metadata.interface import KeyValue, Put
+from kafscale.metadata.memory import MemoryMetadataStore, lost_answer, no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -28,18 +28,20 @@ from tests.unit.storage.test_idempotence import flushed, numbers, send
 GROUP = paths.GroupKeys(NAMESPACE, "readers")
 
 
-async def planned(
-    world: World, *, adopt: Sequence[str] = (), ignore: Sequence[str] = (), newest: bool = True
-) -> Rebuilt:
+async def planned(world: World, *, ignore: Sequence[str] = ()) -> Rebuilt:
     return (await _planned(world, ignore=ignore))[1]
 
 
 async def _planned(
-    world: World, adopt: Sequence[str] = (), ignore: Sequence[str] = (), newest: bool = True
+    world: World,
+    adopt: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    newest: bool = True,
+    overwrite: bool = False,
 ) -> tuple[Restore, Rebuilt]:
     restore = Restore(Stores(world.metadata, world.objects, NAMESPACE), parallel=4, now_ms=world.now_ms)
     rebuilt = await restore.plan(
-        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=False, advance=lambda _: None
+        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, advance=lambda _: None
     )
     return restore, rebuilt
 
@@ -201,6 +203,27 @@ async def test_a_missing_object_in_the_middle_is_told_and_all_else_is_there(auto
         assert await caller.read_all(ref, 6) == numbers(20)[6:]
 
 
+@pytest.mark.parametrize("bad", [18, 19])
+async def test_behind_a_damaged_object_near_the_end_the_log_goes_on(autojump_clock: MockClock, bad: int) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await flushed(caller, ref, range(20))
+    key = paths.segment_key(NAMESPACE, "orders", 0, bad)
+    there = await world.objects.get(key)
+    await world.objects.replace_if_match(key, b"?" + there.body[1:-1] + b"?", there.etag)
+    rebuilt = await restored(world)
+    assert f"object {key} is no segment" in rebuilt.damaged
+    async with world.service() as (caller, _):
+        assert (await caller.fetch(ref, bad)).status == Status.DAMAGED
+        assert await caller.read_all(ref, bad + 1) == numbers(20)[bad + 1 :]
+    now = await world.objects.get(key)
+    await world.objects.replace_if_match(key, there.body, now.etag)
+    async with world.service() as (caller, _):
+        await acked(caller, ref, b"later")
+        assert await caller.read_all(ref) == [*numbers(20), b"later"]
+
+
 async def test_repeated_batches_of_producers_are_known_again(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
@@ -290,6 +313,40 @@ async def test_what_is_in_use_or_anothers_is_refused_and_stays(autojump_clock: M
         await planned(world)
     assert (await world.metadata.read_prefix("")).items == ()
     assert (await old.read_prefix("")).items == before.items
+
+
+async def test_what_was_started_while_a_person_was_asked_is_not_replaced(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    async with world.service() as (_, catalog):
+        await world.topic(catalog)
+        await trio.sleep(10)
+    restore, rebuilt = await _planned(world, overwrite=True)
+    async with world.service():
+        with pytest.raises(NotEmpty, match="registered"):
+            await restore.write(rebuilt)
+    key = paths.cluster_key(NAMESPACE)
+    get, there = world.metadata.get, await world.metadata.get(key)
+    assert there is not None
+
+    async def changed_after(asked: str) -> KeyValue | None:
+        found = await get(asked)
+        monkeypatch.undo()
+        await world.metadata.txn([], [Put(asked, there.value)])
+        return found
+
+    monkeypatch.setattr(world.metadata, "get", changed_after)
+    with pytest.raises(NotEmpty, match="changed"):
+        await restore.write(rebuilt)
+    assert await world.metadata.get(paths.topic_key(NAMESPACE, "orders")) is not None
+    world.metadata.faults.append(lost_answer(key=key))
+    await restore.write(rebuilt)
+    world.metadata = MemoryMetadataStore()
+    restore, rebuilt = await _planned(world)
+    await world.metadata.txn([], [Put(key, there.value)])
+    with pytest.raises(NotEmpty, match="--overwrite"):
+        await restore.write(rebuilt)
 
 
 async def test_an_interrupted_restore_is_none_and_is_done_again(autojump_clock: MockClock) -> None:
