@@ -80,8 +80,11 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
                 version=kafscale_version(),
                 advance=advance,
             )
-            gone = await prune_backups(stores.objects, stores.namespace, keep, now_ms=wall_clock_ms()) if keep else []
-            return [made], gone
+            if not keep:
+                return [made], []
+            return [made], await prune_backups(
+                stores.objects, stores.namespace, keep, made=made.backup, now_ms=wall_clock_ms()
+            )
 
     with _progress("keys read") as advance:
         manifests, gone = _run(run, advance)
@@ -178,7 +181,8 @@ def restore(
     elif not dry_run:
         click.echo(f"{count(len(rebuilt.topics), 'topic')} restored; start the services")
     if rebuilt.damaged:
-        raise Failed(f"restored, but for what is missing: {'; '.join(map(printable, rebuilt.damaged))}", Exit.FAILED)
+        said = "not whole" if dry_run else "restored, but for what is missing"
+        raise Failed(f"{said}: {'; '.join(map(printable, rebuilt.damaged))}", Exit.FAILED)
 
 
 def _agreed(question: str) -> bool:

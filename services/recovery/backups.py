@@ -174,10 +174,14 @@ async def read_items(objects: ObjectStore, manifest: Manifest) -> AsyncGenerator
             yield item
 
 
-async def prune_backups(objects: ObjectStore, namespace: str, keep: int, *, now_ms: int) -> list[BackupId]:
-    """Delete all but the newest ``keep`` snapshots, and what is left of those that were given up; gives which."""
+async def prune_backups(
+    objects: ObjectStore, namespace: str, keep: int, *, made: BackupId, now_ms: int
+) -> list[BackupId]:
+    """Delete all but ``made`` and the newest ``keep`` - 1 others, and what is left of those that were given up; gives
+    which. Ids go by the clocks of the machines that made them, so ``made`` need not be the newest."""
     whole, unfinished = await list_backups(objects, namespace)
-    gone = whole[: max(len(whole) - keep, 0)]
+    others = [backup for backup in whole if backup != made]
+    gone = others[: max(len(others) - (keep - 1), 0)]
     gone += [backup for backup in unfinished if backup.created_ms < now_ms - _UNFINISHED_MS]
     for backup in gone:
         manifest = str(BackupKey(namespace, backup))

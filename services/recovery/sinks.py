@@ -65,7 +65,7 @@ async def read_sinks(items: AsyncGenerator[Item, None]) -> dict[str, Sink]:
 
 
 async def rebuild_sinks(objects: ObjectStore, namespace: str, known: dict[str, Sink], rebuilt: Rebuilt) -> SinksFound:
-    """``known``: the snapshot's. Raises CorruptData, Unavailable, Refused."""
+    """``known``: the snapshot's. What cannot be read is noted in ``rebuilt``. Raises Unavailable, Refused."""
     found = SinksFound()
     logs = {(topic.info.id, log.partition): (topic.info.name, log) for topic in rebuilt.topics for log in topic.logs}
     candidates = await _candidates(objects, namespace, known)
@@ -80,7 +80,7 @@ async def rebuild_sinks(objects: ObjectStore, namespace: str, known: dict[str, S
             del record.remaining[:]
             found.records[sink] = record
             continue
-        reached = [(one, await _reached(objects, namespace, one, logs)) for one in among]
+        reached = [(one, await _reached(objects, namespace, one, logs, rebuilt.faults)) for one in among]
         # Of two attempts at one epoch one was committed: the one that the snapshot or a log tells of.
         chosen, batches = max(
             reached, key=lambda each: (each[0].key == before.manifest, sum(each[1].values()), each[0].parsed.created_ms)
@@ -146,9 +146,16 @@ async def _candidates(objects: ObjectStore, namespace: str, known: dict[str, Sin
 
 
 async def _reached(
-    objects: ObjectStore, namespace: str, candidate: _Candidate, logs: dict[tuple[bytes, int], tuple[str, LogFound]]
+    objects: ObjectStore,
+    namespace: str,
+    candidate: _Candidate,
+    logs: dict[tuple[bytes, int], tuple[str, LogFound]],
+    faults: list[str],
 ) -> dict[tuple[bytes, int], int]:
-    """How many batches of each partition's are in its log; partitions of topics that are gone are left out."""
+    """How many batches of each partition's are in its log; partitions of topics that are gone are left out.
+
+    Of a stage that cannot be read none is taken to be there. ``faults`` gets what is damaged.
+    """
     reached: dict[tuple[bytes, int], int] = {}
     since = candidate.parsed.created_ms - _SLACK_MS
     for part in candidate.manifest.partitions:
@@ -156,25 +163,45 @@ async def _reached(
         if key not in logs:
             continue
         name, log = logs[key]
-        wanted = [each for stage in part.stages for each in prints((await objects.get(stage.key)).body)]
+        wanted: list[Print] = []
+        for stage in part.stages:
+            try:
+                body = (await objects.get(stage.key)).body
+                if crc32c(body) != stage.crc:
+                    raise CorruptData("the stage's checksum is wrong")
+                wanted += prints(body)
+            except (CorruptData, ObjectNotFound) as error:
+                _note_fault(faults, stage.key, error)
         segments = [
             paths.segment_key(namespace, name, log.partition, segment.base)
             for segment in log.chain.segments
             if segment.created_ms >= since
         ]
-        reached[key] = await _in_order(objects, segments, wanted)
+        reached[key] = await _in_order(objects, segments, wanted, faults)
     return reached
 
 
-async def _in_order(objects: ObjectStore, segments: Iterable[str], wanted: list[Print]) -> int:
+def _note_fault(faults: list[str], key: str, error: Exception) -> None:
+    """Once, however many sinks meet it."""
+    fault = f"object {key}: {error}"
+    if fault not in faults:
+        faults.append(fault)
+
+
+async def _in_order(objects: ObjectStore, segments: Iterable[str], wanted: list[Print], faults: list[str]) -> int:
     """How many of ``wanted`` are in the segments, in their order, among others."""
     reached = 0
     for key in segments:
         if reached == len(wanted):
             break
-        body = (await objects.get(key)).body
-        parsed = parse_segment(body)
-        for each in prints(memoryview(body)[parsed.positions[0] : parsed.ends[-1]]):
+        try:
+            body = (await objects.get(key)).body
+            parsed = parse_segment(body)
+            found = prints(memoryview(body)[parsed.positions[0] : parsed.ends[-1]])
+        except (CorruptData, ObjectNotFound) as error:
+            _note_fault(faults, key, error)
+            continue
+        for each in found:
             if reached < len(wanted) and each == wanted[reached]:
                 reached += 1
     return reached

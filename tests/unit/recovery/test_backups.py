@@ -107,12 +107,20 @@ async def test_only_so_many_are_kept_and_what_was_given_up_goes_when_it_is_old()
     young = BackupId(4 * DAY_MS + 1, 99)
     await objects.put_if_absent(str(BackupKey(NAMESPACE, young, 0)), b"somebody is at it")
     assert await list_backups(objects, NAMESPACE) == ([made[0], *made[2:]], [made[1], young])
-    assert await prune_backups(objects, NAMESPACE, 2, now_ms=5 * DAY_MS) == made[:2]
+    assert await prune_backups(objects, NAMESPACE, 2, made=made[3], now_ms=5 * DAY_MS) == made[:2]
     assert await list_backups(objects, NAMESPACE) == (made[2:], [young])
     with pytest.raises(NoBackup):
         await read_manifest(objects, NAMESPACE, made[0])
     prefixes = {info.key.split("/")[2] for info in await objects.list_from(paths.backups_prefix(NAMESPACE))}
     assert prefixes == {str(one) for one in (*made[2:], young)}
+
+
+async def test_what_was_made_just_now_is_kept_though_another_machines_clock_is_ahead() -> None:
+    metadata, objects = await stores(1)
+    ahead = [(await take(metadata, objects, now_ms=number * DAY_MS)).backup for number in (5, 6)]
+    behind = (await take(metadata, objects, now_ms=DAY_MS)).backup
+    assert await prune_backups(objects, NAMESPACE, 2, made=behind, now_ms=DAY_MS) == ahead[:1]
+    assert await list_backups(objects, NAMESPACE) == ([behind, ahead[1]], [])
 
 
 async def test_a_damaged_or_missing_part_is_refused() -> None:

@@ -404,6 +404,34 @@ async def test_a_sinks_epoch_that_is_in_some_logs_gets_into_all_of_them_once(aut
     assert not (await sink_record(world)).remaining
 
 
+@pytest.mark.parametrize("damaged", ["stage", "segment"])
+async def test_what_is_damaged_of_a_sink_is_told_and_all_else_is_restored(
+    autojump_clock: MockClock, damaged: str
+) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await acked(caller, ref, b"0")
+        await backed_up(world)
+        one = await staged(caller, ref, batch(b"1"))
+
+        def no_log(call: Call) -> Fault | None:
+            return Fault(error=Unavailable("no")) if "/orders/" in call.key and call.kind != "list_from" else None
+
+        world.objects.plan = no_log
+        assert not (await commit(caller, one, wait_ms=5_000)).applied
+    world.objects.plan = None
+    key = one.key if damaged == "stage" else paths.segment_key(NAMESPACE, "orders", 0, 0)
+    there = await world.objects.get(key)
+    middle = len(there.body) // 2
+    broken = there.body[:middle] + bytes([there.body[middle] ^ 1]) + there.body[middle + 1 :]
+    await world.objects.replace_if_match(key, broken, there.etag)
+    rebuilt = await restored(world)
+    assert [key in fault for fault in rebuilt.damaged] == [True]
+    assert (await state_of(world, ref)).committed_end == 1
+    assert [left.partition for left in (await sink_record(world)).remaining] == [0]
+
+
 async def test_the_history_names_the_epoch_of_every_segment(autojump_clock: MockClock) -> None:
     world = World()
     ref = None
