@@ -152,12 +152,12 @@ class _Deletion:
                 return 0
             state, me = PartitionState.FromString(kv.value), self._membership.run_id
             compares = [Unchanged(topic_key, topic.mod_revision), Unchanged(key, kv.mod_revision)]
-            if state.owner == me:
-                if index in self._used:
-                    return state.epoch
-                if self._holds((self._topic.id, index)):
-                    raise Unavailable(f"{self._topic.name}-{index} is still being given up here")
-            elif state.owner:
+            if state.owner == me and index in self._used:
+                return state.epoch
+            # Also where the state has no owner or another: this run's own take-over may be under way.
+            if self._holds((self._topic.id, index)):
+                raise Unavailable(f"{self._topic.name}-{index} is still being given up here")
+            if state.owner not in ("", me):
                 member_key = paths.member_key(self._namespace, "storage", state.owner)
                 if await self._metadata.get(member_key) is not None:
                     raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")

@@ -139,9 +139,9 @@ MUTATIONS = (
     ),
     _breaking(
         "the next gateway is asked when one does not answer",
-        "services/cli/admin/server.py",
-        "            except StatusError as error:\n                foreign",
-        "            except StatusError as error:\n                raise\n                foreign",
+        "kafscale/rpc/admin.py",
+        "        except StatusError as error:\n            foreign",
+        "        except StatusError as error:\n            raise\n            foreign",
         _CLI + "test_the_first_gateway_that_answers_is_asked",
     ),
     _breaking(

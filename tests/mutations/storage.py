@@ -74,10 +74,10 @@ MUTATIONS = (
     Mutation(
         (6,),
         "services/storage/flusher.py",
-        "            index = await self._index(segment)\n",
-        "            index = await self._index(segment)\n"
-        "            buffer.segment = segment\n"
-        "            self._stored(partition)\n",
+        "                index = await self._index(segment)\n",
+        "                index = await self._index(segment)\n"
+        "                buffer.segment = segment\n"
+        "                self._stored(partition)\n",
         _WRITE + "test_pitfall_06_end_moves_only_after_object_and_metadata",
     ),
     # The end moves though the transaction was not answered.

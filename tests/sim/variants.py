@@ -140,10 +140,10 @@ VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.flusher",
                 "Flusher._store",
-                "            index = await self._index(segment)\n",
-                "            index = await self._index(segment)\n"
-                "            buffer.segment = segment\n"
-                "            self._stored(partition)\n",
+                "                index = await self._index(segment)\n",
+                "                index = await self._index(segment)\n"
+                "                buffer.segment = segment\n"
+                "                self._stored(partition)\n",
             ),
         ),
         _CRASHES | {"object-slow": 3.0},

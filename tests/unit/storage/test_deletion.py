@@ -1,13 +1,23 @@
 """Topics are deleted by one instance while the others give up what they have of them."""
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 import trio
 from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put
+from kafscale.metadata.membership import Membership
 from kafscale.metadata.memory import Fault as MetadataFault
-from kafscale.objects.memory import Call, Fault
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topic_values import TopicInfo
+from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.deletion import _Deletion
 from tests.unit.storage.cluster import Cluster, Instance, cluster
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
@@ -228,3 +238,31 @@ async def test_pitfall_51_a_delete_without_an_answer_is_waited_for(autojump_cloc
         assert failed
         assert 15 <= trio.current_time() - began < 20
         await _comes_back_empty(two, refs)
+
+
+async def test_pitfall_51_nothing_is_deleted_while_a_take_over_of_this_run_may_release_the_partition(
+    autojump_clock: MockClock,
+) -> None:
+    topic = TopicInfo("orders", b"0" * 16, 1, {}, False, 0, 1)
+    ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=0)
+    key = state_key(ref)
+    metadata, objects = MemoryMetadataStore(), MemoryObjectStore()
+    # The owner before has gone, and nobody has the partition now.
+    state = PartitionState(format=1, topic_id=topic.id, epoch=1)
+    puts = [Put(paths.topic_key(NAMESPACE, topic.name), topic.value()), Put(key, state.SerializeToString())]
+    await metadata.txn((), puts)
+    taking_over = True
+    deletion = _Deletion(
+        topic,
+        cast(Membership, SimpleNamespace(run_id="run-1", proven=True)),
+        metadata,
+        objects,
+        namespace=NAMESPACE,
+        holds=lambda _: taking_over,
+    )
+    with pytest.raises(Unavailable, match="orders-0 is still"):
+        await deletion.run()
+    assert not deletion.began
+    assert PartitionState.FromString((await metadata.read_prefix(key)).items[0].value) == state
+    taking_over = False
+    assert await deletion.run() == 2
