@@ -84,17 +84,22 @@ class Overlay:
             kind, reference = ("configmap", "configMapRef") if "configMapRef" in source else ("secret", "secretRef")
             made |= self._values(kind, source[reference]["name"], optional=source[reference].get("optional", False))
         for variable in container.get("env", []):
-            made[variable["name"]] = self._value(pod, variable, made)
+            value = self._value(pod, variable, made)
+            if value is not None:
+                made[variable["name"]] = value
         return made
 
-    def _value(self, pod: Json, variable: Json, made: Mapping[str, str]) -> str:
+    def _value(self, pod: Json, variable: Json, made: Mapping[str, str]) -> str | None:
+        """None: it is of a secret that need not be there."""
         source = variable.get("valueFrom")
         if source is None:
             return _REFERENCE.sub(lambda found: _expanded(found, made), variable.get("value", ""))
         if "fieldRef" in source:
             return _field(pod, source["fieldRef"]["fieldPath"])
         reference = source["secretKeyRef"]
-        return self._values("secret", reference["name"], optional=False)[reference["key"]]
+        optional = reference.get("optional", False)
+        found = self._values("secret", reference["name"], optional=optional)
+        return found.get(reference["key"]) if optional else found[reference["key"]]
 
     def _values(self, kind: str, name: str, *, optional: bool) -> dict[str, str]:
         if (kind, name) not in self._configs:
