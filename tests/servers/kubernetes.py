@@ -132,6 +132,8 @@ def running_kubernetes(directory: Path) -> Iterator[Kubernetes]:
                     *common,
                     f"--config={_MANIFESTS / 'kwok' / 'stages.yaml'}",
                     "--manage-all-nodes=true",
+                    # A node without a lease that is renewed is lost after 50 s, and its pods are never ready again.
+                    "--node-lease-duration-seconds=40",
                     "--node-port=0",
                 ],
             ),
