@@ -59,7 +59,7 @@ async def serving_gateway(addresses: Sequence[str], connect: Callable[[str], Cha
             async with connect(address) as channel:
                 if await PeerHealth(channel).serving(SERVICE.full_name, timeout=within):
                     return address
-            reasons.append(f"{address}: it is stopping")
+            reasons.append(f"{address}: it is starting or stopping")
         except StatusError as error:
             foreign = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
             reasons.append(f"{address}: {'it is no gateway' if foreign else error}")

@@ -152,6 +152,7 @@ class Endpoint:
 
     def __init__(self, server: RpcServer, service: str, address: str) -> None:
         self._server = server
+        self._services: list[str] = []
         self.service = service
         self.address = address
         """Where other services reach it."""
@@ -185,10 +186,15 @@ class Endpoint:
         """The same, until ``stop``."""
         for service in services:
             self._server.add(service)
+            # Whoever looks for one that answers goes to another until this is ready, and stays when its health is bad.
+            self._server.set_serving(service=service.name, serving=False)
+            self._services.append(service.name)
         await self._server.serve(stop, task_status)
 
     def ready(self, operations: Operations) -> None:
-        """From now on health checks are told what ``operations`` finds."""
+        """From now on health checks are told what ``operations`` finds, and of the services that they serve."""
+        for service in self._services:
+            self._server.set_serving(service=service, serving=True)
         operations.observe_server(self._server)
         operations.health.start()
         _log.info("serving", rpc=self.address)

@@ -19,6 +19,9 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.typed import GrpcIndexer, bind_indexer, bind_storage
+from kafscale.service.cluster import EVERY_SERVICE, Endpoint
+from kafscale.service.operations import Operations
+from kafscale.service.process import Loaded
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (
@@ -29,6 +32,7 @@ from kafscale.v1.indexer_pb2 import (
     WriteCatalogPageRequest,
 )
 from kafscale.v1.storage_pb2 import AppendRequest, FetchReply, FetchRequest, PartitionAppend
+from kafscale.vitals import Finding, State
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
@@ -205,6 +209,22 @@ async def test_health_tells_of_the_server_and_of_each_service_and_of_what_was_se
         assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
         assert await trio.to_thread.run_sync(_check, port, STORAGE) == Status.NOT_SERVING
         nursery.cancel_scope.cancel()
+
+
+async def test_a_process_says_of_its_services_that_they_serve_when_it_is_ready_and_from_then_on(
+    carrier: Carrier,
+) -> None:
+    """So that a command finds a gateway that has started, and finds it in trouble too."""
+    settings, operations = Loaded(EVERY_SERVICE, {"KAFSCALE_RPC_ADDR": "127.0.0.1:0"}), Operations("storage")
+    troubled = Finding(State.UNAVAILABLE, "in trouble")
+    operations.health.add("s3", lambda: troubled, unready_from=State.UNAVAILABLE)
+    endpoint = await Endpoint.bind("storage", settings, operations)
+    port = int(endpoint.address.rpartition(":")[2])
+    async with endpoint.serving(bind_storage(carrier)):
+        assert await trio.to_thread.run_sync(_check, port, STORAGE) == Status.NOT_SERVING
+        endpoint.ready(operations)
+        assert await trio.to_thread.run_sync(_check, port, STORAGE) == Status.SERVING
+        assert await trio.to_thread.run_sync(_check, port, "") == Status.NOT_SERVING
 
 
 async def test_who_watches_health_is_told_of_a_stop_and_does_not_hold_it_up(carrier: Carrier) -> None:
