@@ -13,7 +13,7 @@ from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.broker import KafscaleBroker
 from tests.clients.conftest import AGAINST_APACHE
 
-ROUNDS = {"local": 10, "s3": 4}
+ROUNDS = {"local": 6, "s3": 3}
 LONG_ROUNDS = 10
 MANY_SEGMENTS = {"KAFSCALE_SEGMENT_BYTES": "1KB"}
 

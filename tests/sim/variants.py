@@ -119,7 +119,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"pause-before-put": 20.0},
-        first_seed=47,
+        first_seed=60,
     ),
     "no-revision-compare": Variant(
         "commits do not compare the state's revision",
@@ -132,7 +132,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"pause-at-point": 6.0, "pause-after-put": 10.0, "ping-pong": 3.0},
-        first_seed=14,
+        first_seed=16,
     ),
     "watermark-before-put": Variant(
         "the committed end moves before the segment is stored",
@@ -147,6 +147,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"object-slow": 3.0},
+        first_seed=1,
     ),
     "sequences-not-recovered": Variant(
         "a new owner does not know what idempotent producers sent before",
@@ -178,7 +179,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"cut-from-metadata": 12.0, "metadata-down": 4.0, "crash": 2.0},
-        first_seed=19,
+        first_seed=27,
     ),
     "offsets-reused": Variant(
         "a commit without an answer has failed: its offsets are given again in the same epoch",
@@ -195,6 +196,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"commit-late": 4.0, "metadata-lost-answer": 3.0},
+        first_seed=9,
     ),
     "delete-to-set-aside": Variant(
         "a dead owner's object is deleted before ours is written",
@@ -207,7 +209,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"delete-late": 12.0, "crash-after-put": 12.0},
-        first_seed=10,
+        first_seed=39,
     ),
     "cache-filled-at-put": Variant(
         "what is stored and not committed enters the cache, under its base alone",
@@ -266,7 +268,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"connection-lost": 6.0, "call-lost-answer": 4.0, "object-slow": 3.0},
-        first_seed=30,
+        first_seed=33,
     ),
     "log-start-passes-the-snapshot": Variant(
         "the log start moves over batches that only they tell of their producers",
@@ -279,6 +281,6 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"records-deleted": 8.0},
-        first_seed=12,
+        first_seed=23,
     ),
 }
