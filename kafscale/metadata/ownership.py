@@ -38,6 +38,10 @@ class OwnershipMap:
         """None: the partition never had an owner."""
         return self._owned.get((topic_id, partition))
 
+    def owned_by(self, run_id: str) -> list[Key]:
+        """Partitions whose last epoch this run has settled; all are looked through."""
+        return [key for key, owned in self._owned.items() if owned.owner == run_id]
+
     def listen(self, changed: Listener) -> Callable[[], None]:
         """Call ``changed`` with each partition whose entry changed from now on, until what this gives is called."""
         self._listeners.append(changed)
