@@ -42,6 +42,7 @@ from kafscale.metadata.state import check_size
 _PAGE_KEYS = 512
 # etcd takes no value above 1.5 MiB: so many always fit in a message.
 _FEWEST_PAGE_KEYS = 32
+_MOST_LIMITS = 64
 
 
 @asynccontextmanager
@@ -74,6 +75,8 @@ class EtcdMetadataStore:
 
     def __init__(self, client: EtcdClient) -> None:
         self._client = client
+        # Of prefixes whose values are too large for whole pages, until their last page is read.
+        self._limits: dict[str, int] = {}
 
     async def get(self, key: str) -> KeyValue | None:
         reply = await self._client.call(RANGE, pb.RangeRequest(key=key.encode()), repeatable=True)
@@ -89,7 +92,7 @@ class EtcdMetadataStore:
         key, end = prefix_range(prefix)
         if after:
             key = after.encode(errors="surrogateescape") + b"\0"
-        limit = _PAGE_KEYS
+        limit = self._limits.get(prefix, _PAGE_KEYS)
         while True:
             request = pb.RangeRequest(key=key, range_end=end, limit=limit, revision=revision)
             try:
@@ -100,7 +103,10 @@ class EtcdMetadataStore:
                 if limit <= _FEWEST_PAGE_KEYS:
                     raise Refused(f"values larger than etcd's default limit allows: {error}") from error
                 limit //= 4
+                self._keep_limit(prefix, limit)
                 continue
+            if not reply.more:
+                self._limits.pop(prefix, None)
             return Page(revision or reply.header.revision, tuple(map(key_value, reply.kvs)), reply.more)
 
     async def txn(
@@ -159,6 +165,12 @@ class EtcdMetadataStore:
             has_leader=reply.leader != 0,
             problems=tuple(reply.errors),
         )
+
+    def _keep_limit(self, prefix: str, limit: int) -> None:
+        if prefix not in self._limits and len(self._limits) == _MOST_LIMITS:
+            # Of a listing that was given up, most likely; else it finds its limit again.
+            del self._limits[next(iter(self._limits))]
+        self._limits[prefix] = limit
 
     async def _read_pages(self, prefix: str) -> Snapshot:
         items: list[KeyValue] = []

@@ -11,6 +11,8 @@ from kafscale.metadata.interface import Event, KeyValue, MetadataStore, Snapshot
 from kafscale.v1.metadata_pb2 import EpochHistory
 
 Key = tuple[bytes, int]
+Listener = Callable[[Key, str], None]
+"""Of news: the partition, and its topic's name, which the catalog may not know yet, or not know any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,17 @@ class OwnershipMap:
         self._prefix = paths.epoch_histories_prefix(namespace)
         self._owned: dict[Key, Owned] = {}
         self._ids: dict[str, Key] = {}
-        self._listeners: list[Callable[[Key], None]] = []
+        self._listeners: list[Listener] = []
 
     def get(self, topic_id: bytes, partition: int) -> Owned | None:
         """None: the partition never had an owner."""
         return self._owned.get((topic_id, partition))
 
-    def listen(self, changed: Callable[[Key], None]) -> Callable[[], None]:
+    def owned_by(self, run_id: str) -> list[Key]:
+        """Partitions whose last epoch this run has settled; all are looked through."""
+        return [key for key, owned in self._owned.items() if owned.owner == run_id]
+
+    def listen(self, changed: Listener) -> Callable[[], None]:
         """Call ``changed`` with each partition whose entry changed from now on, until what this gives is called."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
@@ -47,12 +53,14 @@ class OwnershipMap:
 
     def _reset(self, snapshot: Snapshot) -> None:
         before, self._owned = self._owned, {}
+        named = {key: name for name, key in self._ids.items()}
         self._ids.clear()
         for item in snapshot.items:
             self._put(item)
+        named |= {key: name for name, key in self._ids.items()}
         for key in before.keys() | self._owned.keys():
             if before.get(key) != self._owned.get(key):
-                self._tell(key)
+                self._tell(key, named[key])
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -60,9 +68,9 @@ class OwnershipMap:
             key = None if event.value is None else self._put(event.value)
             if former is not None and former != key:
                 del self._owned[former]
-                self._tell(former)
+                self._tell(former, event.key)
             if key is not None:
-                self._tell(key)
+                self._tell(key, event.key)
 
     def _put(self, item: KeyValue) -> Key | None:
         named = paths.parse_partition(self._prefix, item.key)
@@ -74,6 +82,8 @@ class OwnershipMap:
         self._owned[key] = Owned(history.owner, history.entries[-1].epoch, item.mod_revision)
         return key
 
-    def _tell(self, key: Key) -> None:
+    def _tell(self, key: Key, name: str) -> None:
+        """``name``: of the partition in the store."""
+        named = paths.parse_partition(self._prefix, name)
         for changed in list(self._listeners):
-            changed(key)
+            changed(key, named[0] if named else "")

@@ -138,7 +138,7 @@ class Router:
             del self._hints[key]
         self._wake(key)
 
-    def _owned_anew(self, key: Key) -> None:
+    def _owned_anew(self, key: Key, _: str) -> None:
         self._hints.pop(key, None)
         self._wake(key)
 

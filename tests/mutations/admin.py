@@ -267,15 +267,22 @@ MUTATIONS = (
     _breaking(
         "what is being taken over as a drain begins is waited for",
         "services/gateway/admin/drain.py",
-        "            return sum(PartitionState.FromString(item.value).owner == run_id for item in states.items)\n",
-        "            return 0 * len(states.items)\n",
+        "named.update(i.key for i in states.items if PartitionState.FromString(i.value).owner == run_id)\n",
+        "_ = states\n",
         _DRAIN + "test_what_is_being_taken_over_as_the_drain_begins_is_waited_for",
     ),
     _breaking(
         "a shard that is given back and not taken yet is waited for",
         "services/gateway/admin/drain.py",
-        "in (run_id, _RELEASED) for key in had)",
-        "== run_id for key in had)",
+        "to is None or owners.get(key) != to.run_id for",
+        "owners.get(key) == live.run_id for",
+        _DRAIN + "test_a_coordinator_gives_its_shards",
+    ),
+    _breaking(
+        "a shard on its way to who is drained is waited for",
+        "services/gateway/admin/drain.py",
+        "and given.run_id == live.run_id\n",
+        "and False\n",
         _DRAIN + "test_a_coordinator_gives_its_shards",
     ),
     _breaking(
@@ -326,6 +333,14 @@ MUTATIONS = (
         "            self.scope.cancel()\n",
         "            return\n",
         _WATCH + "test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting",
+    ),
+    _breaking(
+        "owners of topics that are not known yet are told",
+        "services/gateway/admin/watch.py",
+        "            watcher.tell(self._owner(key, topic))\n",
+        "            if key[0] in self._parts.catalog.view.by_id:\n"
+        "                watcher.tell(self._owner(key, topic))\n",
+        _WATCH + "test_owners_of_a_topic_that_the_catalog_does_not_know_are_told_by_its_name",
     ),
     _breaking(
         "no more watch than may",

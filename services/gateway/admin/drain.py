@@ -4,7 +4,8 @@ What says so stands in the instance's own registration and ends with it. All who
 watches that they have, the instance too, and do what they do when a process says that it is leaving.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 import grpc
 import trio
@@ -18,13 +19,13 @@ from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.gateway.api import Environment
+from services.gateway.commit_view import Key
 from services.gateway.service import GatewayParts
 
 _STATUS = grpc.StatusCode
 _ATTEMPTS = 8
 _LOOK_SECONDS = 0.25
 """Between two looks at what is left."""
-_RELEASED = ""
 
 Send = Callable[[pb.DrainProgress], Awaitable[None]]
 Left = Callable[[], Awaitable[int]]
@@ -45,14 +46,18 @@ class Drains:
         members = self._members[service]
         while members.view.revision < revision:
             await members.changed()
-        left_of = self._partitions(environment, live.run_id) if service == "storage" else self._shards(live.run_id)
         told = pb.DrainProgress(service=service, address=live.address, run_id=live.run_id, remaining=-1)
-        while left := await left_of():
-            if left != told.remaining:
-                told.total, told.remaining = max(told.total, left), left
-                await send(told)
-            _check(live, members.view)
-            await trio.sleep(_LOOK_SECONDS)
+        with ExitStack() as stack:
+            if service == "storage":
+                left_of = self._partitions(environment, stack.enter_context(self._owned_by(live.run_id)), live.run_id)
+            else:
+                left_of = self._shards(live)
+            while left := await left_of():
+                if left != told.remaining:
+                    told.total, told.remaining = max(told.total, left), left
+                    await send(told)
+                _check(live, members.view)
+                await trio.sleep(_LOOK_SECONDS)
         told.remaining, told.done = 0, True
         await send(told)
 
@@ -110,34 +115,73 @@ class Drains:
                 return done.revision
         raise Unavailable(f"the {live.member.service} instances keep changing")
 
-    def _partitions(self, environment: Environment, run_id: str) -> Left:
+    @contextmanager
+    def _owned_by(self, run_id: str) -> Iterator[dict[bytes, set[int]]]:
+        """The partitions, by topic id, whose last epoch this run has settled, as news of owners come."""
+        ownership = self._parts.ownership
+        owned: dict[bytes, set[int]] = {}
+
+        def look(key: Key, _: str = "") -> None:
+            topic_id, partition = key
+            now = ownership.get(*key)
+            if now is not None and now.owner == run_id:
+                owned.setdefault(topic_id, set()).add(partition)
+            elif topic_id in owned:
+                owned[topic_id].discard(partition)
+                if not owned[topic_id]:
+                    del owned[topic_id]
+
+        silence = ownership.listen(look)
+        try:
+            for key in ownership.owned_by(run_id):
+                look(key)
+            yield owned
+        finally:
+            silence()
+
+    def _partitions(self, environment: Environment, owned: Mapping[bytes, set[int]], run_id: str) -> Left:
         """Of storage: what was last settled by this run, and in the end what names it as the owner."""
+        named: set[str] = set()
 
         async def left() -> int:
-            count = 0
-            for topic in list(environment.catalog.view.by_name.values()):
-                if topic.live:
-                    owned = (self._parts.ownership.get(topic.id, index) for index in range(topic.partitions))
-                    count += sum(each is not None and each.owner == run_id for each in owned)
-                # There may be very many: others go on meanwhile.
-                await trio.lowlevel.checkpoint()
+            topics = environment.catalog.view.by_id
+            count = sum(len(some) for topic_id, some in owned.items() if (at := topics.get(topic_id)) and at.live)
             if count:
                 return count
             # What was being taken over when the drain began is in no history yet.
-            states = await self._parts.metadata.read_prefix(paths.partition_states_prefix(self._parts.namespace))
-            return sum(PartitionState.FromString(item.value).owner == run_id for item in states.items)
+            for key in list(named):
+                item = await self._parts.metadata.get(key)
+                if item is None or PartitionState.FromString(item.value).owner != run_id:
+                    named.remove(key)
+            if not named:
+                states = await self._parts.metadata.read_prefix(paths.partition_states_prefix(self._parts.namespace))
+                named.update(i.key for i in states.items if PartitionState.FromString(i.value).owner == run_id)
+            return len(named)
 
         return left
 
-    def _shards(self, run_id: str) -> Left:
-        """Of a coordinator: what it had once, until somebody else has it."""
-        had: set[str] = set()
+    def _shards(self, live: LiveMember) -> Left:
+        """Of a coordinator: what it had once, or would be given now, until it is with whom it is given to.
+
+        What it would be given may be on its way to it while it does not know of the drain yet.
+        """
+        members = self._members[live.member.service]
+        member = Member()
+        member.CopyFrom(live.member)
+        member.draining = member.leaving = False
+        there = [each for each in members.view if each.run_id != live.run_id]
+        before = MembersView.of(members.view.revision, [*there, LiveMember(member, live.since)])
+        keys = {paths.group_shard_key(self._parts.namespace, shard): shard for shard in range(paths.GROUP_SHARDS)}
+        had = {
+            key for key, shard in keys.items() if (given := before.shard_owner(shard)) and given.run_id == live.run_id
+        }
 
         async def left() -> int:
             shards = await self._parts.metadata.read_prefix(paths.group_shards_prefix(self._parts.namespace))
             owners = {item.key: GroupShard.FromString(item.value).owner for item in shards.items}
-            had.update(key for key, owner in owners.items() if owner == run_id)
-            return sum(owners.get(key, _RELEASED) in (run_id, _RELEASED) for key in had)
+            had.update(key for key in keys if owners.get(key) == live.run_id)
+            given = {key: members.view.shard_owner(keys[key]) for key in had}
+            return sum(to is None or owners.get(key) != to.run_id for key, to in given.items())
 
         return left
 

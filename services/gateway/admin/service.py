@@ -157,5 +157,5 @@ class AdminService:
     async def watch_cluster(
         self, _: pb.WatchClusterRequest, send: Callable[[pb.ClusterChange], Awaitable[None]]
     ) -> None:
-        with self._asked() as environment:
-            await self._while_serving(lambda: self._watches.watch(environment, send))
+        with self._asked():
+            await self._while_serving(lambda: self._watches.watch(send))

@@ -14,7 +14,6 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.cluster import ClusterReport, describe
 from services.gateway.admin.logs import UNKNOWN
-from services.gateway.api import Environment
 from services.gateway.commit_view import Key
 from services.gateway.service import GatewayParts
 
@@ -51,7 +50,7 @@ class Watches:
         self._watchers: set[_Watcher] = set()
         self._asking = trio.Lock()
 
-    async def watch(self, environment: Environment, send: Send) -> None:
+    async def watch(self, send: Send) -> None:
         """Until cancelled. Raises StatusError."""
         settings = self._parts.settings
         if len(self._watchers) >= settings.admin_watchers:
@@ -60,10 +59,8 @@ class Watches:
         watcher = _Watcher(settings.admin_watch_changes)
         self._watchers.add(watcher)
 
-        def owner_changed(key: Key) -> None:
-            change = self._owner(environment, key)
-            if change is not None:
-                watcher.tell(change)
+        def owner_changed(key: Key, topic: str) -> None:
+            watcher.tell(self._owner(key, topic))
 
         silence = self._parts.ownership.listen(owner_changed)
         try:
@@ -139,12 +136,8 @@ class Watches:
             shown.health, shown.detail = health
         return pb.ClusterChange(time_ms=self._parts.now_ms(), member=pb.MemberChange(kind=kind, member=shown))
 
-    def _owner(self, environment: Environment, key: Key) -> pb.ClusterChange | None:
-        """None: nobody knows the topic's name any more."""
-        topic = environment.catalog.view.by_id.get(key[0])
-        if topic is None:
-            return None
-        change = pb.OwnerChange(topic=topic.name, partition=key[1], epoch=UNKNOWN)
+    def _owner(self, key: Key, topic: str) -> pb.ClusterChange:
+        change = pb.OwnerChange(topic=topic, partition=key[1], epoch=UNKNOWN)
         owned = self._parts.ownership.get(*key)
         if owned is not None:
             live = self._parts.storages.view.by_run_id.get(owned.owner)

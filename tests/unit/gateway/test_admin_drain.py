@@ -9,8 +9,9 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put
-from kafscale.metadata.memory import no_answer
+from kafscale.metadata.interface import Put, Snapshot
+from kafscale.metadata.memory import MemoryMetadataStore, no_answer
+from kafscale.metadata.ownership import Owned, OwnershipMap
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
@@ -124,6 +125,45 @@ async def test_what_is_being_taken_over_as_the_drain_begins_is_waited_for() -> N
         assert (call.told[-1], call.ended) == ((1, 0, True), None)
 
 
+async def test_who_waits_for_partitions_looks_at_none_of_them_again_but_for_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two_owners(3) as two:
+        admin, metadata = await admin_of(two.harness), two.harness.metadata
+        looked, listed = 0, 0
+        get, read_prefix = OwnershipMap.get, type(metadata).read_prefix
+
+        def counted(ownership: OwnershipMap, topic_id: bytes, partition: int) -> Owned | None:
+            nonlocal looked
+            looked += 1
+            return get(ownership, topic_id, partition)
+
+        async def read(store: MemoryMetadataStore, prefix: str) -> Snapshot:
+            nonlocal listed
+            listed += prefix == paths.partition_states_prefix(NAMESPACE)
+            return await read_prefix(store, prefix)
+
+        monkeypatch.setattr(OwnershipMap, "get", counted)
+        monkeypatch.setattr(type(metadata), "read_prefix", read)
+        key = paths.partition_state_key(NAMESPACE, "t", 0)
+        state = PartitionState(format=1, topic_id=two.topic.id, epoch=2, owner="a")
+        await metadata.txn((), [Put(key, state.SerializeToString())])
+        async with _draining(admin, "a") as call:
+            await call.wait_until(lambda: call.told == [(2, 2, False)])
+            looked = 0
+            await trio.sleep(0.3)
+            assert (looked, listed) == (0, 0)
+            await two.own("b", 2, 0)
+            await two.own("b", 2, 2)
+            await call.wait_until(lambda: call.told[-1] == (2, 1, False))
+            await trio.sleep(0.3)
+            assert listed == 1
+            state.owner = "b"
+            await metadata.txn((), [Put(key, state.SerializeToString())])
+            await call.wait_over()
+        assert (call.told[-1], listed) == ((2, 0, True), 2)
+
+
 async def test_who_is_not_there_or_has_nothing_to_give_is_refused() -> None:
     async with two_owners(1) as two:
         await two.harness.cluster.add("c", FakeStorage(), leaving=True)
@@ -209,17 +249,24 @@ async def test_a_coordinator_gives_its_shards() -> None:
 
     async with running_gateway(cluster=cluster) as harness:
         admin = await admin_of(harness)
-        await claim("c", 0, 1)
-        await claim("d", 2)
+        given = {shard: harness.parts.coordinators.view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
+        on_its_way, *own = [shard for shard, to in given.items() if to is not None and to.run_id == "c"]
+        await claim("c", *own)
+        await claim("d", *given.keys() - {on_its_way, *own})
+        most = len(own) + 1
         async with _draining(admin, "c:9096") as call:
-            await call.wait_until(lambda: call.told == [(2, 2, False)])
+            await call.wait_until(lambda: call.told == [(most, most, False)])
             # Given back is not yet taken.
-            await claim("", 0)
-            await claim("d", 1)
+            await claim("", own[0])
+            await claim("d", *own[1:])
             await call.wait_until(lambda: len(call.told) == 2)
-            await claim("d", 0)
+            await claim("c", on_its_way)
+            await claim("d", own[0])
+            await call.wait_until(lambda: len(call.told) == 3)
+            await claim("d", on_its_way)
             await call.wait_over()
-        assert (call.told, call.ended) == ([(2, 2, False), (2, 1, False), (2, 0, True)], None)
+        assert call.ended is None
+        assert call.told == [(most, most, False), (most, 2, False), (most, 1, False), (most, 0, True)]
         with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the last one"):
             await admin.drain_instance(pb.DrainInstanceRequest(instance="storage"), trio.sleep)  # type: ignore[arg-type]
 

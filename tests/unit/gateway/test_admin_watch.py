@@ -6,12 +6,16 @@ from contextlib import asynccontextmanager
 import grpc
 import trio
 
+from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Delete, Put
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
+from kafscale.v1.metadata_pb2 import EpochHistory
 from services.gateway.admin.service import AdminService
 from tests.unit.gateway.admin import Said, admin_of, refused
 from tests.unit.gateway.fake_storage import FakeStorage
+from tests.unit.gateway.harness import NAMESPACE
 from tests.unit.gateway.two_owners import settled, two_owners
 
 Kind = pb.MemberChange
@@ -98,6 +102,19 @@ async def test_changes_of_members_of_their_health_and_of_owners_are_told() -> No
                 assert watcher.owners() == [("t", 0, "b:9095", 2)]
             assert one.told[-1].member.member.detail == "no connection"
             assert all(change.time_ms for change in one.told)
+
+
+async def test_owners_of_a_topic_that_the_catalog_does_not_know_are_told_by_its_name() -> None:
+    async with two_owners(1) as two:
+        admin, watching = await admin_of(two.harness), Watching()
+        async with _watching(admin, watching):
+            history = paths.epoch_history_key(NAMESPACE, "unseen", 3)
+            entries = [EpochHistory.Entry(epoch=7)]
+            value = EpochHistory(format=1, topic_id=b"u" * 16, owner="b", entries=entries).SerializeToString()
+            await two.harness.metadata.txn((), [Put(history, value)])
+            await watching.wait_until(lambda: watching.owners() == [("unseen", 3, "b:9095", 7)])
+            await two.harness.metadata.txn((), [Delete(history)])
+            await watching.wait_until(lambda: watching.owners()[1:] == [("unseen", 3, "", -1)])
 
 
 async def test_the_next_watcher_looks_after_health_when_the_first_has_gone() -> None:

@@ -26,13 +26,13 @@ async def settle(
 
 
 @asynccontextmanager
-async def watching(store: MemoryMetadataStore) -> AsyncIterator[tuple[OwnershipMap, list[tuple[bytes, int]]]]:
+async def watching(store: MemoryMetadataStore) -> AsyncIterator[tuple[OwnershipMap, list[tuple[str, bytes, int]]]]:
     """The map, and the partitions that it told news of."""
     watched = OwnershipMap(store, NS)
-    news: list[tuple[bytes, int]] = []
+    news: list[tuple[str, bytes, int]] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(watched.run)
-        watched.listen(news.append)
+        watched.listen(lambda key, topic: news.append((topic, *key)))
         yield watched, news
         nursery.cancel_scope.cancel()
 
@@ -50,7 +50,7 @@ async def test_the_owner_is_who_settled_the_last_epoch() -> None:
         await settle(store, "b", 1, 4, 5)
         await settle(store, "a", 2, partition=1)
         assert (shown(watched), shown(watched, partition=1)) == (("b", 5), ("a", 2))
-        assert news == [(T, 0), (T, 1)]
+        assert news == [("t", T, 0), ("t", T, 1)]
 
 
 async def test_a_topic_that_was_made_anew_shares_nothing_with_the_old_one() -> None:
@@ -63,7 +63,7 @@ async def test_a_topic_that_was_made_anew_shares_nothing_with_the_old_one() -> N
         await settle(store, "b", 4, topic_id=U)
         await settle(store, "b", 4, 5, topic_id=T)
         assert (shown(watched), shown(watched, U)) == (("b", 5), None)
-        assert news == [(T, 0), (U, 0), (U, 0), (T, 0)]
+        assert news == [("t", T, 0), ("t", U, 0), ("t", U, 0), ("t", T, 0)]
 
 
 async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_clock: MockClock) -> None:
@@ -84,7 +84,7 @@ async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_cl
             mock_clock.jump(1)
             await wait_all_tasks_blocked()
         assert [shown(watched, partition=partition) for partition in range(3)] == [("b", 2), ("a", 1), None]
-        assert sorted(news) == [(T, 0), (T, 2)]
+        assert sorted(news) == [("t", T, 0), ("t", T, 2)]
 
 
 async def test_keys_that_are_no_partitions_and_empty_histories_are_passed_over() -> None:
@@ -96,4 +96,4 @@ async def test_keys_that_are_no_partitions_and_empty_histories_are_passed_over()
         await settle(store, "a", 1)
         assert shown(watched) == ("a", 1)
         await settle(store, "a")
-        assert (shown(watched), news) == (None, [(T, 0), (T, 0)])
+        assert (shown(watched), news) == (None, [("t", T, 0), ("t", T, 0)])
