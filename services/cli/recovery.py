@@ -18,14 +18,13 @@ from kafscale.service.version import kafscale_version
 from services.cli.admin.server import Exit, Failed
 from services.cli.present import count, printable, table, time_text
 from services.recovery.apply import NotEmpty
-from services.recovery.backup_format import Manifest
 from services.recovery.backups import (
     Advance,
+    Listed,
     NoBackup,
     NotThisCluster,
-    list_backups,
     prune_backups,
-    read_manifest,
+    read_manifests,
     take_backup,
 )
 from services.recovery.rebuild import Rebuilt
@@ -65,13 +64,12 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
     if listing and keep is not None:
         raise click.UsageError("--list changes nothing: leave out --keep")
 
-    async def run(advance: Advance) -> tuple[list[Manifest], list[BackupId]]:
+    async def run(advance: Advance) -> tuple[list[Listed], list[BackupId]]:
         from services.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
 
         async with opened(os.environ) as stores:
             if listing:
-                whole, _ = await list_backups(stores.objects, stores.namespace)
-                return [await read_manifest(stores.objects, stores.namespace, one) for one in whole], []
+                return await read_manifests(stores.objects, stores.namespace), []
             made = await take_backup(
                 stores.metadata,
                 stores.objects,
@@ -81,15 +79,15 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
                 advance=advance,
             )
             if not keep:
-                return [made], []
-            return [made], await prune_backups(
+                return [Listed(made.backup, made)], []
+            return [Listed(made.backup, made)], await prune_backups(
                 stores.objects, stores.namespace, keep, made=made.backup, now_ms=wall_clock_ms()
             )
 
     with _progress("keys read") as advance:
-        manifests, gone = _run(run, advance)
+        found, gone = _run(run, advance)
     if output == "json":
-        fields = {"snapshots": [_fields(manifest) for manifest in manifests], "deleted": [str(one) for one in gone]}
+        fields = {"snapshots": [_fields(one) for one in found], "deleted": [str(one) for one in gone]}
         click.echo(json.dumps(fields, indent=2))
         return
     heads = ("SNAPSHOT", "MADE", "REVISION", "KEYS", "BYTES")
@@ -98,13 +96,16 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
             str(one.backup),
             time_text(one.backup.created_ms),
             str(one.backup.revision),
-            f"{one.keys:,}",
-            f"{one.size:,}",
+            f"{one.manifest.keys:,}" if one.manifest else "damaged",
+            f"{one.manifest.size:,}" if one.manifest else "-",
         )
-        for one in manifests
+        for one in found
     ]
     for line in table(heads, rows, left=("SNAPSHOT", "MADE"), indent=""):
         click.echo(line)
+    for one in found:
+        if one.manifest is None:
+            click.echo(f"{one.backup} is damaged: {printable(one.fault)}")
     if gone:
         click.echo(f"deleted: {', '.join(map(str, gone))}")
 
@@ -239,15 +240,16 @@ def _result(rebuilt: Rebuilt) -> dict[str, Any]:
     }
 
 
-def _fields(manifest: Manifest) -> dict[str, Any]:
-    backup = manifest.backup
-    return {
+def _fields(listed: Listed) -> dict[str, Any]:
+    backup, manifest = listed.backup, listed.manifest
+    fields: dict[str, Any] = {
         "snapshot": str(backup),
         "created_ms": backup.created_ms,
         "revision": backup.revision,
-        "keys": manifest.keys,
-        "bytes": manifest.size,
     }
+    if manifest is None:
+        return {**fields, "damaged": listed.fault}
+    return {**fields, "keys": manifest.keys, "bytes": manifest.size}
 
 
 def _run(run: Callable[[Advance], Awaitable[T]], advance: Advance) -> T:

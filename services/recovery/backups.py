@@ -1,6 +1,8 @@
 """Stores, finds, reads and prunes snapshots of the metadata."""
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
@@ -27,6 +29,14 @@ class NotThisCluster(KafscaleError):
 
 class NoBackup(KafscaleError):
     """There is no such snapshot."""
+
+
+class Listed(NamedTuple):
+    """A snapshot that is there. ``manifest`` None: it is damaged, and ``fault`` says how."""
+
+    backup: BackupId
+    manifest: Manifest | None
+    fault: str = ""
 
 
 async def marked_cluster(objects: ObjectStore, namespace: str) -> str:
@@ -158,6 +168,20 @@ async def read_manifest(objects: ObjectStore, namespace: str, backup: BackupId) 
     if (manifest.namespace, manifest.backup) != (namespace, backup):
         raise CorruptBackup(f"object {key} is the manifest of {manifest.backup} in namespace {manifest.namespace}")
     return manifest
+
+
+async def read_manifests(objects: ObjectStore, namespace: str) -> list[Listed]:
+    """All snapshots, the damaged ones too, the oldest first. Raises Unavailable, Refused."""
+    listed: list[Listed] = []
+    whole, _ = await list_backups(objects, namespace)
+    for backup in whole:
+        # One that somebody prunes meanwhile is none.
+        with suppress(NoBackup):
+            try:
+                listed.append(Listed(backup, await read_manifest(objects, namespace, backup)))
+            except CorruptBackup as error:
+                listed.append(Listed(backup, None, str(error)))
+    return listed
 
 
 async def read_items(objects: ObjectStore, manifest: Manifest) -> AsyncGenerator[Item, None]:

@@ -99,3 +99,19 @@ def test_what_is_wrong_is_told_with_its_status(command: Command, tmp_path: Path)
     damaged = command.run("restore", "--overwrite", "--yes")
     assert (damaged.exit_code, part.name in damaged.stderr) == (Exit.FAILED, True)
     assert command.run("restore", "--overwrite", "--yes", "--no-snapshot").exit_code == 0
+
+
+def test_a_damaged_snapshot_does_not_hide_the_others(command: Command, tmp_path: Path) -> None:
+    command.make()
+    made = [json.loads(command.run("backup", "-o", "json").stdout)["snapshots"][0] for _ in range(2)]
+    broken = next(path for path in tmp_path.rglob("manifest*") if made[1]["snapshot"] in str(path))
+    broken.write_bytes(b"{")
+    listed = command.run("backup", "--list")
+    assert listed.exit_code == 0, listed.output
+    whole, damaged, why = listed.stdout.splitlines()[1:]
+    assert whole.split()[0] == made[0]["snapshot"]
+    assert damaged.split()[-2:] == ["damaged", "-"]
+    assert why.startswith(f"{made[1]['snapshot']} is damaged: object default/~backups/")
+    first, second = json.loads(command.run("backup", "--list", "-o", "json").stdout)["snapshots"]
+    assert first == made[0]
+    assert (second["snapshot"], "no manifest" in second["damaged"]) == (made[1]["snapshot"], True)

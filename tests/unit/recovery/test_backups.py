@@ -7,7 +7,8 @@ from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import Compacted, Page, Put
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topic_values import ClusterInfo
-from kafscale.objects.memory import MemoryObjectStore
+from kafscale.objects.interface import ObjectNotFound
+from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.paths import BackupId, BackupKey
 from services.recovery.backup_format import CorruptBackup, Item, Manifest
 from services.recovery.backups import (
@@ -17,6 +18,7 @@ from services.recovery.backups import (
     prune_backups,
     read_items,
     read_manifest,
+    read_manifests,
     take_backup,
 )
 
@@ -149,3 +151,12 @@ async def test_a_store_that_always_compacts_leaves_no_snapshot(monkeypatch: pyte
     with pytest.raises(KafscaleError, match="faster"):
         await take(metadata, objects)
     assert not await objects.list_from(paths.backups_prefix(NAMESPACE))
+
+
+async def test_of_a_snapshot_that_is_pruned_while_they_are_listed_nothing_is_said() -> None:
+    metadata, objects = await stores()
+    gone, there = await take(metadata, objects, 1), await take(metadata, objects, 2)
+    objects.plan = lambda call: (
+        Fault(error=ObjectNotFound(call.key)) if call.kind == "get" and str(gone.backup) in call.key else None
+    )
+    assert [one.manifest for one in await read_manifests(objects, NAMESPACE)] == [there]
