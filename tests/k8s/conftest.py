@@ -1,5 +1,8 @@
 """One Kubernetes cluster for all tests of a process, and what is applied to it."""
 
+import re
+import secrets
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 from tests.k8s.live import SERVICES, Overlay
 from tests.servers.kubernetes import Kubernetes, running_kubernetes
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 NAMESPACES = {"production": "kafscale", "dev": "kafscale-dev"}
 
 
@@ -24,11 +28,22 @@ def overlays(kubernetes: Kubernetes) -> dict[str, Overlay]:
     kubernetes.kubectl("apply", "-f", str(Path(__file__).parent / "prometheus-operator.yaml"))
     kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     applied = {name: Overlay(kubernetes, name, namespace) for name, namespace in NAMESPACES.items()}
+    for arguments in _before("dev"):
+        kubernetes.kubectl(*arguments)
     for overlay in applied.values():
         overlay.apply()
     for overlay in applied.values():
         overlay.await_replicas()
     return applied
+
+
+def _before(overlay: str) -> Iterator[list[str]]:
+    """The arguments of kubectl by which docs/kubernetes.md prepares an overlay."""
+    start = DOCUMENT.read_text().partition(f"    kubectl apply -k k8s/overlays/{overlay}\n")[0].replace("\\\n", " ")
+    commands = re.findall(r"^    kubectl (.+)$", start, re.MULTILINE)
+    assert commands
+    for command in commands:
+        yield [re.sub(r"\$\(.+\)", secrets.token_urlsafe(24), word) for word in shlex.split(command)]
 
 
 @pytest.fixture(params=NAMESPACES)

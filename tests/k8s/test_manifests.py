@@ -124,7 +124,8 @@ def test_autoscalers_go_by_cpu_and_by_a_metric_that_their_service_shows(overlay:
     for scaler in scalers:
         service = scaler["spec"]["scaleTargetRef"]["name"].removeprefix("kafscale-")
         cpu, own = scaler["spec"]["metrics"]
-        assert cpu["resource"]["name"] == "cpu"
+        # Of one core, whatever an overlay's pods request.
+        assert cpu["resource"] == {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "700m"}}
         assert shown[own["pods"]["metric"]["name"], service] == "gauge"
 
 
