@@ -34,12 +34,13 @@ class PartitionObjects:
 
 
 class Bucket:
-    """Of one namespace. ``parallel``: how many requests are under way at a time."""
+    """Of one namespace. ``parallel``: how many segments are read at a time, and how many partitions are looked at."""
 
     def __init__(self, objects: ObjectStore, namespace: str, *, parallel: int) -> None:
         self._objects = objects
         self._namespace = namespace
         self._reads = trio.CapacityLimiter(parallel)
+        self.partitions = trio.CapacityLimiter(parallel)
 
     async def topic_objects(self) -> tuple[dict[str, TopicObject], list[str]]:
         """By name; and why others cannot be read. Raises Unavailable, Refused."""
