@@ -3,43 +3,31 @@
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import click
 import trio
 
 from kafscale.clock import wall_clock_ms
-from kafscale.errors import ConfigError, KafscaleError, Unavailable
 from kafscale.paths import BackupId, parse_backup_id
-from kafscale.service.logging import configure_logging
 from kafscale.service.version import kafscale_version
 from services.cli.admin.server import Exit, Failed
+from services.cli.on_stores import run_on_stores
 from services.cli.present import count, printable, table, time_text
-from services.recovery.apply import NotEmpty
+from services.cli.topic_restore import copy_topic, point_in_time, wanted_copy
 from services.recovery.backups import (
     Advance,
     Listed,
-    NoBackup,
-    NotThisCluster,
     prune_backups,
     read_manifests,
     take_backup,
 )
 from services.recovery.rebuild import Rebuilt
-from services.recovery.restore import Restore, Undecided
+from services.recovery.restore import Restore
 
-T = TypeVar("T")
-
-_EXITS: list[tuple[type[KafscaleError], Exit]] = [
-    (ConfigError, Exit.WRONG),
-    (NoBackup, Exit.NOT_FOUND),
-    (NotEmpty, Exit.REFUSED),
-    (NotThisCluster, Exit.REFUSED),
-    (Undecided, Exit.REFUSED),
-    (Unavailable, Exit.UNAVAILABLE),
-]
 _json = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
 
@@ -85,7 +73,7 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
             )
 
     with _progress("keys read") as advance:
-        found, gone = _run(run, advance)
+        found, gone = run_on_stores(partial(run, advance))
     if output == "json":
         fields = {"snapshots": [_fields(one) for one in found], "deleted": [str(one) for one in gone]}
         click.echo(json.dumps(fields, indent=2))
@@ -123,12 +111,30 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace the cluster that the metadata store has.")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--topic", metavar="TOPIC", help="Copy only this topic, as it was at a time. Services may go on.")
 @click.option(
-    "--parallel", metavar="N", type=click.IntRange(1, 256), default=16, show_default=True, help="Reads at a time."
+    "--to",
+    "until_ms",
+    metavar="TIME",
+    type=point_in_time,
+    help="With --topic: up to the first record of each partition that is later (2026-11-22T10:00:00Z, UTC without a "
+    "zone; or milliseconds).",
+)
+@click.option("--into", metavar="NAME", help="With --topic: the new topic's name.")
+@click.option(
+    "--parallel",
+    metavar="N",
+    type=click.IntRange(1, 256),
+    default=16,
+    show_default=True,
+    help="Reads at a time; with --topic, partitions.",
 )
 @_json
 def restore(
     *,
+    topic: str | None,
+    until_ms: int | None,
+    into: str | None,
     snapshot: BackupId | None,
     no_snapshot: bool,
     adopt: tuple[str, ...],
@@ -144,9 +150,21 @@ def restore(
     Topics are told by their objects, where logs end by their segments; groups with their offsets by the snapshot. All
     processes must be stopped. Nothing in the bucket is deleted. Ends with status 1 where logs have holes or objects are
     damaged: all else is restored.
+
+    With --topic, --to and --into: makes a new topic of what a topic had at some time, at the same offsets. All else
+    stays as it is, and services go on.
+
+    \b
+    Example:
+      kafscale restore --topic orders --to 2026-11-22T10:00:00Z --into orders-restored
     """
     if snapshot is not None and no_snapshot:
         raise click.UsageError("--snapshot and --no-snapshot exclude each other")
+    others = bool(snapshot or no_snapshot or adopt or ignore or overwrite or dry_run or yes)
+    copying = wanted_copy(topic, until_ms, into, others=others)
+    if copying is not None:
+        copy_topic(*copying, parallel, output)
+        return
 
     async def run(advance: Advance) -> Rebuilt | None:
         """None: a person said no."""
@@ -174,7 +192,7 @@ def restore(
             return rebuilt
 
     with _progress("segments read") as advance:
-        rebuilt = _run(run, advance)
+        rebuilt = run_on_stores(partial(run, advance))
     if rebuilt is None:
         raise click.Abort
     if output == "json":
@@ -250,19 +268,6 @@ def _fields(listed: Listed) -> dict[str, Any]:
     if manifest is None:
         return {**fields, "damaged": listed.fault}
     return {**fields, "keys": manifest.keys, "bytes": manifest.size}
-
-
-def _run(run: Callable[[Advance], Awaitable[T]], advance: Advance) -> T:
-    """Raises Failed, with the status that is the error's."""
-    configure_logging("error")
-    try:
-        return trio.run(run, advance)
-    except* (KafscaleError, OSError) as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
-        raise Failed(str(error), code) from error
 
 
 @contextmanager

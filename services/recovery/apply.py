@@ -85,7 +85,7 @@ async def write_rebuilt(
     for topic in rebuilt.topics:
         key = paths.topic_object_key(namespace, topic.info.name)
         await put_derived(objects, key, topic_object(topic, writer.revision).encode())
-    done = await _sure(metadata, [Unchanged(cluster[0], 0)], [Put(*cluster)])
+    done = await sure(metadata, [Unchanged(cluster[0], 0)], [Put(*cluster)])
     if not done and (found := await metadata.get(cluster[0])) is not None and found.value != cluster[1]:
         raise NotEmpty("a process made a cluster in the metadata store meanwhile: stop it, and begin again")
 
@@ -138,7 +138,7 @@ class _Writer:
 
     async def flush(self) -> None:
         if self._puts:
-            self.revision = await _sure(self._metadata, [], self._puts)
+            self.revision = await sure(self._metadata, [], self._puts)
             self._advance(len(self._puts))
         self._puts, self._size = [], 0
 
@@ -147,15 +147,15 @@ async def _clear(metadata: MetadataStore, namespace: str, revision: int) -> None
     """``revision``: of the cluster's key as it was seen. Raises NotEmpty where it is another, with nothing changed."""
     root, cluster = paths.metadata_root(namespace), paths.cluster_key(namespace)
     # First what makes it a cluster. When an answer was lost it may be gone by this.
-    done = await _sure(metadata, [Unchanged(cluster, revision)], [Delete(cluster)])
+    done = await sure(metadata, [Unchanged(cluster, revision)], [Delete(cluster)])
     if not done and await metadata.get(cluster) is not None:
         raise NotEmpty("a process changed the cluster in the metadata store meanwhile: stop it, and begin again")
     while page := (await metadata.read_page(root)).items:
         for start in range(0, len(page), MAX_PLAIN):
-            await _sure(metadata, [], [Delete(item.key) for item in page[start : start + MAX_PLAIN]])
+            await sure(metadata, [], [Delete(item.key) for item in page[start : start + MAX_PLAIN]])
 
 
-async def _sure(metadata: MetadataStore, compares: list[Unchanged], operations: list[Operation]) -> int:
+async def sure(metadata: MetadataStore, compares: list[Unchanged], operations: list[Operation]) -> int:
     """Do it, repeated while there is no answer, which all of these may be; the revision after it, 0: not done."""
     for attempt in range(_ATTEMPTS):
         try:

@@ -1,8 +1,9 @@
 """What the bucket tells of topics and their logs, read by a few requests at a time."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -33,12 +34,13 @@ class PartitionObjects:
 
 
 class Bucket:
-    """Of one namespace. ``parallel``: how many requests are under way at a time."""
+    """Of one namespace. ``parallel``: how many segments are read at a time, and how many partitions are looked at."""
 
     def __init__(self, objects: ObjectStore, namespace: str, *, parallel: int) -> None:
         self._objects = objects
         self._namespace = namespace
-        self._limit = trio.CapacityLimiter(parallel)
+        self._reads = trio.CapacityLimiter(parallel)
+        self.partitions = trio.CapacityLimiter(parallel)
 
     async def topic_objects(self) -> tuple[dict[str, TopicObject], list[str]]:
         """By name; and why others cannot be read. Raises Unavailable, Refused."""
@@ -143,15 +145,9 @@ class Bucket:
         results: list[Found | None] = [None] * len(steps)
 
         async def one(number: int) -> None:
-            async with self._limit:
-                results[number] = await steps[number]()
+            results[number] = await steps[number]()
 
-        try:
-            async with trio.open_nursery() as nursery:
-                for number in range(len(steps)):
-                    nursery.start_soon(one, number)
-        except* KafscaleError as group:
-            raise _first(group) from group
+        await together(self._reads, (partial(one, number) for number in range(len(steps))))
         return results
 
 
@@ -169,6 +165,21 @@ def _reading(objects: ObjectStore, key: str, size: int) -> Callable[[], Awaitabl
         return Found(header.base_offset, following, header.epoch, size, footer.crc, header.created_ms)
 
     return read
+
+
+async def together(limit: trio.CapacityLimiter, steps: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """As many at a time as ``limit`` allows. Raises what the first that fails does."""
+
+    async def one(step: Callable[[], Awaitable[None]]) -> None:
+        async with limit:
+            await step()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for step in steps:
+                nursery.start_soon(one, step)
+    except* KafscaleError as group:
+        raise _first(group) from group
 
 
 def _first(group: ExceptionGroup[KafscaleError]) -> KafscaleError:

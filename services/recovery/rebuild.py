@@ -7,7 +7,8 @@ stored nothing left no object, but clients may know of it, and believe nothing t
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject
@@ -15,7 +16,7 @@ from kafscale.errors import CorruptData
 from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds, SinkProgress
 from services.recovery.backups import Advance
-from services.recovery.bucket import Bucket, PartitionObjects
+from services.recovery.bucket import Bucket, PartitionObjects, together
 from services.recovery.chain import Chain, chain_of
 from services.recovery.known import Known
 from services.storage.partition import settled
@@ -90,20 +91,26 @@ async def rebuild(
     rebuilt = Rebuilt(cluster_id, faults=faults)
     rebuilt.undecided = sorted(with_segments.keys() - stored.keys() - set(adopt) - set(ignore))
     highest = max(known.highest_epoch, known.epoch_floor)
-    for name in sorted(stored.keys() | (with_segments.keys() & set(adopt))):
-        info = _info(name, stored, known, cluster_id, now_ms)
-        partitions = max(info.partitions, with_segments.get(name, -1) + 1)
-        logs = []
-        for number in range(partitions):
-            objects = await bucket.partition(name, number, advance)
-            highest = max(highest, objects.highest_epoch, info.epoch_floor)
-            least = known.partition(info.id, name, number).log_start
-            if name in stored and number < stored[name].partitions:
-                least = max(least, stored[name].log_starts[number])
-            end = known.partition(info.id, name, number).committed_end
-            logs.append(await _log(bucket, number, objects, info, least=least, proven_end=end))
-        grown = TopicInfo(name, info.id, partitions, info.configs, info.live, info.epoch_floor, info.created_ms)
-        rebuilt.topics.append(TopicFound(grown, tuple(logs), adopted=name not in stored))
+    names = sorted(stored.keys() | (with_segments.keys() & set(adopt)))
+    infos = [_info(name, stored, known, cluster_id, now_ms) for name in names]
+    topics = [replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1)) for info in infos]
+    looked: dict[tuple[str, int], tuple[LogFound, int]] = {}
+
+    async def look(info: TopicInfo, number: int) -> None:
+        objects = await bucket.partition(info.name, number, advance)
+        before = known.partition(info.id, info.name, number)
+        topic = stored.get(info.name)
+        least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
+        found = await _log(bucket, number, objects, info, least=least, proven_end=before.committed_end)
+        looked[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
+
+    await together(
+        bucket.partitions, (partial(look, info, number) for info in topics for number in range(info.partitions))
+    )
+    highest = max([highest, *(epoch for _, epoch in looked.values())])
+    for info in topics:
+        logs = tuple(looked[info.name, number][0] for number in range(info.partitions))
+        rebuilt.topics.append(TopicFound(info, logs, adopted=info.name not in stored))
     for name in set(ignore) & with_segments.keys() - stored.keys():
         for number in range(with_segments[name] + 1):
             highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)

@@ -23,6 +23,7 @@ from services.storage.partition import history_of, settled
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _FORMAT = 1
+_IMPORTED = 0
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
 _GIVE_BACK_PAUSE = 0.5
@@ -82,7 +83,8 @@ async def take_over(
     )
     found = await _above_the_end(objects, namespace=namespace, ref=ref, state=state)
     leftovers = [key for key, _ in found]
-    offline = await _rolled_back(objects, found, state, await _settled_epoch(metadata, namespace, ref, topic))
+    settled_epoch = await _settled_epoch(metadata, namespace, ref, topic)
+    offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
     if offline is not None:
         now = await metadata.get(paths.partition_state_key(namespace, ref.topic, ref.partition))
         if now is None or now.mod_revision != revision:
@@ -169,7 +171,11 @@ async def _settled_epoch(metadata: MetadataStore, namespace: str, ref: Partition
 
 
 async def _rolled_back(
-    objects: ObjectStore, found: list[tuple[paths.SegmentKey, int]], state: PartitionState, settled_epoch: int
+    objects: ObjectStore,
+    found: list[tuple[paths.SegmentKey, int]],
+    state: PartitionState,
+    settled_epoch: int,
+    floor: int,
 ) -> str | None:
     """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest.
 
@@ -185,6 +191,9 @@ async def _rolled_back(
             header = SegmentHeader.parse(await objects.get_range(str(key), 0, HEADER_SIZE))
             footer = SegmentFooter.parse(await objects.get_range(str(key), size - FOOTER_SIZE, FOOTER_SIZE))
         except (CorruptData, ObjectNotFound):
+            continue
+        if header.epoch <= floor and header.epoch != _IMPORTED:
+            # An earlier topic's of the name, or of a copy that was given up before this one was made.
             continue
         if header.epoch > settled_epoch or header.epoch >= state.epoch:
             return f"object {key} has epoch {header.epoch}, the metadata only {min(settled_epoch, state.epoch - 1)}"

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from select import select
 
 import pytest
@@ -25,6 +25,8 @@ SETTINGS = {
 }
 PARTITIONS = 4
 RECORDS = 100
+AT_MS = 1_795_341_600_000
+"""2026-11-22, 10:00."""
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +179,45 @@ def test_what_the_command_writes_a_client_reads_and_the_other_way_round(cluster:
         assert following.stdout.readline() == "seen\n"
         following.send_signal(signal.SIGINT)
         assert following.wait(LONG_SECONDS) == 0
+
+
+def test_a_topic_as_it_was_is_copied_into_one_that_clients_read_and_write(cluster: Cluster) -> None:
+    shell = Shell(cluster.env, cluster.gateways[0].address)
+    client = ConfluentClient(cluster.bootstrap)
+    assert shell.run("topic create past --partitions 2 --config retention.ms=-1").returncode == 0
+    _await("all gateways know the topic", lambda: shell.run("consume past").returncode == 0)
+    times = [AT_MS + 1000 * number for number in range(RECORDS)]
+    _write_idempotently(cluster, "past", [(0, b"%d" % time, time) for time in times])
+    assert shell.run("flush past").returncode == 0
+    assert shell.run(f"restore --topic past --to {AT_MS - 1} --into restored").returncode == Exit.REFUSED
+    made = shell.json("restore --topic past --to 2026-11-22T10:00:30.500Z --into restored")
+    assert [(each["log_end"], each["left_out"]) for each in made["partitions"]] == [(31, RECORDS - 31), (0, 0)]
+    assert shell.run(f"restore --topic past --to {AT_MS} --into restored").returncode == Exit.EXISTS
+    _write_idempotently(cluster, "restored", [(partition, b"later", AT_MS) for partition in (0, 1, 0)])
+    found = client.consume("restored", count=33)
+    assert [(each.value, each.timestamp) for each in found] == [
+        *((b"%d" % time, time) for time in times[:31]),
+        *[(b"later", AT_MS)] * 2,
+    ]
+    assert [each.value for each in client.consume("restored", count=1, partition=1)] == [b"later"]
+    assert client.offsets("past") == (0, RECORDS)
+    verified = shell.run("segment verify restored")
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def _write_idempotently(cluster: Cluster, topic: str, records: Sequence[tuple[int, bytes, int]]) -> None:
+    """Partitions, values and times, in batches of many."""
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 50,
+            "compression.codec": "zstd",
+        }
+    )
+    for partition, value, time_ms in records:
+        producer.produce(topic, value, partition=partition, timestamp=time_ms)
+    assert producer.flush(LONG_SECONDS) == 0
 
 
 def test_who_does_not_answer_is_shown_as_long_as_it_is_registered(cluster: Cluster) -> None:

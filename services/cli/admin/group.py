@@ -94,7 +94,7 @@ def reset_to(text: str) -> dict[str, Any]:
             case "shift":
                 return {"shift_by": _int64(value)}
             case "time":
-                return {"timestamp_ms": _milliseconds(value)}
+                return {"timestamp_ms": milliseconds(value)}
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is no {'time' if kind == 'time' else 'whole number'}") from error
     raise click.BadParameter(f"{text!r} is not earliest, latest, offset=N, shift=N or time=...")
@@ -108,7 +108,7 @@ def _int64(text: str) -> int:
     return number
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str) -> int:
     """From a number of them, or an ISO time, which is UTC where it has no zone. Raises ValueError."""
     if text.isdecimal():
         return _int64(text)

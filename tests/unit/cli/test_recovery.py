@@ -10,8 +10,11 @@ from click.testing import CliRunner, Result
 from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject
 from kafscale.metadata.interface import Put
-from kafscale.metadata.topic_values import ClusterInfo
-from services.cli import recovery
+from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
+from kafscale.records.record import Record, build_batch
+from kafscale.segment.writer import PREFIX_SIZE, build_segment
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
+from services.cli import on_stores
 from services.cli.admin.server import Exit
 from services.cli.main import main
 from services.recovery.stores import opened
@@ -46,7 +49,7 @@ class Command:
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     # It is set up once for a process.
-    monkeypatch.setattr(recovery, "configure_logging", lambda _: None)
+    monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
     return Command(tmp_path)
 
 
@@ -115,3 +118,33 @@ def test_a_damaged_snapshot_does_not_hide_the_others(command: Command, tmp_path:
     first, second = json.loads(command.run("backup", "--list", "-o", "json").stdout)["snapshots"]
     assert first == made[0]
     assert (second["snapshot"], "no manifest" in second["damaged"]) == (made[1]["snapshot"], True)
+
+
+def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
+    command.make()
+
+    async def fill() -> None:
+        batch = build_batch([Record(i, 1000 * i, None, b"v") for i in range(5)], base_offset=0, leader_epoch=4)
+        segment = build_segment([(batch[:PREFIX_SIZE], batch[PREFIX_SIZE:])], epoch=4, created_ms=1)
+        topic = TopicInfo("orders", bytes(16), 1, {}, True, 3, 1)
+        state = PartitionState(format=1, topic_id=topic.id, epoch=4, committed_end=5)
+        history = EpochHistory(format=1, topic_id=topic.id, entries=[EpochHistory.Entry(epoch=4, first_offset=0)])
+        async with opened(command.environ) as stores:
+            await stores.objects.put_if_absent(paths.segment_key("default", "orders", 0, 0), segment.data)
+            puts = [
+                Put(paths.topic_key("default", "orders"), topic.value()),
+                Put(paths.partition_state_key("default", "orders", 0), state.SerializeToString()),
+                Put(paths.epoch_history_key("default", "orders", 0), history.SerializeToString()),
+            ]
+            await stores.metadata.txn([], puts)
+
+    trio.run(fill)
+    copy = ("restore", "--topic", "orders", "--into", "again", "--to")
+    for wrong in (("restore", "--topic", "orders"), (*copy, "yesterday"), (*copy, "1", "--dry-run")):
+        assert command.run(*wrong).exit_code == Exit.WRONG
+    assert command.run("restore", "--topic", "none", "--into", "again", "--to", "1").exit_code == Exit.NOT_FOUND
+    done = command.run(*copy, "1970-01-01T00:00:02Z")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[1].split()[:5] == ["again", "0", "0", "3", "2"]
+    refused = command.run(*copy, "2000")
+    assert (refused.exit_code, "there is a topic again" in refused.stderr) == (Exit.EXISTS, True)

@@ -1,0 +1,44 @@
+"""Commands that go to the stores themselves: how they are run, and with which status they end."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from kafscale.errors import ConfigError, KafscaleError, Unavailable
+from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
+from kafscale.service.logging import configure_logging
+from services.cli.admin.server import Exit, Failed
+from services.recovery.apply import NotEmpty
+from services.recovery.backups import NoBackup, NotThisCluster
+from services.recovery.point_in_time import NameTaken, NoSuchTopic, NothingLeft
+from services.recovery.restore import Undecided
+
+T = TypeVar("T")
+
+_EXITS: list[tuple[type[KafscaleError], Exit]] = [
+    (ConfigError, Exit.WRONG),
+    (InvalidTopicName, Exit.WRONG),
+    (NoBackup, Exit.NOT_FOUND),
+    (NoSuchTopic, Exit.NOT_FOUND),
+    (TopicExists, Exit.EXISTS),
+    (NameTaken, Exit.REFUSED),
+    (NotEmpty, Exit.REFUSED),
+    (NothingLeft, Exit.REFUSED),
+    (NotThisCluster, Exit.REFUSED),
+    (Undecided, Exit.REFUSED),
+    (Unavailable, Exit.UNAVAILABLE),
+]
+
+
+def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
+    """Raises Failed, with the status that is the error's."""
+    configure_logging("error")
+    try:
+        return trio.run(run)
+    except* (KafscaleError, OSError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
+        raise Failed(str(error), code) from error

@@ -1,0 +1,57 @@
+"""Naive code for snapshots of the metadata, and for topics as they were."""
+
+from tests.mutations.mutation import Mutation
+
+_COPIES = "tests/unit/recovery/test_point_in_time.py::"
+_MODULE = "services/recovery/point_in_time.py"
+
+MUTATIONS = (
+    Mutation(
+        (),
+        "services/recovery/backups.py",
+        "except CorruptBackup as error:\n                listed.append",
+        "except NoBackup as error:\n                listed.append",
+        "tests/unit/cli/test_recovery.py::test_a_damaged_snapshot_does_not_hide_the_others",
+        "one damaged snapshot hides no other",
+    ),
+    Mutation(
+        (),
+        "services/recovery/cut.py",
+        "until_ms + 1",
+        "until_ms",
+        _COPIES + "test_each_partition_ends_before_its_first_later_record",
+        "records of the very time are there",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "before.lifted_to(epoch).value()",
+        "before.value()",
+        _COPIES + "test_a_topic_that_somebody_makes_after_an_interrupted_copy_has_nothing_of_it",
+        "no later topic has the epoch of a copy that was given up",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "[Unchanged(topic_key, 0), claim]",
+        "[Unchanged(topic_key, 0)]",
+        _COPIES + "test_of_two_copies_at_once_the_later_one_is_made",
+        "no topic is made of objects that another copy replaces",
+    ),
+    Mutation(
+        (),
+        _MODULE,
+        "producers_from=made.end,",
+        "producers_from=made.start,",
+        _COPIES + "test_producers_of_the_old_topic_and_new_ones_write_to_the_new",
+        "a producer of the old topic begins anew in the copy",
+    ),
+    Mutation(
+        (),
+        "services/storage/takeover.py",
+        "if header.epoch <= floor and header.epoch != _IMPORTED:",
+        "if False:",
+        _COPIES + "test_what_an_interrupted_copy_left_is_in_nobodys_way",
+        "what is left of an earlier topic is no sign of metadata that was rolled back",
+    ),
+)

@@ -1,0 +1,297 @@
+"""A topic as it was at some time, in a new one: real storage services read it, and write to it as to any other."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.catalog.page import parse_page
+from kafscale.errors import CorruptData, Unavailable
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.memory import Call, Fault
+from kafscale.records.batch import peek, verify_crc
+from kafscale.records.codecs import Codec
+from kafscale.records.record import Record, build_batch, read_records
+from kafscale.segment.index import parse_index
+from kafscale.segment.reader import parse_segment
+from kafscale.segment.verify import verify_index
+from kafscale.segment.writer import PREFIX_SIZE, build_segment
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from services.recovery.cut import kept_until
+from services.recovery.point_in_time import CopiedLog, NameTaken, NoSuchTopic, NothingLeft, PointInTime
+from services.recovery.restore import Restore
+from services.recovery.stores import Stores
+from tests.unit.storage.harness import NAMESPACE, Caller, World, inline, siblings
+
+INTO = "orders-restored"
+ALL = 2**62
+MIB = 1024 * 1024
+
+
+def copying(world: World, until_ms: int, topic: str = "orders", into: str = INTO) -> PointInTime:
+    return PointInTime(
+        Stores(world.metadata, world.objects, NAMESPACE),
+        topic=topic,
+        until_ms=until_ms,
+        into=into,
+        parallel=2,
+        index_interval=100,
+        decode_bytes=MIB,
+        now_ms=world.now_ms,
+        run_sync=inline,
+    )
+
+
+async def copied(world: World, until_ms: int, topic: str = "orders", into: str = INTO) -> list[CopiedLog]:
+    copy = copying(world, until_ms, topic, into)
+    logs = await copy.plan()
+    done: list[int] = []
+    made = await copy.copy(logs, done.append)
+    assert sum(done) == sum(log.size for log in logs)
+    return made
+
+
+async def stored(caller: Caller, ref: PartitionRef, *batches: bytes) -> None:
+    """Each in a segment of its own."""
+    for each in batches:
+        assert await caller.durable(await caller.append(ref, each), ref)
+
+
+async def new_topic(catalog: TopicCatalog, partitions: int = 1, name: str = INTO) -> list[PartitionRef]:
+    while (topic := catalog.view.live(name)) is None:
+        await catalog.changed()
+    return [PartitionRef(topic=name, topic_id=topic.id, partition=index) for index in range(partitions)]
+
+
+def numbered(producer_id: int, sequence: int) -> bytes:
+    records = [Record(0, 1, None, b"%d" % sequence, ())]
+    return build_batch(records, base_offset=0, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+
+def timed(*times: int, codec: Codec = Codec.NONE) -> bytes:
+    """A batch of records whose values are their times."""
+    records = [Record(i, time, b"k", b"%d" % time, (("h", b"1"),)) for i, time in enumerate(times)]
+    return build_batch(records, base_offset=0, codec=codec)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_that_is_cut_stays_what_it_was_but_for_its_end(codec: Codec) -> None:
+    records = [Record(40 + i, 100 + i, None, b"v" * 50, (("h", b"1"),)) for i in range(10)]
+    whole = build_batch(
+        records, base_offset=40, codec=codec, leader_epoch=3, producer_id=7, producer_epoch=2, base_sequence=5
+    )
+    source = parse_segment(build_segment([(whole[:PREFIX_SIZE], whole[PREFIX_SIZE:])], epoch=3, created_ms=9).data)
+    kept = kept_until(source, until_ms=103, log_start=0, epoch=8, max_bytes=MIB)
+    assert kept.segment is not None
+    found = parse_segment(kept.segment.data, check_batches=True)
+    assert (kept.end, kept.whole, found.next_offset, found.header.epoch) == (44, False, 44, 8)
+    cut = kept.segment.data[found.positions[0] : found.ends[0]]
+    header = peek(cut)
+    verify_crc(cut, 0, header)
+    assert list(read_records(cut, max_bytes=MIB)) == records[:4]
+    assert (header.codec, header.producer_id, header.producer_epoch, header.base_sequence) == (codec, 7, 2, 5)
+    assert (header.base_timestamp, header.max_timestamp, header.leader_epoch) == (100, 103, 8)
+    all_of_it = kept_until(source, until_ms=109, log_start=0, epoch=8, max_bytes=MIB)
+    assert all_of_it.segment is not None
+    assert all_of_it.segment.data[found.positions[0] + PREFIX_SIZE :][: len(whole) - PREFIX_SIZE] == whole[PREFIX_SIZE:]
+    # What cannot be decoded within the bound goes by its header.
+    assert kept_until(source, until_ms=103, log_start=0, epoch=8, max_bytes=100).end == 40
+
+
+async def test_each_partition_ends_before_its_first_later_record(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        first, second, third, fourth = siblings(
+            await world.topic(catalog, partitions=4, configs={"retention.ms": "-1"}), 4
+        )
+        await stored(caller, first, timed(10, 20), timed(30, 40, 50, codec=Codec.ZSTD), timed(25, 60))
+        await stored(caller, second, timed(10), timed(90), timed(20))
+        await stored(caller, third, timed(70))
+        made = await copied(world, 40)
+        assert [(log.start, log.end, log.left_out) for log in made] == [(0, 4, 3), (0, 1, 2), (0, 0, 1), (0, 0, 0)]
+        await trio.sleep(10)
+        refs = await new_topic(catalog, 4)
+        topic = catalog.view.live(INTO)
+        assert topic is not None
+        assert (topic.partitions, dict(topic.configs)) == (4, {"retention.ms": "-1"})
+        assert [await caller.read_all(ref) for ref in refs] == [[b"10", b"20", b"30", b"40"], [b"10"], [], []]
+        for ref in refs:
+            await stored(caller, ref, timed(1000))
+        await stored(caller, refs[0], timed(1))
+        assert await caller.read_all(refs[0]) == [b"10", b"20", b"30", b"40", b"1000", b"1"]
+        assert await caller.read_all(first) == [b"10", b"20", b"30", b"40", b"50", b"25", b"60"]
+        assert await caller.read_all(fourth) == []
+    for base in (0, 2):
+        segment = parse_segment((await world.objects.get(paths.segment_key(NAMESPACE, INTO, 0, base))).body)
+        index = (await world.objects.get(paths.index_key(NAMESPACE, INTO, 0, base))).body
+        assert verify_index(parse_index(index), segment) == []
+    page = paths.catalog_page_key(NAMESPACE, INTO, 0, 0, segment.header.epoch)
+    assert [each.next_offset for each in parse_page((await world.objects.get(page)).body).segments] == [2, 4]
+
+
+async def test_another_owner_takes_the_new_topic_over(autojump_clock: MockClock) -> None:
+    """After a kill, and by the bucket alone."""
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, *(timed(time) for time in range(20)))
+        await copied(world, 9)
+    for _ in range(2):
+        async with world.service(graceful=False) as (caller, catalog):
+            (restored,) = await new_topic(catalog)
+            assert await caller.read_all(restored) == [b"%d" % time for time in range(10)]
+        world.metadata = MemoryMetadataStore()
+        restore = Restore(Stores(world.metadata, world.objects, NAMESPACE), parallel=4, now_ms=world.now_ms)
+        rebuilt = await restore.plan(
+            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, advance=lambda _: None
+        )
+        assert rebuilt.damaged == []
+        await restore.write(rebuilt)
+        await trio.sleep(60)
+
+
+async def test_producers_of_the_old_topic_and_new_ones_write_to_the_new(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, *(numbered(5, sequence) for sequence in range(3)))
+        await copied(world, ALL)
+        (restored,) = await new_topic(catalog)
+        for producer in (5, 6):
+            await stored(caller, restored, numbered(producer, 0), numbered(producer, 1))
+            # Repeated, it is in the log once.
+            assert (await caller.append(restored, numbered(producer, 1))).status == Status.OK
+        await stored(caller, ref, numbered(5, 3))
+        assert await caller.read_all(restored) == [b"0", b"1", b"2", b"0", b"1", b"0", b"1"]
+
+
+async def test_what_retention_removed_stays_so_also_while_it_is_copied(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, *(timed(time, time) for time in range(6)))
+        await caller.delete_records(ref, 3)
+        await trio.sleep(10)
+        (made,) = await copied(world, 4)
+        assert (made.start, made.end) == (3, 10)
+        (restored,) = await new_topic(catalog)
+        # The batch that the log starts in comes whole.
+        assert await caller.read_all(restored, offset=3) == [b"1", b"1", b"2", b"2", b"3", b"3", b"4", b"4"]
+        gone = copying(world, 5, into="again")
+        logs = await gone.plan()
+        await caller.delete_records(ref, 8)
+        await trio.sleep(10)
+        (again,) = await gone.copy(logs, lambda _: None)
+        assert (again.start, again.end) == (8, 12)
+        (restored,) = await new_topic(catalog, name="again")
+        assert await caller.read_all(restored, offset=8) == [b"4", b"4", b"5", b"5"]
+
+
+async def test_what_an_interrupted_copy_left_is_in_nobodys_way(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, *(timed(time) for time in range(30)))
+
+        def fault(call: Call) -> Fault | None:
+            late = "segment-00000000000000000025" in call.key and INTO in call.key
+            return Fault(error=Unavailable("no")) if late else None
+
+        world.objects.plan = fault
+        with pytest.raises(Unavailable):
+            await copied(world, ALL)
+        world.objects.plan = None
+        assert INTO not in catalog.view.by_name
+        left = paths.segment_key(NAMESPACE, INTO, 0, 20)
+        assert (await world.objects.get(left)).body
+        # Up to an offset that one of the segments which were left begins with: all of them follow on it.
+        (made,) = await copied(world, 9)
+        assert (made.start, made.end) == (0, 10)
+        (restored,) = await new_topic(catalog)
+        assert await caller.read_all(restored) == [b"%d" % time for time in range(10)]
+        await stored(caller, restored, timed(100), timed(101))
+        assert (await caller.read_all(restored))[9:] == [b"9", b"100", b"101"]
+
+
+async def test_a_topic_that_somebody_makes_after_an_interrupted_copy_has_nothing_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, *(timed(time) for time in range(12)))
+        copy = copying(world, ALL)
+        logs = await copy.plan()
+        # All but the last step is done when the topic is made.
+        world.objects.plan = lambda call: Fault(error=Unavailable("no")) if "~producers/" + INTO in call.key else None
+        with pytest.raises(Unavailable):
+            await copy.copy(logs, lambda _: None)
+        world.objects.plan = None
+        other = await world.topic(catalog, INTO, partitions=1)
+        await stored(caller, other, timed(7), timed(8))
+        assert await caller.read_all(other) == [b"7", b"8"]
+        with pytest.raises(TopicExists):
+            await copied(world, ALL)
+
+
+async def test_of_two_copies_at_once_the_later_one_is_made(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, timed(1), timed(2))
+        holds = [trio.Event(), trio.Event()]
+        reached: list[Fault] = []
+
+        def fault(call: Call) -> Fault | None:
+            if call.kind == "put_if_absent" and "~producers/" + INTO in call.key and len(reached) < len(holds):
+                reached.append(Fault(hold=holds[len(reached)]))
+                return reached[-1]
+            return None
+
+        world.objects.plan = fault
+        refused = trio.Event()
+
+        async def first() -> None:
+            with pytest.raises(NameTaken):
+                await copied(world, ALL)
+            refused.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first)
+            await trio.sleep(1)
+            nursery.start_soon(copied, world, 1)
+            await trio.sleep(1)
+            # The later one has replaced what the first has stored.
+            assert len(reached) == 2
+            holds[0].set()
+            await refused.wait()
+            assert INTO not in catalog.view.by_name
+            holds[1].set()
+        (restored,) = await new_topic(catalog)
+        assert await caller.read_all(restored) == [b"1"]
+
+
+async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, "or.ders", partitions=1)
+        await stored(caller, ref, timed(10, 20), timed(20), timed(30))
+        for topic, into, error in (
+            ("none", INTO, NoSuchTopic),
+            ("or.ders", "or.ders", TopicExists),
+            ("or.ders", "or_ders", InvalidTopicName),
+            ("or.ders", "a/b", InvalidTopicName),
+        ):
+            with pytest.raises(error):
+                await copied(world, ALL, topic, into)
+        with pytest.raises(NothingLeft):
+            await copied(world, 9, "or.ders")
+        await world.objects.delete_many([paths.segment_key(NAMESPACE, "or.ders", 0, 2)])
+        with pytest.raises(CorruptData, match="right before 3"):
+            await copied(world, ALL, "or.ders")
+        assert set(catalog.view.by_name) == {"or.ders"}
+        # Before the hole all is there.
+        await copied(world, 10, "or.ders")
+        assert await caller.read_all((await new_topic(catalog))[0]) == [b"10"]
