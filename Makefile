@@ -43,6 +43,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.servers.kubernetes build
+	@$(BIN)/python -m tests.servers.promtool build
 	@$(BIN)/python -m tests.java.build
 	@$(BIN)/python -m tests.matrix.build
 	@$(BIN)/python -m tests.spark.build
