@@ -33,7 +33,7 @@ image: ## Build the image of all services, kafscale:latest; IMAGE_ARGS="--build-
 setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
 
 servers: $(VENV)/.dev ## Build or install the servers and clients that the tests start
-	@tools="kcat npm"; docker version >/dev/null 2>&1 || tools="$$tools dockerd:docker.io debootstrap"; \
+	@tools="kcat npm systemd-analyze:systemd"; docker version >/dev/null 2>&1 || tools="$$tools dockerd:docker.io debootstrap"; \
 	for tool in $$tools; do package=$${tool#*:}; tool=$${tool%:*}; \
 	  if command -v $$tool >/dev/null; then continue; \
 	  elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -43,6 +43,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	@$(BIN)/python -m tests.servers.minio build
 	@$(BIN)/python -m tests.servers.etcd build
 	@$(BIN)/python -m tests.servers.kubernetes build
+	@$(BIN)/python -m tests.servers.promtool build
 	@$(BIN)/python -m tests.java.build
 	@$(BIN)/python -m tests.matrix.build
 	@$(BIN)/python -m tests.spark.build

@@ -120,7 +120,7 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
     kinds: dict[str, tuple[list[str], list[str], Promise]] = {
         "librdkafka": (librdkafka, ["enable.idempotence=true", soon, f"message.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
         "librdkafka-plain": (librdkafka, ["acks=all", soon, f"message.timeout.ms={DELIVERY_MS}"], UNORDERED),
-        "java": (java, [f"delivery.timeout.ms={DELIVERY_MS}"], IDEMPOTENT),
+        "java": (java, [f"delivery.timeout.ms={DELIVERY_MS}", f"max.block.ms={DELIVERY_MS}"], IDEMPOTENT),
         "java-once": (java, once, RECONNECTING),
     }
     return {
@@ -148,11 +148,14 @@ def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
     }
 
 
-def groups(bootstrap: str, directory: Path) -> list[Client]:
-    """Two groups of two members, with the defaults of their libraries."""
+def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
+    """Two groups of two members, with the defaults of their libraries but for ``settings``."""
     librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
     java = [*_JAVA, classpath("client"), "kafscale.client.GroupReader", bootstrap, TOPIC, "java-group"]
-    return [Client("librdkafka-group", librdkafka, directory), Client("java-group", java, directory)]
+    return [
+        Client("librdkafka-group", [*librdkafka, *settings], directory),
+        Client("java-group", [*java, *settings], directory),
+    ]
 
 
 def readers(bootstrap: str, directory: Path) -> list[Client]:

@@ -10,11 +10,12 @@ A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
     m PARTITION OFFSET              the reader goes on from there
     g MEMBER NUMBER                 a member of a group was given, or, negative, had to give up, so many partitions
     w PARTITION START END ASKED     the answer about the ends of the log to who asked at a time; -1: not asked
+    n ERROR TEXT                    the client told its application of an error that it goes on from by itself
     e TEXT                          what no fault excuses: an error that ended the client, or told it to skip records
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class Verdict:
     in_log: int
     longest_wait: float
     """Seconds in which no producer at all got an ack."""
+    noted: dict[str, set[str]] = field(default_factory=dict)
+    """By client, the errors that it told its application of and went on from."""
 
 
 def events(directory: Path) -> Iterator[Event]:
@@ -73,18 +76,25 @@ def _of_client(path: Path) -> Iterator[Event]:
             yield float(time), path.stem, words
 
 
-def judge(told: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str) -> Verdict:
-    """The verdict. ``promises`` names the producers; ``last_reader`` read everything when all else was over."""
-    judging = _Judging(promises, last_reader)
+def judge(
+    told: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
+) -> Verdict:
+    """The verdict. ``promises`` names the producers; ``last_reader`` read everything when all else was over.
+
+    ``repeating``: readers of everything who may read again what they have read, but pass over nothing.
+    """
+    judging = _Judging(promises, last_reader, repeating)
     for event in told:
         judging.hear(event)
     return judging.finish()
 
 
 class _Judging:
-    def __init__(self, promises: Mapping[str, Promise], last_reader: str) -> None:
+    def __init__(self, promises: Mapping[str, Promise], last_reader: str, repeating: Container[str]) -> None:
         self._promises = promises
         self._last_reader = last_reader
+        self._repeating = repeating
+        self._next: dict[tuple[str, str], int] = {}
         self._checker = Checker()
         self._verdict = Verdict([], {name: ProducerSums() for name in promises}, {}, 0, 0.0)
         self._anybody = ProducerSums()
@@ -95,6 +105,8 @@ class _Judging:
         time, client, (letter, *words) = event
         if letter == "e":
             self._verdict.complaints.append(f"{client}: {' '.join(words)}")
+        elif letter == "n":
+            self._verdict.noted.setdefault(client, set()).add(words[0])
         elif letter in "saf":
             self._hear_producer(event)
         elif letter == "g":
@@ -110,6 +122,10 @@ class _Judging:
         else:
             offset, name = int(words[1]), words[2].encode()
             self._verdict.read[client] = self._verdict.read.get(client, 0) + 1
+            if client in self._repeating:
+                due = self._next.get((client, words[0]), 0)
+                self._next[client, words[0]] = offset + 1
+                self._checker.moved(client, words[0], min(due, offset))
             self._checker.read(client, words[0], offset, name)
             if client == self._last_reader:
                 self._log.setdefault(words[0], []).append((offset, name))

@@ -5,7 +5,7 @@ Both print one line for whatever happens to a record and end when their standard
     produce BOOTSTRAP TOPIC PARTITIONS NAME RATE [SETTING=VALUE ...]
     read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads on, and now and then again from an earlier offset
     reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the ends that it is told at first
-    join BOOTSTRAP TOPIC GROUP                          two members of a group, which read on and commit
+    join BOOTSTRAP TOPIC GROUP [SETTING=VALUE ...]      two members of a group, which read on and commit
 """
 
 import random
@@ -46,16 +46,19 @@ def _until_input_ends() -> Callable[[], bool]:
     return ended.is_set
 
 
+def _on_error(error: ck.KafkaError) -> None:
+    if error.fatal():
+        _tell("e", error.str())
+    else:
+        _tell("n", error.name(), error.str())
+
+
 def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, settings: dict[str, str]) -> None:
     """``rate`` records a second, each partition in turn, until standard input ends; then wait for what is under way."""
     stopping = _until_input_ends()
     in_flight = 0
 
-    def on_error(error: ck.KafkaError) -> None:
-        if error.fatal():
-            _tell("e", error.str())
-
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": on_error, **settings})
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": _on_error, **settings})
 
     def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
         nonlocal in_flight
@@ -191,12 +194,14 @@ def reread(bootstrap: str, topic: str, partitions: int) -> None:
     consumer.close()
 
 
-def join(bootstrap: str, topic: str, group: str) -> None:
-    """With librdkafka's defaults. Any error that reaches a member is told."""
+def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> None:
+    """With librdkafka's defaults but for ``settings``. Any error that reaches a member is told.
+
+    Where they have ``enable.auto.commit`` librdkafka alone commits, and repeats what fails.
+    """
     stopping = _until_input_ends()
-    members = [
-        ck.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}) for _ in range(_MEMBERS)
-    ]
+    given = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}
+    members = [ck.Consumer(given) for _ in range(_MEMBERS)]
     for number, member in enumerate(members):
         changed = {
             "on_assign": lambda _, given, number=number: _tell("g", number, len(given)),
@@ -210,7 +215,7 @@ def join(bootstrap: str, topic: str, group: str) -> None:
                 _got(message)
                 if (error := message.error()) is not None:
                     _tell("e", error.str())
-            if messages:
+            if messages and "enable.auto.commit" not in settings:
                 member.commit(asynchronous=False)
     for member in members:
         member.close()
@@ -219,7 +224,7 @@ def join(bootstrap: str, topic: str, group: str) -> None:
 def main() -> None:
     command, bootstrap, topic, *more = sys.argv[1:]
     if command == "join":
-        join(bootstrap, topic, more[0])
+        join(bootstrap, topic, more[0], dict(text.split("=", 1) for text in more[1:]))
         return
     partitions, *rest = more
     if command == "produce":

@@ -146,6 +146,20 @@ def test_a_record_given_up_by_who_does_not_repeat_may_be_there_late_or_not_at_al
     )
 
 
+def test_who_may_repeat_goes_back_as_often_as_it_likes_and_passes_over_nothing() -> None:
+    def complaints(*offsets: int) -> list[str]:
+        told = [event for event in _history(LOG) if event[1] != "reader"]
+        told += [(60.0 + at, "reader", ["r", "0", str(offset), LOG[offset]]) for at, offset in enumerate(offsets)]
+        told.append((99.0, "reader", ["n", "_TRANSPORT", "gone"]))
+        verdict = judge(sorted(told), PROMISES, last_reader=LAST, repeating={"reader"})
+        assert verdict.noted == {"reader": {"_TRANSPORT"}}
+        return [text.partition(":")[0] for text in verdict.complaints]
+
+    assert complaints(0, 1, 2, 0, 1, 1, 2, 3) == []
+    assert complaints(1, 2) == ["gap"]
+    assert complaints(0, 1, 2, 0, 2) == ["gap"]
+
+
 def test_files_are_merged_by_time(tmp_path: Path) -> None:
     (tmp_path / "a.history").write_text("1.5 s 0 0\n3.000001 a 0 0 0\n")
     (tmp_path / "b.history").write_text("0.25 m 0 0\n2.0 e some text\n")

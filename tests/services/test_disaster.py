@@ -1,91 +1,142 @@
 """etcd is lost with all services under load: what docs/operations.md says then, done with its commands."""
 
+import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+import minio as client_of_minio
+import trio
 
+from kafscale.service.run import EXIT_CONFIG
 from services.cli.admin.server import Exit
-from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks
+from tests.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
+from tests.chaos.history import events, judge
+from tests.chaos.run import await_acks, finish, until
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster, running_cluster
-from tests.servers.etcd import running_etcd
+from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, Shell
+from tests.services.shell import LONG_SECONDS, Shell, once
 
-PARTITIONS = 3
-GROUP = "readers"
+_BY_THE_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
+"""Commits, which may fail while there is no coordinator: that is no error of the application's."""
 
 
-def test_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: Path) -> None:
-    """The same producers and the same group go on: each record is in the log once, in order, where its ack said."""
+async def test_pitfall_55_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: Path) -> None:
+    """The same producers and the same members of groups go on, of librdkafka and of Java.
+
+    Each record is in the log once, in order, where its ack said, and no group passes one over. While etcd is empty
+    nothing is deleted.
+    """
+    clients = tmp_path / "clients"
     with ExitStack() as stack:
-        etcd_directory = tmp_path / "etcd"
-        etcd_directory.mkdir()
-        etcd = stack.enter_context(running_etcd(etcd_directory))
-        directory = tmp_path / "lost"
-        directory.mkdir()
-        cluster = stack.enter_context(running_cluster(directory, etcd=etcd, minio=minio, storages=2))
+        for directory in (clients, tmp_path / "etcd", tmp_path / "lost"):
+            directory.mkdir()
+        etcd = stack.enter_context(running_etcd(tmp_path / "etcd"))
+        cluster = stack.enter_context(running_cluster(tmp_path / "lost", etcd=etcd, minio=minio, storages=2))
         shell = Shell(cluster.env, cluster.gateways[0].address)
-        client = ConfluentClient(cluster.bootstrap)
-        client.create_topic("orders", partitions=PARTITIONS)
-        producers: list[AckedProducer] = []
-        for partition in range(PARTITIONS):
-            producers.append(ConfluentAcked(cluster.bootstrap, "orders", partition, idempotent=True))
-            stack.callback(producers[-1].stop)
-        await_acks(producers, 200, timeout=LONG_SECONDS)
-        committed = _read(cluster, 300)
-        assert shell.run("backup --keep 2").returncode == 0
-        assert len(shell.json("backup --list")["snapshots"]) == 1
-        await_acks(producers, 200, timeout=LONG_SECONDS)
+        ConfluentClient(cluster.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
+        members = groups(cluster.bootstrap, clients, *_BY_THE_CLIENT)
+        made = producers(cluster.bootstrap, clients)
+        senders = {client: promise for client, promise in made.items() if client.name in ("librdkafka", "java")}
+        (*_, witness) = last_readers(cluster.bootstrap, clients)
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                await nursery.start(member.run)
+            share = [PARTITIONS // 2] * 2
+            await until(
+                lambda: [who.name for who in members if list(who.given.values()) != share],
+                LONG_SECONDS,
+                "no shares for",
+            )
+            for sender in senders:
+                await nursery.start(sender.run)
+            await await_acks(senders, LONG_SECONDS)
+            for member in members:
+                await trio.to_thread.run_sync(_await_commits, shell, member.name)
+            assert (await _run(shell, "backup --keep 2")).returncode == 0
+            await await_acks(senders, LONG_SECONDS)
 
-        for process in cluster.processes:
-            process.kill()
-        etcd.members[0].lose()
-        assert shell.run("restore --snapshot 1700000000000-1 --yes").returncode == Exit.NOT_FOUND
-        planned = shell.json("restore --dry-run")
-        ends = [log["log_end"] for log in planned["topics"][0]["partitions"]]
-        acked = [max(producer.acked.values()) for producer in producers]
-        assert all(end > offset for end, offset in zip(ends, acked, strict=True))
-        done = shell.run("restore --yes")
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 topic restored; start the services")
-        assert shell.run("restore --yes").returncode == Exit.REFUSED
+            planned = await trio.to_thread.run_sync(_lose_and_restore, cluster, etcd.members[0], shell)
+            ends = {log["partition"]: log["log_end"] for log in planned["topics"][0]["partitions"]}
+            # Nothing was acked from the kill on: no service ran.
+            acked = {at: max(sender.highest[at] for sender in senders) for at in range(PARTITIONS)}
+            assert {at: end >= acked[at] for at, end in ends.items()} == dict.fromkeys(range(PARTITIONS), True)
 
-        for process in cluster.processes:
-            process.start()
-        for process in cluster.processes:
-            process.await_ready()
-        await_acks(producers, 200, timeout=LONG_SECONDS)
-        for producer in producers:
-            producer.stop()
-        for partition, producer in enumerate(producers):
-            first, end = client.offsets("orders", partition=partition)
-            assert (first, end > ends[partition]) == (0, True)
-            records = client.consume("orders", count=end, partition=partition)
-            assert [record.value for record in records] == [b"%d" % number for number in range(end)]
-            assert producer.acked == {number: number for number in range(end)}
-        states = shell.json("partition list orders")["partitions"]
+            await trio.to_thread.run_sync(_start, cluster)
+            await await_acks(senders, LONG_SECONDS)
+            await finish(senders, members, print)
+        states = (await trio.to_thread.run_sync(shell.json, f"partition list {TOPIC}"))["partitions"]
         assert all(state["epoch"] > planned["epoch"] for state in states)
-        assert _read(cluster, 1, begin_at=committed) != committed
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(witness.run)
+    verdict = judge(
+        events(clients),
+        {client.name: promise for client, promise in senders.items()},
+        last_reader=witness.name,
+        # From the snapshot's offsets on.
+        repeating={member.name for member in members},
+    )
+    assert verdict.complaints == []
+    assert [verdict.producers[sender.name].failed for sender in senders] == [{}] * len(senders)
+    assert [member.name for member in members if verdict.read[member.name] < verdict.in_log] == []
 
 
-def _read(cluster: Cluster, at_least: int, *, begin_at: dict[int, int] | None = None) -> dict[int, int]:
-    """Read as the group, from where it is, commit, and give its offsets. ``begin_at``: where it has to begin."""
-    settings = {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
-    first: dict[int, int] = {}
-    read = 0
-    try:
-        consumer.subscribe(["orders"])
-        while read < at_least or (begin_at is not None and len(first) < PARTITIONS):
-            message = consumer.poll(LONG_SECONDS)
-            assert message is not None
-            assert not message.error(), message.error()
-            first.setdefault(message.partition() or 0, message.offset() or 0)
-            read += 1
-        consumer.commit(asynchronous=False)
-        assert begin_at is None or first == begin_at
-        wanted = [TopicPartition("orders", partition) for partition in range(PARTITIONS)]
-        return {each.partition: max(each.offset, 0) for each in consumer.committed(wanted, timeout=LONG_SECONDS)}
-    finally:
-        consumer.close()
+async def _run(shell: Shell, command: str) -> Any:
+    return await trio.to_thread.run_sync(partial(shell.run, command))
+
+
+def _await_commits(shell: Shell, group: str) -> None:
+    """So that the snapshot has an offset of each partition."""
+    once(
+        f"{group} has committed",
+        lambda: shell.json(f"group describe {group}")["offsets"],
+        lambda offsets: len([each for each in offsets if each["committed"] > 0]) == PARTITIONS,
+    )
+
+
+def _lose_and_restore(cluster: Cluster, etcd: Member, shell: Shell) -> Any:
+    """With all services stopped; gives what the restore was to do."""
+    assert len(shell.json("backup --list")["snapshots"]) == 1
+    for process in cluster.processes:
+        process.kill()
+    etcd.lose()
+    stored = _objects(cluster)
+    storage = cluster.storages[0]
+    storage.start()
+    deadline = time.monotonic() + LONG_SECONDS
+    while storage.running and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not storage.running
+    assert storage.stop() == EXIT_CONFIG
+    assert "belong to cluster" in storage.log.read_text()
+    assert _objects(cluster) == stored
+    # It has made a cluster there.
+    etcd.lose()
+
+    assert shell.run("restore --snapshot 1700000000000-1 --yes").returncode == Exit.NOT_FOUND
+    planned = shell.json("restore --dry-run")
+    done = shell.run("restore --yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 topic restored; start the services")
+    assert shell.run("restore --yes").returncode == Exit.REFUSED
+    assert stored.keys() <= _objects(cluster).keys()
+    return planned
+
+
+def _objects(cluster: Cluster) -> dict[str, str]:
+    """All of the cluster's, with their ETags."""
+    server = cluster.minio
+    client = client_of_minio.Minio(
+        server.endpoint.removeprefix("http://"), server.access_key, server.secret_key, secure=False
+    )
+    found = client.list_objects(cluster.env["KAFSCALE_S3_BUCKET"], recursive=True)
+    return {each.object_name: each.etag for each in found}
+
+
+def _start(cluster: Cluster) -> None:
+    for process in cluster.processes:
+        process.start()
+    for process in cluster.processes:
+        process.await_ready()

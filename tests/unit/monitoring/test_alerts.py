@@ -1,6 +1,7 @@
 """monitoring/alerts.yaml names what exists: metrics, labels, and what to do."""
 
 import re
+import subprocess
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_each_alert_has_a_name_of_its_own_and_each_runbook_an_alert() -> None:
     assert len(names) > 20
     assert sorted(set(names)) == sorted(names)
     assert _runbooks().keys() == set(names)
+
+
+@pytest.mark.parametrize("rules", ["monitoring/alerts.yaml", "k8s/components/monitoring/prometheus-rule.yaml"])
+def test_runbooks_can_be_given_an_address_as_the_document_says(rules: str) -> None:
+    command = re.search(r"^(sed '.+') monitoring/alerts\.yaml > \S+$", _OPERATIONS, re.MULTILINE)
+    assert command is not None
+    done = subprocess.run(f"{command[1]} {rules}", shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+    links = re.findall(r"runbook_url: (https://\S+/)(docs/operations\.md#\w+)$", done.stdout, re.MULTILINE)
+    assert len({address for address, _ in links}) == 1
+    assert [link for _, link in links] == [alert.annotations["runbook_url"] for alert in ALERTS]
 
 
 @pytest.mark.parametrize(

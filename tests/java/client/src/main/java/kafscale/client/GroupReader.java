@@ -18,7 +18,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Two members of a group, with the client's defaults, that read a topic until standard input ends and commit what they
  * have read. An error that reaches them ends the program.
  *
- * <p>Arguments: bootstrap address, topic, group. The lines are those of tests/chaos/history.py.
+ * <p>Arguments: bootstrap address, topic, group, and settings as NAME=VALUE. Where enable.auto.commit is one of them the
+ * client alone commits, and repeats what fails. The lines are those of tests/chaos/history.py.
  */
 public final class GroupReader {
     private static final int MEMBERS = 2;
@@ -29,9 +30,13 @@ public final class GroupReader {
         Events events = new Events();
         Thread stop = new Thread(NumberedProducer::untilInputEnds);
         stop.start();
+        Map<String, Object> settings = new HashMap<>();
+        for (String setting : List.of(args).subList(3, args.length)) {
+            settings.put(setting.split("=", 2)[0], setting.split("=", 2)[1]);
+        }
         List<KafkaConsumer<byte[], byte[]>> members = new ArrayList<>();
         for (int number = 0; number < MEMBERS; number++) {
-            members.add(member(number, args, events));
+            members.add(member(number, args, settings, events));
         }
         try {
             while (stop.isAlive()) {
@@ -39,6 +44,9 @@ public final class GroupReader {
                     for (ConsumerRecord<byte[], byte[]> record : member.poll(Duration.ofMillis(100))) {
                         String name = new String(record.value(), StandardCharsets.ISO_8859_1).split(" ", 2)[0];
                         events.tell("r " + record.partition() + " " + record.offset() + " " + name);
+                    }
+                    if (settings.containsKey("enable.auto.commit")) {
+                        continue;
                     }
                     try {
                         member.commitSync();
@@ -57,8 +65,9 @@ public final class GroupReader {
         }
     }
 
-    private static KafkaConsumer<byte[], byte[]> member(int number, String[] args, Events events) {
-        Map<String, Object> config = new HashMap<>();
+    private static KafkaConsumer<byte[], byte[]> member(
+            int number, String[] args, Map<String, Object> settings, Events events) {
+        Map<String, Object> config = new HashMap<>(settings);
         config.put("bootstrap.servers", args[0]);
         config.put("group.id", args[2]);
         ByteArrayDeserializer plain = new ByteArrayDeserializer();

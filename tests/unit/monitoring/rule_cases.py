@@ -1,0 +1,258 @@
+"""For each alert of monitoring/alerts.yaml samples with which it fires, and such with which it does not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+INSTANCE = {"instance": "a:1"}
+SCRAPE = {**INSTANCE, "job": "kafscale"}
+"""Every series has these labels besides its own, but for those that name a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``fires`` and ``calm``: series, each with a sample a minute, in promtool's notation.
+
+    With ``fires`` the alert fires ``at`` minutes, with ``labels`` besides its severity and with ``summary``; with
+    ``calm``, which are the same metrics, it does not.
+    """
+
+    alert: str
+    fires: Mapping[str, str]
+    calm: Mapping[str, str]
+    at: int
+    summary: str
+    labels: Mapping[str, str] = field(default_factory=lambda: SCRAPE)
+
+
+def _alone(series: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    return {series: fires}, {series: calm}
+
+
+def _beside(series: str, limit: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Of a limit that is 1000."""
+    return {series: fires, limit: "1000x15"}, {series: calm, limit: "1000x15"}
+
+
+def _quantile(name: str, labels: str, low: str, high: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """200 observations a minute, all up to ``high``: six of them, or one, above ``low``."""
+    fires, calm = (
+        {
+            f'{name}_bucket{{{labels}le="{bound}"}}': f"0+{count}x20"
+            for bound, count in ((low, below), (high, 200), ("+Inf", 200))
+        }
+        for below in (194, 199)
+    )
+    return fires, calm
+
+
+def _services(*services: str) -> Mapping[str, str]:
+    return {f'kafscale_build_info{{service="{service}"}}': "1x5" for service in services}
+
+
+CASES = [
+    Case(
+        "KafscaleInstanceDown",
+        {"up": "0x5"},
+        {"up": "0 1 0 1 0 1", 'up{job="node"}': "0x5"},
+        1,
+        "a:1 of kafscale cannot be scraped",
+    ),
+    Case(
+        "KafscaleServiceMissing",
+        _services("gateway", "storage", "coordinator"),
+        _services("gateway", "storage", "coordinator", "indexer"),
+        2,
+        "No indexer is there",
+        {"service": "indexer"},
+    ),
+    Case(
+        "KafscaleServiceMissing",
+        _services("gateway", "storage", "indexer"),
+        _services("all"),
+        2,
+        "No coordinator is there",
+        {"service": "coordinator"},
+    ),
+    Case(
+        "KafscaleCheckUnavailable",
+        *_alone('kafscale_health_state{check="s3"}', "2x3", "1x3"),
+        1,
+        "s3 is unavailable on a:1",
+        {**SCRAPE, "check": "s3"},
+    ),
+    Case("KafscaleNotReady", *_alone("kafscale_ready", "0x6", "0x3 1x3"), 5, "a:1 is not ready"),
+    Case(
+        "KafscaleEventLoopLate",
+        *_quantile("kafscale_event_loop_lag_seconds", "", "0.5", "1"),
+        6,
+        "a:1 does things 833.3ms late",
+    ),
+    Case(
+        "KafscaleFilesRunningOut",
+        {"process_open_fds": "810x6", "process_max_fds": "1000x6", **_services("storage")},
+        {"process_open_fds": "800x6", "process_max_fds": "1000x6", **_services("storage")},
+        5,
+        "storage a:1 has 81% of its files open",
+        {**SCRAPE, "service": "storage"},
+    ),
+    Case(
+        "KafscaleS3Failing",
+        *_alone("kafscale_s3_failed_ratio", "0.1x6", "0.05x6"),
+        5,
+        "10% of the requests to S3 fail on a:1",
+    ),
+    Case(
+        "KafscaleS3Refused",
+        *_alone('kafscale_s3_requests_total{operation="get", outcome="refused"}', "0+1x7", "3x7"),
+        6,
+        "S3 refuses get to a:1",
+        {**INSTANCE, "operation": "get"},
+    ),
+    Case(
+        "KafscaleEtcdUnanswered",
+        {'kafscale_etcd_operations_total{operation="txn", outcome="unavailable"}': "0+1x7"},
+        {
+            'kafscale_etcd_operations_total{operation="txn", outcome="unavailable"}': "0 0 0 0 5 5 5",
+            'kafscale_etcd_operations_total{operation="txn", outcome="ok"}': "0+1x7",
+        },
+        6,
+        "etcd leaves operations of a:1 without an answer",
+        INSTANCE,
+    ),
+    Case(
+        "KafscalePartitionsOffline",
+        *_alone("kafscale_storage_partitions_offline", "2", "0"),
+        0,
+        "2 partitions of a:1 are offline",
+    ),
+    Case(
+        "KafscaleBuffersHalfFull",
+        *_beside("kafscale_storage_buffered_bytes", "kafscale_storage_buffer_limit_bytes", "600x2", "500x2"),
+        1,
+        "60% of the buffers of a:1 are in use",
+    ),
+    Case(
+        "KafscaleProducersRefused",
+        {'kafscale_storage_appends_refused_total{reason="BUFFER_FULL"}': "0+1x5"},
+        {
+            'kafscale_storage_appends_refused_total{reason="BUFFER_FULL"}': "7x5",
+            'kafscale_storage_appends_refused_total{reason="NOT_OWNER"}': "0+1x5",
+        },
+        2,
+        "a:1 refuses what producers send",
+        {**SCRAPE, "reason": "BUFFER_FULL"},
+    ),
+    Case(
+        "KafscaleIndexesBuiltByStorage",
+        {'kafscale_storage_index_builds_total{by="storage"}': "0+1x7"},
+        {
+            'kafscale_storage_index_builds_total{by="storage"}': "7x7",
+            'kafscale_storage_index_builds_total{by="indexer"}': "0+1x7",
+        },
+        6,
+        "a:1 builds indexes itself",
+        {**SCRAPE, "by": "storage"},
+    ),
+    Case(
+        "KafscaleTakeOverStuck",
+        *_alone("kafscale_storage_partitions_loading", "3x3", "3 0 3 3"),
+        2,
+        "3 partitions wait to be taken over by a:1",
+    ),
+    Case(
+        "KafscalePartitionsFenced",
+        *_alone("kafscale_storage_fenced_total", "0+1x40", "0x20 1x20"),
+        31,
+        "a:1 loses partitions again and again",
+    ),
+    Case("KafscaleLeasesLost", *_alone("kafscale_storage_leases_lost_total", "0 1", "1 1"), 1, "a:1 lost its lease"),
+    Case(
+        "KafscaleLeasesLost",
+        *_alone("kafscale_coordinator_leases_lost_total", "0 1", "1 1"),
+        1,
+        "a:1 lost its lease",
+    ),
+    Case(
+        "KafscaleSinkWaits",
+        *_alone("kafscale_storage_sink_oldest_pending_seconds", "90x2", "59 61 59"),
+        1,
+        "A sink's committed epoch has waited for 1m 30s",
+    ),
+    Case(
+        "KafscaleTooManySinks",
+        *_beside("kafscale_storage_sinks", "kafscale_storage_sinks_limit", "950x6", "900x6"),
+        5,
+        "95% of the sinks that may be remembered are",
+    ),
+    Case(
+        "KafscaleRequestsBroken",
+        *_alone('kafscale_gateway_broken_requests_total{api="Fetch"}', "0 1", "1 1"),
+        1,
+        "Fetch meets a bug in a:1",
+        {**SCRAPE, "api": "Fetch"},
+    ),
+    Case(
+        "KafscaleProducesFailing",
+        {'kafscale_gateway_errors_total{api="Produce", error="KAFKA_STORAGE_ERROR"}': "0+1x7"},
+        {
+            'kafscale_gateway_errors_total{api="Produce", error="NOT_LEADER_OR_FOLLOWER"}': "0+1x7",
+            'kafscale_gateway_errors_total{api="Fetch", error="KAFKA_STORAGE_ERROR"}': "0+1x7",
+        },
+        6,
+        "Producers at a:1 are told KAFKA_STORAGE_ERROR",
+        {**INSTANCE, "error": "KAFKA_STORAGE_ERROR"},
+    ),
+    Case(
+        "KafscaleProduceSlow",
+        *_quantile("kafscale_gateway_request_seconds", 'api="Produce", ', "5", "10"),
+        11,
+        "One in a hundred Produce requests at a:1 takes 8.333s",
+        INSTANCE,
+    ),
+    Case(
+        "KafscaleConnectionsRunningOut",
+        *_beside("kafscale_gateway_connections", "kafscale_gateway_connections_limit", "900x6", "800x6"),
+        5,
+        "a:1 has 90% of the connections that it takes",
+    ),
+    Case(
+        "KafscaleGroupsDamaged",
+        *_alone("kafscale_coordinator_groups_damaged", "1", "0"),
+        0,
+        "1 groups of a:1 are damaged",
+    ),
+    Case(
+        "KafscaleGroupsNotServed",
+        *_alone("kafscale_coordinator_shards_awaited", "5x2", "5 0 5"),
+        1,
+        "5 of the 64 parts that groups are divided into are not served",
+    ),
+    Case(
+        "KafscaleGroupWritesUnknown",
+        {'kafscale_coordinator_writes_total{outcome="unknown"}': "0+1x5"},
+        {
+            'kafscale_coordinator_writes_total{outcome="unknown"}': "7x5",
+            'kafscale_coordinator_writes_total{outcome="stored"}': "0+1x5",
+        },
+        2,
+        "etcd does not tell a:1 whether it stored what groups changed",
+        {**SCRAPE, "outcome": "unknown"},
+    ),
+    Case(
+        "KafscaleGroupQueueFull",
+        *_beside("kafscale_coordinator_queued_bytes", "kafscale_coordinator_queue_limit_bytes", "900x2", "800x2"),
+        1,
+        "90% of what may wait to be stored for groups waits on a:1",
+    ),
+    Case(
+        "KafscaleGroupLagGrows",
+        {'kafscale_coordinator_group_lag{group="readers", topic="orders"}': "190000+1000x32"},
+        {
+            'kafscale_coordinator_group_lag{group="readers", topic="orders"}': "250000-1000x32",
+            'kafscale_coordinator_group_lag{group="small", topic="orders"}': "50000+1000x32",
+        },
+        31,
+        "readers is 221k records behind on orders, and falls back",
+        {**SCRAPE, "group": "readers", "topic": "orders"},
+    ),
+]

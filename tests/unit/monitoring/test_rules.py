@@ -1,0 +1,71 @@
+"""Each alert of monitoring/alerts.yaml, by promtool: when it fires and with which words, and when it does not."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.servers.promtool import promtool
+from tests.unit.monitoring.catalogue import ALERTS, MONITORING, complaints
+from tests.unit.monitoring.promql import read
+from tests.unit.monitoring.rule_cases import CASES, SCRAPE, Case
+
+_BY_NAME = {alert.name: alert for alert in ALERTS}
+
+
+def _labelled(series: str) -> str:
+    name, _, rest = series.partition("{")
+    own = rest.removesuffix("}")
+    labels = [own] if own else []
+    labels += [f'{label}="{value}"' for label, value in SCRAPE.items() if f"{label}=" not in own]
+    return f"{name}{{{', '.join(labels)}}}"
+
+
+def _test(name: str, samples: Mapping[str, str], at: int, wanted: list[dict[str, Any]], alert: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "interval": "1m",
+        "input_series": [{"series": _labelled(series), "values": values} for series, values in samples.items()],
+        "alert_rule_test": [{"eval_time": f"{at}m", "alertname": alert, "exp_alerts": wanted}],
+    }
+
+
+def _tests_of(case: Case) -> list[dict[str, Any]]:
+    alert = _BY_NAME[case.alert]
+    labels = {"severity": alert.severity, **case.labels}
+    description = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], alert.annotations["description"])
+    words = {**alert.annotations, "summary": case.summary, "description": description}
+    fired = [{"exp_labels": labels, "exp_annotations": words}]
+    return [
+        _test(f"{case.alert} fires", case.fires, case.at, fired, case.alert),
+        _test(f"{case.alert} does not", case.calm, case.at, [], case.alert),
+    ]
+
+
+def _run(cases: list[Case], rules: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    tests = [test for case in cases for test in _tests_of(case)]
+    asked = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
+    file = directory / "tests.yaml"
+    # JSON is YAML.
+    file.write_text(json.dumps(asked))
+    return subprocess.run([promtool(), "test", "rules", file], capture_output=True, text=True, check=False)
+
+
+def test_every_alert_fires_when_it_is_to_and_only_then(tmp_path: Path) -> None:
+    done = _run(CASES, MONITORING / "alerts.yaml", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_cases_and_both_sides_of_each_are_of_its_metrics() -> None:
+    assert {case.alert for case in CASES} == _BY_NAME.keys()
+    for case in CASES:
+        named = {selector.metric for selector in read(_BY_NAME[case.alert].expr).selectors}
+        for samples in (case.fires, case.calm):
+            given = [selector for series in samples for selector in read(series).selectors]
+            assert samples
+            assert {each.metric for each in given} <= named, case.alert
+            wrong = [text for series in samples for text in complaints(series) if " is a counter" not in text]
+            assert wrong == [], case.alert
+        assert {series.partition("{")[0] for series in case.fires} == {series.partition("{")[0] for series in case.calm}
