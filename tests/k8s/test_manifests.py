@@ -80,7 +80,9 @@ def test_all_pods_run_in_a_namespace_that_takes_restricted_ones_only(overlay: Ov
     phases = {(pod["metadata"]["labels"][NAME], pod["status"]["phase"]) for pod in overlay.items("pods")}
     # The cron job's: its hour may have come.
     snapshots = {(name, phase) for name, phase in phases if name == "kafscale-etcd-snapshots"}
-    assert phases - snapshots == {(name, "Running") for name in overlay.templates() if name != "kafscale-etcd-snapshots"}
+    assert phases - snapshots == {
+        (name, "Running") for name in overlay.templates() if name != "kafscale-etcd-snapshots"
+    }
     assert [event["message"] for event in overlay.items("events") if event["reason"] == "FailedCreate"] == []
 
 

@@ -9,7 +9,7 @@ from services.operator.clusters.status import READY, answers, silent, status_of,
 from services.operator.clusters.wanted import servers_of
 from services.operator.conditions import Condition, Truth, reason_of
 from services.operator.events import Events
-from services.operator.gateways import Gateways
+from services.operator.gateways import Gateways, sentence_of
 from services.operator.gateways import reason_of as reason_of_error
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import utc_now
@@ -36,7 +36,7 @@ class ClusterReconciler:
             async with self._gateways.serving(servers_of(resource)) as gateway:
                 reply = await gateway.status()
         except (StatusError, Unavailable) as error:
-            await self._report(resource, silent(reason_of_error(error), str(error)), {})
+            await self._report(resource, silent(reason_of_error(error), sentence_of(error)), {})
             raise
         await self._report(resource, answers(reply), told(reply))
         return True

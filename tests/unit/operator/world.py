@@ -68,6 +68,8 @@ class ApiServer:
         self.objects: dict[tuple[str, str], Object] = {}
         self.down = False
         self.forbidden: set[str] = set()
+        self.fails: set[str] = set()
+        """Changes of which kinds, or subresources of kinds, the server's own store does not answer, once."""
 
     @asynccontextmanager
     async def call_api(
@@ -80,6 +82,9 @@ class ApiServer:
         body.setdefault("apiVersion", version)
         if plural in self.forbidden:
             yield Answer(403, {"message": f"{plural} is forbidden"})
+        elif method != "GET" and "/".join(part for part in (plural, subresource) if part) in self.fails:
+            self.fails.remove("/".join(part for part in (plural, subresource) if part))
+            yield Answer(500, {"message": "etcdserver: request timed out"})
         elif method == "GET":
             yield self._get(plural, name)
         else:
