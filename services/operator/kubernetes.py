@@ -112,6 +112,26 @@ class Kubernetes:
             "PATCH", kind, name, subresource, body=change, content_type="application/merge-patch+json"
         )
 
+    async def apply(self, kind: Kind, body: Object, *, manager: str) -> Object:
+        """Server-side apply, in the end against others' fields: those that ``body`` has become ``manager``'s."""
+        return await self._call(
+            "PATCH",
+            kind,
+            name_of(body),
+            body=body,
+            query={"fieldManager": manager, "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def delete(self, kind: Kind, resource: Object) -> None:
+        """This very one, with what it owns; one that is gone is none to delete."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": resource["metadata"]["uid"]}}
+        try:
+            await self._call("DELETE", kind, name_of(resource), body=body)
+        except ApiRefused as error:
+            if not error.missing and not error.conflict:
+                raise
+
     @asynccontextmanager
     async def watch(self, kind: Kind, version: str) -> AsyncIterator[AsyncIterator[tuple[str, Object]]]:
         """What changes from ``version`` on, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), for about a minute."""
