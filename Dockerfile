@@ -25,6 +25,8 @@ RUN /opt/kafscale/bin/pip install --no-cache-dir --require-hashes --requirement 
 COPY pyproject.toml README.md LICENSE ./
 COPY kafscale kafscale
 COPY services services
+# What the operator makes clusters of; services/operator/manifests is a link to it.
+COPY k8s k8s
 COPY spark spark
 RUN /opt/kafscale/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation .
 

@@ -13,6 +13,7 @@ from kafscale.service.network import HttpSettings
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
+from services.operator.clusters.manifests import Manifests
 from services.operator.figures import OperatorFigures
 from services.operator.gateways import Gateways
 from services.operator.kubernetes import Kubernetes
@@ -37,7 +38,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         Gateways(settings[RpcSettings], token=token, timeout=timeout) as gateways,
     ):
         kubernetes = await Kubernetes.open(own.operator_namespace, figures, timeout=timeout)
-        operator = Operator(kubernetes, gateways, figures, own, me)
+        operator = Operator(kubernetes, gateways, figures, own, manifests=Manifests.load(), me=me)
         show(figures, lambda: operator.waiting, operations)
         operations.health.start()
         log.info("serving", namespace=kubernetes.namespace, identity=me)

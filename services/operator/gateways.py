@@ -140,5 +140,16 @@ def reason_of(error: StatusError | Unavailable) -> str:
     return "ClusterUnreachable"
 
 
+def sentence_of(error: StatusError | Unavailable) -> str:
+    """The same for people."""
+    if isinstance(error, Unavailable):
+        return str(error)
+    if error.code is _STATUS.UNAUTHENTICATED:
+        return f"the gateway does not take this operator's KAFSCALE_ADMIN_TOKEN: {error}"
+    if error.code in (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED):
+        return f"the gateway that was asked does not answer any more: {error}"
+    return f"the gateway that was asked failed with {error.code.name}: {error}"
+
+
 def _seen(topic: pb.TopicStatus) -> Seen:
     return Seen(topic.id, topic.partitions, dict(topic.configs))

@@ -1,6 +1,6 @@
 """The Kubernetes API server, as far as the operator needs it, over kr8s, which knows kubeconfigs and service accounts.
 
-Raises Unavailable where nothing, or nothing sure, is known of the outcome, and ApiRefused where the server says no.
+Raises ApiUnavailable where nothing, or nothing sure, is known of the outcome, and ApiRefused where the server says no.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from kafscale.errors import ConfigError, KafscaleError, Refused, Unavailable
+from kafscale.errors import ConfigError, KafscaleError, Refused
 from services.operator.figures import OperatorFigures
 from services.operator.resources import Kind, Object, name_of
 
@@ -22,6 +22,10 @@ _PATIENCE_SECONDS = 20.0
 """What it may take longer than that."""
 _PAGE = 500
 _AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
+
+
+class ApiUnavailable(KafscaleError):
+    """The server did not answer, or its answer was lost. No kind of Unavailable, which is said of clusters."""
 
 
 class ApiRefused(Refused):
@@ -58,7 +62,7 @@ class Kubernetes:
     async def open(cls, namespace: str, figures: OperatorFigures, *, timeout: float) -> "Kubernetes":
         """By ``KUBECONFIG``, ~/.kube/config or the pod's service account; ``namespace`` empty: the kubeconfig's.
 
-        Raises ConfigError when kr8s is not installed or knows no server, Unavailable when that does not answer.
+        Raises ConfigError when kr8s is not installed or knows no server, ApiUnavailable when that does not answer.
         """
         try:
             asyncio_api, httpx = importlib.import_module("kr8s.asyncio"), importlib.import_module("httpx")
@@ -70,7 +74,7 @@ class Kubernetes:
             with trio.fail_after(timeout):
                 api = await asyncio_api.api()
         except (trio.TooSlowError, httpx.HTTPError, OSError) as error:
-            raise Unavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
+            raise ApiUnavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
         except ValueError as error:
             raise ConfigError(f"no Kubernetes API server is known: {error}; set KUBECONFIG") from error
         return cls(api, namespace or api.namespace, figures, timeout=timeout)
@@ -107,6 +111,26 @@ class Kubernetes:
         return await self._call(
             "PATCH", kind, name, subresource, body=change, content_type="application/merge-patch+json"
         )
+
+    async def apply(self, kind: Kind, body: Object, *, manager: str) -> Object:
+        """Server-side apply, in the end against others' fields: those that ``body`` has become ``manager``'s."""
+        return await self._call(
+            "PATCH",
+            kind,
+            name_of(body),
+            body=body,
+            query={"fieldManager": manager, "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def delete(self, kind: Kind, resource: Object) -> None:
+        """This very one, with what it owns; one that is gone is none to delete."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": resource["metadata"]["uid"]}}
+        try:
+            await self._call("DELETE", kind, name_of(resource), body=body)
+        except ApiRefused as error:
+            if not error.missing and not error.conflict:
+                raise
 
     @asynccontextmanager
     async def watch(self, kind: Kind, version: str) -> AsyncIterator[AsyncIterator[tuple[str, Object]]]:
@@ -189,7 +213,7 @@ class Kubernetes:
         except (trio.TooSlowError, httpx.HTTPError, kr8s.APITimeoutError, OSError, ValueError) as error:
             self._count(method, 0)
             self._figures.failing = f"{method} {kind.plural}: {_why(error)}"
-            raise Unavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
+            raise ApiUnavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
 
 
 def _refusal(status: int, answer: Object) -> KafscaleError:
@@ -197,7 +221,7 @@ def _refusal(status: int, answer: Object) -> KafscaleError:
     if status == HTTPStatus.GONE:
         return Expired(message)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _AGAIN:
-        return Unavailable(f"the Kubernetes API server: {message}")
+        return ApiUnavailable(f"the Kubernetes API server: {message}")
     return ApiRefused(status, message)
 
 

@@ -96,7 +96,7 @@ class Leadership:
         _log.warning("not leading any more")
 
     async def _step(self) -> bool:
-        """Whether the lease is this one's now. Raises Unavailable and ApiRefused; then it may be, too."""
+        """Whether the lease is this one's now. Raises ApiUnavailable and ApiRefused; then it may be, too."""
         self._lease = await self._kubernetes.get(LEASE, LEASE_NAME)
         step = self._election.step(self._lease, trio.current_time())
         if step is Step.WAIT:

@@ -26,6 +26,18 @@ TOPIC = Kind(f"{GROUP}/v1alpha1", "KafscaleTopic", "kafscaletopics")
 CLUSTER = Kind(f"{GROUP}/v1alpha1", "KafscaleCluster", "kafscaleclusters")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
+MADE = (
+    Kind("v1", "ServiceAccount", "serviceaccounts"),
+    Kind("v1", "ConfigMap", "configmaps"),
+    Kind("v1", "Service", "services"),
+    Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+    Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    Kind("apps/v1", "StatefulSet", "statefulsets"),
+    Kind("apps/v1", "Deployment", "deployments"),
+    Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+    Kind("batch/v1", "CronJob", "cronjobs"),
+)
+"""What clusters are made of. Neither claims nor volumes: those of etcd outlive the cluster's resource."""
 
 
 def name_of(resource: Object) -> str:

@@ -7,6 +7,7 @@ import structlog
 import trio
 
 from kafscale.errors import KafscaleError
+from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
 from services.operator.events import Events
 from services.operator.figures import OperatorFigures
@@ -19,6 +20,7 @@ from services.operator.settings import OperatorSettings
 from services.operator.topics.reconcile import TopicReconciler, same_topic
 from services.operator.topics.wanted import Wanted
 
+_SOON_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
@@ -26,12 +28,20 @@ class Operator:
     """What one process does while it leads. `work` may be called again after it was cancelled."""
 
     def __init__(
-        self, kubernetes: Kubernetes, gateways: Gateways, figures: OperatorFigures, settings: OperatorSettings, me: str
+        self,
+        kubernetes: Kubernetes,
+        gateways: Gateways,
+        figures: OperatorFigures,
+        settings: OperatorSettings,
+        *,
+        manifests: Manifests,
+        me: str,
     ) -> None:
         self._kubernetes = kubernetes
         self._gateways = gateways
         self._figures = figures
         self._settings = settings
+        self._manifests = manifests
         self._events = Events(kubernetes, figures, me=me)
         self._queue = self._empty_queue()
 
@@ -53,7 +63,13 @@ class Operator:
                 topics=topics.objects,
                 clusters=clusters.objects,
             ).reconcile,
-            CLUSTER.name: ClusterReconciler(self._kubernetes, self._gateways, self._events).reconcile,
+            CLUSTER.name: ClusterReconciler(
+                self._kubernetes,
+                self._gateways,
+                self._events,
+                manifests=self._manifests,
+                soon=lambda name: queue.add(Key(CLUSTER.name, name), after=_SOON_SECONDS),
+            ).reconcile,
         }
 
         async def worker() -> None:

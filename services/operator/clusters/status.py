@@ -41,6 +41,11 @@ def silent(reason: str, message: str) -> list[Condition]:
     return [Condition(READY, Truth.FALSE, reason, message)]
 
 
+def starting(message: str) -> list[Condition]:
+    """Of a cluster whose pods are not all ready, and that need not answer yet."""
+    return [Condition(READY, Truth.FALSE, "Starting", message)]
+
+
 def status_of(resource: Object, conditions: Sequence[Condition], known: Object, now: str) -> Object:
     """What the whole status is to be; what was ``known`` before stays."""
     former = resource.get("status", {})

@@ -13,7 +13,7 @@ from services.operator.clusters.wanted import servers_of
 from services.operator.conditions import Condition, reason_of
 from services.operator.events import Events
 from services.operator.figures import OperatorFigures
-from services.operator.gateways import Gateway, Gateways, is_refusal
+from services.operator.gateways import Gateway, Gateways, is_refusal, sentence_of
 from services.operator.gateways import reason_of as reason_of_error
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import utc_now
@@ -73,7 +73,7 @@ class TopicReconciler:
             async with self._gateways.serving(servers_of(cluster)) as gateway:
                 await self._align(resource, wanted, gateway)
         except (StatusError, Unavailable) as error:
-            await self._report(resource, wanted, unknown(reason_of_error(error), str(error)))
+            await self._report(resource, wanted, unknown(reason_of_error(error), sentence_of(error)))
             raise
         return True
 
@@ -161,7 +161,7 @@ class TopicReconciler:
                 was_there = await gateway.delete(wanted.topic)
         except (StatusError, Unavailable) as error:
             reason = reason_of_error(error)
-            message = f"topic {wanted.topic} has to be deleted first: {error}"
+            message = f"topic {wanted.topic} has to be deleted first: {sentence_of(error)}"
             await self._report(resource, wanted, unknown(reason, message))
             raise
         if was_there:

@@ -7,13 +7,14 @@ import pytest
 from tests.servers.kubernetes import Kubernetes
 
 CRDS = Path(__file__).parents[3] / "k8s" / "crds"
-KINDS = ("kafscaleclusters.kafscale.io", "kafscaletopics.kafscale.io")
+PROMETHEUS = Path(__file__).parents[1] / "prometheus-operator.yaml"
 
 
 @pytest.fixture(scope="session")
 def with_our_kinds(kubernetes: Kubernetes) -> Kubernetes:
-    """It takes their definitions without a warning."""
+    """It takes their definitions without a warning; the Prometheus operator's are there, too."""
+    kubernetes.kubectl("apply", "-f", str(PROMETHEUS))
     applied = kubernetes.kubectl("apply", "-k", str(CRDS))
     assert applied.stderr == ""
-    kubernetes.kubectl("wait", "--for=condition=Established", "crd", *KINDS, "--timeout=60s")
+    kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     return kubernetes

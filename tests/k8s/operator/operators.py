@@ -13,11 +13,11 @@ from tests.servers.ports import free_ports
 TOKEN = "only-operators-know-this"
 
 
-OPERATOR = Path(__file__).parents[3] / "k8s" / "operator"
+OPERATOR = Path(__file__).parents[3] / "k8s" / "operator-monitoring"
 
 
 class Namespace:
-    """One with the manifests of k8s/operator, and a KafscaleCluster `main` that stands for ``cluster``.
+    """One with the manifests of k8s/operator-monitoring, and a KafscaleCluster `main` that stands for ``cluster``.
 
     What runs as the operator there has the rights that those give it, and no more.
     """

@@ -1,5 +1,6 @@
 """The operator on a real API server, for the four services as processes: resources become topics that clients use."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from kafscale.service.metrics import Described
 from services.cli import docs
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
+from tests.k8s.operator.made import MADE, by_kustomize, made_namespace, rendered
 from tests.k8s.operator.operators import TOKEN, Namespace, running
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
@@ -25,6 +27,25 @@ from tests.servers.minio import Minio
 from tests.services.shell import LONG_SECONDS, once
 
 MANY = [f"many-{number}" for number in range(20)]
+_BUCKET = {"name": "records", "endpoint": "http://minio:9000", "credentialsSecret": "keys"}
+_TWICE = {"replicas": 1, "autoscaling": {"minReplicas": 1, "maxReplicas": 2}}
+_UPSIDE_DOWN = {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}
+_PORTS = {"type": "NodePort", "host": "localhost"}
+_CLUSTERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "portless": ({"adminServers": ["gateway"]}, "spec.adminServers[0]", "is host:port"),
+    "empty": ({}, "spec", "give adminServers of a cluster that runs already, or the bucket of one that is to be made"),
+    "no-bucket": ({"adminServers": ["a:1"], "gateway": {"replicas": 1}}, "spec.bucket", "to be made needs a bucket"),
+    "a-cluster-with-a-name-that-is-too-long": ({"bucket": _BUCKET}, "", "has 28 characters at most"),
+    "two-ways": ({"bucket": _BUCKET, "storage": _TWICE}, "spec.storage", "give replicas, or autoscaling, not both"),
+    "upside-down": ({"bucket": _BUCKET, "indexer": _UPSIDE_DOWN}, "spec.indexer", "minReplicas is above maxReplicas"),
+    "two-members": ({"bucket": _BUCKET, "etcd": {"members": 2}}, "spec.etcd.members", 'supported values: "1", "3"'),
+    "no-port": ({"bucket": _BUCKET, "outside": _PORTS}, "spec.outside", "firstPort is given with type NodePort"),
+    "many-digits": (
+        {"bucket": _BUCKET, "outside": {**_PORTS, "firstPort": 32090}, "gateway": {"replicas": 11}},
+        "spec.outside",
+        "ten gateways at most have ports of nodes",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +80,13 @@ def test_resources_that_make_no_sense_are_refused_by_name(namespace: Namespace) 
     objects: list[tuple[str, str, dict[str, Any]]] = [
         ("KafscaleTopic", name, {"clusterRef": {"name": "main"}, **spec}) for name, (spec, _, _) in of_topics.items()
     ]
-    objects += [("KafscaleTopic", "nowhere", {}), ("KafscaleCluster", "portless", {"adminServers": ["gateway"]})]
+    objects.append(("KafscaleTopic", "nowhere", {}))
+    objects += [("KafscaleCluster", name, spec) for name, (spec, _, _) in _CLUSTERS.items()]
     said = namespace.refused(objects)
     print(said)
     expected = {name: (field, why) for name, (_, field, why) in of_topics.items()}
-    expected |= {"nowhere": ("spec.clusterRef", "Required value"), "portless": ("spec.adminServers[0]", "is host:port")}
+    expected |= {name: (field, why) for name, (_, field, why) in _CLUSTERS.items()}
+    expected["nowhere"] = ("spec.clusterRef", "Required value")
     for name, (field, why) in expected.items():
         [one] = [line for line in said.splitlines() if f'"{name}" is invalid: ' in line]
         assert field in one
@@ -125,6 +148,64 @@ def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Clust
         "PartitionsCannotShrink",
         "Reconfigured",
     ]
+
+
+def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
+    namespace: Namespace, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its pods are kwok's; what its gateways would tell is told by processes."""
+    servers = [gateway.address for gateway in cluster.gateways]
+    spec: dict[str, Any] = {"adminServers": servers, "bucket": _BUCKET, "etcd": {"members": 1}}
+    spec["outside"] = {"type": "NodePort", "host": "localhost", "firstPort": 32190}
+    made = made_namespace(namespace)
+    with running(namespace.operator(0, tmp_path)):
+        namespace.apply("KafscaleCluster", "made", **spec)
+        made.settled("RolledOut")
+        made.settled("Ready")
+        assert made.pods() == {"gateway": 2, "storage": 3, "indexer": 2, "coordinator": 2, "etcd": 1}
+        other = {**spec, "bucket": {**_BUCKET, "name": "other"}, "etcd": {"members": 3}}
+        said = namespace.refused([("KafscaleCluster", "made", other)])
+        assert "a cluster cannot move to another bucket" in said
+        assert "the number of etcd's members cannot be changed" in said
+        # As the autoscaler does it; then the operator applies all anew.
+        namespace.kubectl("scale", "statefulset/made-kafscale-storage", "--replicas=5")
+        before = made.workload("storage")["spec"]["template"]["metadata"]["annotations"]
+        spec["storage"] = {"settings": {"KAFSCALE_CACHE_SIZE": "2GB"}}
+        namespace.apply("KafscaleCluster", "made", **spec)
+        made.settled("RolledOut")
+        assert made.workload("storage")["spec"]["template"]["metadata"]["annotations"] != before
+        assert made.pods()["storage"] == 5
+        namespace.kubectl("delete", "service", "made-kafscale")
+        once("it is made anew", lambda: namespace.events("made"), lambda found: "DriftRepaired" in found)
+        assert namespace.get("service", "made-kafscale")["metadata"]["ownerReferences"][0]["name"] == "made"
+        # Without an autoscaler, and with one again: the number of pods is the last one, not what is made without any.
+        spec["storage"] = {"replicas": 2}
+        namespace.apply("KafscaleCluster", "made", **spec)
+        made.settled("RolledOut")
+        assert made.pods()["storage"] == 2
+        assert "made-kafscale-storage" not in made.names("hpa")
+        spec["storage"] = {"autoscaling": {"minReplicas": 1, "maxReplicas": 4}}
+        namespace.apply("KafscaleCluster", "made", **spec)
+        made.settled("RolledOut")
+        assert made.pods()["storage"] == 2
+        assert "made-kafscale-storage" in made.names("hpa")
+        spec["storage"] = {"settings": {"KAFSCALE_CACHE": "1"}}
+        namespace.apply("KafscaleCluster", "made", **spec)
+        namespace.kubectl("wait", "--for=condition=Applied=false", "kafscalecluster/made", "--timeout=90s")
+        print(namespace.kubectl("get", "kafscaleclusters", "-o", "wide").stdout)
+        print(namespace.kubectl("get", ",".join(MADE), "--selector", "app.kubernetes.io/instance=made").stdout)
+        print(namespace.kubectl("describe", "kafscalecluster", "made").stdout)
+        namespace.kubectl("delete", "kafscalecluster", "made", "--timeout=90s")
+        once("all of it is gone", lambda: made.names(",".join(MADE)), lambda found: found == set())
+        assert made.names("pvc") == {"data-made-kafscale-etcd-0"}
+
+
+def test_a_cluster_is_the_base_under_names_of_its_own(with_our_kinds: Kubernetes, tmp_path: Path) -> None:
+    """As Kustomize renames and labels it; and the API server takes it without a warning."""
+    assert rendered("default") == by_kustomize(with_our_kinds, tmp_path)
+    objects = {"apiVersion": "v1", "kind": "List", "items": rendered("default")}
+    arguments = ("apply", "--server-side", "--dry-run=server", "-n", "default", "-f", "-")
+    assert with_our_kinds.kubectl(*arguments, stdin=json.dumps(objects)).stderr == ""
 
 
 def _look(namespace: Namespace) -> None:

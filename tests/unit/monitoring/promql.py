@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-FUNCTIONS = {"absent", "clamp_min", "deriv", "histogram_quantile", "increase", "label_replace", "rate"}
+FUNCTIONS = {"absent", "clamp_min", "deriv", "histogram_quantile", "increase", "label_replace", "max_over_time", "rate"}
 AGGREGATIONS = {"avg", "count", "max", "min", "sum", "topk"}
 _WORDS = {"and", "or", "unless"}
 _GROUPING = {"by", "on", "group_left"}

@@ -5,10 +5,9 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from kafscale.errors import Unavailable
 from services.operator.figures import OperatorFigures
 from services.operator.following import Followed
-from services.operator.kubernetes import Expired, Kubernetes
+from services.operator.kubernetes import ApiUnavailable, Expired, Kubernetes
 from services.operator.resources import TOPIC, Kind, Object
 
 
@@ -92,8 +91,8 @@ async def test_what_was_missed_is_seen_in_a_new_list(autojump_clock: MockClock) 
 
 
 async def test_a_server_that_does_not_answer_is_asked_again(autojump_clock: MockClock) -> None:
-    lists = [Unavailable("no"), ([topic("a", 1)], "5"), Unavailable("no"), ([topic("a", 1)], "6")]
-    script = Script(lists, [[Unavailable("gone")], [None]])
+    lists = [ApiUnavailable("no"), ([topic("a", 1)], "5"), ApiUnavailable("no"), ([topic("a", 1)], "6")]
+    script = Script(lists, [[ApiUnavailable("gone")], [None]])
     followed, told = await follow(script)
     assert script.asked == ["list", "list", "5", "list", "list", "6"]
     assert told == [("-", "1"), ("1", "1")]

@@ -8,9 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kafscale.errors import Unavailable
 from services.operator.figures import OperatorFigures
-from services.operator.kubernetes import ApiRefused, Expired, Kubernetes
+from services.operator.kubernetes import ApiRefused, ApiUnavailable, Expired, Kubernetes
 from services.operator.resources import TOPIC, Object
 from tests.unit.operator.world import Answer
 
@@ -37,7 +36,14 @@ def kubernetes(api: Says) -> Kubernetes:
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(403, ApiRefused), (409, ApiRefused), (410, Expired), (429, Unavailable), (500, Unavailable), (503, Unavailable)],
+    [
+        (403, ApiRefused),
+        (409, ApiRefused),
+        (410, Expired),
+        (429, ApiUnavailable),
+        (500, ApiUnavailable),
+        (503, ApiUnavailable),
+    ],
 )
 async def test_refusals_are_told_from_what_may_pass(status: int, error: type[Exception]) -> None:
     with pytest.raises(error, match="words of its own"):
@@ -49,7 +55,7 @@ async def test_what_is_missing_is_none() -> None:
 
 
 async def test_a_server_that_is_silent_is_given_up(autojump_clock: MockClock) -> None:
-    with pytest.raises(Unavailable, match="does not answer"):
+    with pytest.raises(ApiUnavailable, match="does not answer"):
         await kubernetes(Says(0)).get(TOPIC, "orders")
     assert trio.current_time() == 5.0
 

@@ -5,6 +5,7 @@ import pytest
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
+from services.operator.kubernetes import ApiUnavailable
 from services.operator.resources import CLUSTER, FINALIZER, TOPIC
 from tests.unit.operator.world import Killed, World
 
@@ -276,12 +277,39 @@ async def test_a_resource_that_is_gone_is_nothing_to_look_at() -> None:
 async def test_an_api_server_that_does_not_answer_is_told_of_as_such() -> None:
     world = World()
     world.api.down = True
-    with pytest.raises(Unavailable, match="does not answer: connection refused"):
+    with pytest.raises(ApiUnavailable, match="does not answer: connection refused"):
         await world.reconcile()
     assert world.figures.failing
     world.api.down = False
     assert await world.reconcile() is False
     assert world.figures.failing == ""
+
+
+async def test_a_cluster_is_not_blamed_for_the_api_server() -> None:
+    world = World()
+    world.topic(partitions=1)
+    world.api.fails = {"kafscaletopics/status"}
+    with pytest.raises(ApiUnavailable, match="etcdserver: request timed out"):
+        await world.reconcile()
+    assert "status" not in world.resource()
+    assert await world.reconcile()
+    assert world.conditions()["Synced"] == ("True", "AsWanted")
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "sentence"),
+    [
+        ("UNAVAILABLE", "Socket closed", "the gateway that was asked does not answer any more: Socket closed"),
+        ("INTERNAL", "a defect", "the gateway that was asked failed with INTERNAL: a defect"),
+    ],
+)
+async def test_why_a_cluster_is_silent_is_told_in_a_sentence(code: str, details: str, sentence: str) -> None:
+    world = World()
+    world.brokers.refuses = StatusError(grpc.StatusCode[code], details)
+    with pytest.raises(StatusError):
+        await world.reconcile_cluster()
+    [told] = [found["message"] for (plural, _), found in world.api.objects.items() if plural == "events"]
+    assert told == sentence
 
 
 async def test_a_cluster_tells_how_its_members_are() -> None:

@@ -15,6 +15,7 @@ from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
 from kafscale.service.rpc import RpcSettings
 from kafscale.v1 import admin_pb2 as pb
+from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
 from services.operator.events import Events
 from services.operator.figures import OperatorFigures
@@ -24,6 +25,7 @@ from services.operator.resources import CLUSTER, TOPIC, Object
 from services.operator.topics.reconcile import TopicReconciler
 
 NOW = datetime(2026, 11, 22, 19, 0, tzinfo=UTC)
+MANIFESTS = Manifests.load()
 _STATUS = grpc.StatusCode
 
 
@@ -67,11 +69,24 @@ class ApiServer:
         self._version = 0
         self.objects: dict[tuple[str, str], Object] = {}
         self.down = False
+        self.replicas_of: dict[str, set[str]] = {}
+        """Who says how many pods a workload has."""
         self.forbidden: set[str] = set()
+        self.refuses: set[str] = set()
+        self.fails: set[str] = set()
+        """Changes of which kinds, or subresources of kinds, the server's own store does not answer, once."""
 
     @asynccontextmanager
     async def call_api(
-        self, method: str, *, version: str, url: str, content: str | None = None, **_: Any
+        self,
+        method: str,
+        *,
+        version: str,
+        url: str,
+        content: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        **_: Any,
     ) -> AsyncIterator[Answer]:
         if self.down:
             raise OSError("connection refused")
@@ -80,8 +95,15 @@ class ApiServer:
         body.setdefault("apiVersion", version)
         if plural in self.forbidden:
             yield Answer(403, {"message": f"{plural} is forbidden"})
+        elif method != "GET" and plural in self.refuses:
+            yield Answer(422, {"message": "it is no good"})
+        elif method != "GET" and "/".join(part for part in (plural, subresource) if part) in self.fails:
+            self.fails.remove("/".join(part for part in (plural, subresource) if part))
+            yield Answer(500, {"message": "etcdserver: request timed out"})
         elif method == "GET":
             yield self._get(plural, name)
+        elif (headers or {}).get("content-type") == "application/apply-patch+yaml":
+            yield self._steps.take(lambda: self._apply(plural, name, (params or {})["fieldManager"], body))
         else:
             yield self._steps.take(lambda: self._change(method, plural, name, subresource, body))
 
@@ -105,8 +127,30 @@ class ApiServer:
         self._store(kind.plural, name, resource)
 
     def _get(self, plural: str, name: str) -> Answer:
+        if not name:
+            items = [each for (one, _), each in self.objects.items() if one == plural]
+            return Answer(200, {"items": items, "metadata": {"resourceVersion": str(self._version)}})
         found = self.objects.get((plural, name))
         return Answer(200, found) if found is not None else Answer(404, {"message": f"{plural} {name!r} not found"})
+
+    def _apply(self, plural: str, name: str, manager: str, body: Object) -> Answer:
+        """Of fields' ownership no more than that of the number of replicas, which is 1 when nobody has it."""
+        former = self.objects.get((plural, name), {})
+        made = _merged(former, body)
+        if plural in ("statefulsets", "deployments"):
+            who = self.replicas_of.setdefault(name, set())
+            if "replicas" in body["spec"]:
+                who.add(manager)
+            else:
+                who.discard(manager)
+                if not who:
+                    made["spec"]["replicas"] = 1
+            entries = [{"manager": each, "fieldsV1": {"f:spec": {"f:replicas": {}}}} for each in sorted(who)]
+            made["metadata"]["managedFields"] = entries
+            changed = former.get("spec") != made["spec"]
+            made["metadata"]["generation"] = former.get("metadata", {}).get("generation", 0) + changed
+        made["metadata"].setdefault("uid", f"uid-{name}")
+        return Answer(200, self._store(plural, name, made))
 
     def _change(self, method: str, plural: str, name: str, subresource: str, body: Object) -> Answer:
         if method == "POST":
@@ -115,6 +159,9 @@ class ApiServer:
                 return Answer(409, {"message": f"{plural} {name!r} already exists"})
             return Answer(201, self._store(plural, name, {**body, "metadata": {**body["metadata"], "name": name}}))
         former = self.objects.get((plural, name))
+        if former is not None and method == "DELETE":
+            del self.objects[plural, name]
+            return Answer(200, {})
         if former is None:
             return Answer(404, {"message": f"{plural} {name!r} not found"})
         guard = body.get("metadata", {}).get("resourceVersion")
@@ -234,10 +281,33 @@ class World:
         self.figures = OperatorFigures()
         self.unreachable = False
         self.asked: list[tuple[str, ...]] = []
+        self.soon: list[str] = []
         self.cluster()
 
     def cluster(self) -> None:
         self.api.put(CLUSTER, {"metadata": {"name": "main"}, "spec": {"adminServers": ["gateway:9094"]}})
+
+    def made_cluster(self, **spec: Any) -> None:
+        """The same one, which the operator is to make now."""
+        bucket = {"name": "records", "region": "us-east-1", "namespace": "production"}
+        body = {"metadata": {"name": "main", "namespace": "default"}, "spec": {"bucket": bucket, **spec}}
+        self.api.put(CLUSTER, body)
+
+    def roll_out(self) -> None:
+        """What controllers do: as many pods as are wanted, all ready."""
+        for kind in ("statefulsets", "deployments"):
+            for (plural, _), each in self.api.objects.items():
+                if plural == kind:
+                    pods = dict.fromkeys(
+                        ("replicas", "readyReplicas", "updatedReplicas"), each["spec"].get("replicas", 1)
+                    )
+                    each["status"] = {"observedGeneration": each["metadata"]["generation"], **pods}
+
+    def condition(self, type_: str) -> tuple[str, str, str]:
+        """Of the cluster: status, reason and message."""
+        found = self.all(CLUSTER)["main"]["status"]["conditions"]
+        [one] = [each for each in found if each["type"] == type_]
+        return one["status"], one["reason"], one["message"]
 
     def topic(self, name: str = "orders", *, made: str = "2026-11-22T18:00:00Z", **spec: Any) -> None:
         body = {
@@ -259,9 +329,14 @@ class World:
         ).reconcile(name)
 
     async def reconcile_cluster(self) -> bool:
-        return await ClusterReconciler(self._kubernetes(), _Reached(self), self._events(), now=lambda: NOW).reconcile(
-            "main"
-        )
+        return await ClusterReconciler(
+            self._kubernetes(),
+            _Reached(self),
+            self._events(),
+            manifests=MANIFESTS,
+            soon=self.soon.append,
+            now=lambda: NOW,
+        ).reconcile("main")
 
     def all(self, kind: Any) -> dict[str, Object]:
         return {name: found for (plural, name), found in self.api.objects.items() if plural == kind.plural}

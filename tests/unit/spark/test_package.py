@@ -32,6 +32,9 @@ services = [name for name in ("trio", "kio", "minio", "httpcore", "structlog") i
 print((len(names), rows[0].to_pylist(), elsewhere, services))
 """
 
+# Of k8s/, what the operator makes clusters of.
+MADE_OF = ("base", "components/node-ports", "components/load-balancers")
+
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -87,6 +90,7 @@ def test_the_zip_s_name_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_wheel_holds_the_services_and_the_spark_package(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         modules = {name for name in archive.namelist() if name.endswith(".py")}
+        manifests = {name for name in archive.namelist() if name.startswith("services/operator/manifests/")}
         archive.extractall(tmp_path / "installed")
     in_tree = {
         path.relative_to(root).as_posix()
@@ -99,4 +103,6 @@ def test_the_wheel_holds_the_services_and_the_spark_package(wheel: Path, tmp_pat
         for path in (root / package).rglob("*.py")
     }
     assert modules == in_tree
+    made_of = (path for part in MADE_OF for path in (ROOT / "k8s" / part).rglob("*") if path.is_file())
+    assert manifests == {f"services/operator/manifests/{path.relative_to(ROOT / 'k8s').as_posix()}" for path in made_of}
     assert _probed(tmp_path, tmp_path / "installed") == _expected()

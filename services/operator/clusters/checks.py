@@ -1,0 +1,46 @@
+"""What of a KafscaleCluster the schema cannot judge: whether its settings exist. Pure."""
+
+import difflib
+from collections.abc import Collection, Iterator
+
+from services.operator.clusters.known_settings import KNOWN
+from services.operator.clusters.manifests import Manifests, containers
+from services.operator.clusters.render import SERVICES
+from services.operator.resources import Object, name_of
+
+_BUCKET = "KAFSCALE_S3_"
+_ETCD = "KAFSCALE_ETCD_ENDPOINTS"
+
+
+def complaints(resource: Object, manifests: Manifests) -> list[str]:
+    """One sentence for each setting that cannot stand where it does."""
+    spec = resource["spec"]
+    own = {service: _own(service, manifests) for service in SERVICES}
+    everywhere = set.intersection(*(set(KNOWN[service]) for service in SERVICES))
+    found = list(
+        _wrong("spec.settings", spec.get("settings", {}), everywhere, set().union(*own.values()), "every service")
+    )
+    for service in SERVICES:
+        settings = spec.get(service, {}).get("settings", {})
+        found += _wrong(f"spec.{service}.settings", settings, KNOWN[service], own[service], f"the {service}")
+    return found
+
+
+def _wrong(
+    field: str, settings: Collection[str], known: Collection[str], own: Collection[str], reader: str
+) -> Iterator[str]:
+    for name in settings:
+        if name in own or name.startswith(_BUCKET) or name == _ETCD:
+            yield f"{field}: {name} follows from the other fields of the spec"
+        elif name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            yield f"{field}: {name} is nothing that {reader} reads, or a secret" + (
+                f"; did you mean {near[0]}?" if near else ""
+            )
+
+
+def _own(service: str, manifests: Manifests) -> set[str]:
+    """What the manifests set for each process."""
+    workloads = [each for each in manifests.objects if each["kind"] == SERVICES[service]]
+    [workload] = [each for each in workloads if name_of(each) == f"kafscale-{service}"]
+    return {variable["name"] for container in containers(workload) for variable in container["env"]}

@@ -1,0 +1,247 @@
+"""The objects of a KafscaleCluster: (resource, manifests) -> objects. Pure.
+
+Each has the base's name after the cluster's, ``main-kafscale-gateway``, and the cluster's name as a label, by which
+selectors keep clusters of one namespace apart.
+"""
+
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from services.operator.clusters.manifests import Manifests, containers, label, template
+from services.operator.resources import CLUSTER, MANAGER, Object, name_of
+
+SERVICES = {"gateway": "StatefulSet", "storage": "StatefulSet", "indexer": "Deployment", "coordinator": "Deployment"}
+"""Each with the kind of object that runs it."""
+INSTANCE, MANAGED_BY = "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"
+_APP = "app.kubernetes.io/name"
+_SETTINGS = "kafscale.io/settings"
+_BASE = "kafscale"
+_CREDENTIALS = "kafscale-credentials"
+_ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
+_HTTPS = 443
+
+
+def render(resource: Object, manifests: Manifests) -> list[Object]:
+    """In the order in which they are to be applied. ``resource`` has a bucket, and settings that are known."""
+    parts = _Parts(resource, manifests)
+    parts.set_bucket()
+    parts.set_etcd()
+    for service in SERVICES:
+        parts.set_service(service, resource["spec"].get(service, {}))
+    parts.set_outside()
+    return parts.finished()
+
+
+def digest(objects: Sequence[Object]) -> str:
+    """The same for the same objects."""
+    return hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class _Parts:
+    """The base's objects under their new names; ``[kind, part]``, with an empty part for the one that is all's."""
+
+    def __init__(self, resource: Object, manifests: Manifests) -> None:
+        self._resource = resource
+        self._spec = resource["spec"]
+        self._cluster = name_of(resource)
+        self._outside = manifests.outside
+        names = {name_of(each).removeprefix(f"{_BASE}-") for each in manifests.objects} - {_BASE}
+        longest_first = "|".join(sorted(names, key=len, reverse=True))
+        self._name = re.compile(rf"\b{_BASE}-({longest_first})\b")
+        self._objects = {
+            (each["kind"], name_of(each).removeprefix(_BASE).removeprefix("-")): self._renamed(each)
+            for each in manifests.objects
+        }
+        # All of this cluster's pods, and no others of the namespace.
+        self._objects["NetworkPolicy", ""]["spec"]["podSelector"] = {"matchLabels": {INSTANCE: self._cluster}}
+
+    def _renamed(self, resource: Object) -> Object:
+        found: Object = self._rename(resource)
+        label(found, {INSTANCE: self._cluster, MANAGED_BY: MANAGER})
+        return found
+
+    def _rename(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            found = {name: self._rename(each, name) for name, each in value.items()}
+            return {**found, INSTANCE: self._cluster} if _APP in found else found
+        if isinstance(value, list):
+            return [self._rename(each) for each in value]
+        if not isinstance(value, str) or key in (_APP, "image"):
+            return value
+        if value == _BASE and key == "name":
+            return f"{self._cluster}-{_BASE}"
+        return self._name.sub(rf"{self._cluster}-{_BASE}-\1", value)
+
+    def set_bucket(self) -> None:
+        bucket = self._spec["bucket"]
+        common, objects = (self._objects["ConfigMap", part]["data"] for part in ("", "objects"))
+        common |= {"KAFSCALE_S3_NAMESPACE": bucket["namespace"], **self._spec.get("settings", {})}
+        objects |= {"KAFSCALE_S3_BUCKET": bucket["name"], "KAFSCALE_S3_REGION": bucket["region"]}
+        if "endpoint" in bucket:
+            objects["KAFSCALE_S3_ENDPOINT"] = bucket["endpoint"]
+            self._let_out(bucket["endpoint"])
+        if "credentialsSecret" in bucket:
+            objects["KAFSCALE_S3_CREDENTIALS"] = "static"
+        for each in self._objects.values():
+            sources = [source for container in containers(each) for source in container.get("envFrom", [])]
+            keys = [each["secretRef"] for each in sources if "secretRef" in each]
+            for key in keys if "credentialsSecret" in bucket else ():
+                if key["name"] == _CREDENTIALS:
+                    key |= {"name": bucket["credentialsSecret"], "optional": False}
+            if keys and "accountAnnotations" in bucket:
+                pod = template(each)
+                account = self._named("ServiceAccount", pod["spec"]["serviceAccountName"] if pod else "")
+                account["metadata"]["annotations"] = dict(bucket["accountAnnotations"])
+
+    def _let_out(self, endpoint: str) -> None:
+        """To an S3 that is at another port than Amazon's, too."""
+        address = urlsplit(endpoint)
+        port = address.port or (80 if address.scheme == "http" else _HTTPS)
+        for rule in self._outgoing():
+            if rule.get("to") == [_ANYWHERE] and port != _HTTPS:
+                rule["ports"].append({"protocol": "TCP", "port": port})
+
+    def _outgoing(self) -> list[Object]:
+        policies = [each for (kind, _), each in self._objects.items() if kind == "NetworkPolicy"]
+        return [rule for policy in policies for rule in policy["spec"].get("egress", [])]
+
+    def set_etcd(self) -> None:
+        wanted = self._spec.get("etcd", {})
+        common = self._objects["ConfigMap", ""]["data"]
+        if "endpoints" in wanted:
+            common["KAFSCALE_ETCD_ENDPOINTS"] = ",".join(wanted["endpoints"])
+            self._objects = {key: each for key, each in self._objects.items() if not key[1].startswith("etcd")}
+            ports = sorted({int(endpoint.rpartition(":")[2]) for endpoint in wanted["endpoints"]})
+            for rule in self._outgoing():
+                if any(
+                    each.get("podSelector", {}).get("matchLabels", {}).get(_APP) == f"{_BASE}-etcd"
+                    for each in rule["to"]
+                ):
+                    rule |= {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": port} for port in ports]}
+            return
+        workload = self._objects["StatefulSet", "etcd"]["spec"]
+        if "members" in wanted:
+            members = workload["replicas"] = wanted["members"]
+            common["KAFSCALE_ETCD_ENDPOINTS"] = _first(common["KAFSCALE_ETCD_ENDPOINTS"], members)
+            initial = _variable(workload["template"], "ETCD_INITIAL_CLUSTER")
+            initial["value"] = _first(initial["value"], members)
+            if members == 1:
+                # A node without a label of its zone would be none to start on.
+                del workload["template"]["spec"]["topologySpreadConstraints"]
+        [claim] = workload["volumeClaimTemplates"]
+        if "storage" in wanted:
+            claim["spec"]["resources"]["requests"]["storage"] = wanted["storage"]
+        if "storageClassName" in wanted:
+            claim["spec"]["storageClassName"] = wanted["storageClassName"]
+
+    def set_service(self, service: str, wanted: Object) -> None:
+        workload = self._objects[SERVICES[service], service]
+        if "replicas" in wanted:
+            workload["spec"]["replicas"] = wanted["replicas"]
+            del self._objects["HorizontalPodAutoscaler", service]
+        elif "autoscaling" in wanted:
+            self._objects["HorizontalPodAutoscaler", service]["spec"] |= wanted["autoscaling"]
+        if "resources" in wanted:
+            workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(wanted["resources"])
+        self._objects["ConfigMap", service]["data"] |= wanted.get("settings", {})
+
+    def set_outside(self) -> None:
+        wanted = self._spec.get("outside")
+        if wanted is None:
+            return
+        manifests = self._outside[wanted["type"]]
+        workload = self._objects["StatefulSet", "gateway"]
+        for operation in copy.deepcopy(manifests.operations):
+            _patch(workload, operation)
+        advertised = _variable(workload["spec"]["template"], "KAFSCALE_ADVERTISED_LISTENERS")
+        inside = advertised["value"].partition(",")[0].replace(f"{_BASE}-gateway", f"{self._cluster}-{_BASE}-gateway")
+        outer = _advertised(wanted)
+        advertised["value"] = f"{inside},OUTSIDE://{outer}"
+        for policy in manifests.others:
+            self._objects["NetworkPolicy", "gateway-outside"] = self._renamed(policy)
+        for ordinal in range(self._most_gateways()):
+            service = self._renamed(manifests.service)
+            name = f"{self._cluster}-{_BASE}-gateway-{ordinal}"
+            service["metadata"]["name"] = name
+            service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] = name
+            if wanted["type"] == "NodePort":
+                service["spec"]["ports"][0]["nodePort"] = wanted["firstPort"] + ordinal
+            else:
+                hostname = {"external-dns.alpha.kubernetes.io/hostname": f"{name}.{wanted['host']}"}
+                service["metadata"]["annotations"] = hostname
+                service["spec"]["loadBalancerSourceRanges"] = list(wanted["sourceRanges"])
+            self._objects["Service", f"gateway-{ordinal}"] = service
+
+    def _most_gateways(self) -> int:
+        scaler = self._objects.get(("HorizontalPodAutoscaler", "gateway"))
+        return int(scaler["spec"]["maxReplicas"] if scaler else self._spec["gateway"]["replicas"])
+
+    def finished(self) -> list[Object]:
+        """Under the cluster's namespace and ownership; pods are made anew when their settings are others."""
+        owner = {
+            "apiVersion": CLUSTER.api,
+            "kind": CLUSTER.name,
+            "name": self._cluster,
+            "uid": self._resource["metadata"]["uid"],
+            "controller": True,
+        }
+        data = {name_of(each): each["data"] for (kind, _), each in self._objects.items() if kind == "ConfigMap"}
+        image = self._spec.get("image")
+        for each in self._objects.values():
+            each["metadata"] |= {"namespace": self._resource["metadata"]["namespace"], "ownerReferences": [owner]}
+            for container in containers(each):
+                if image and container["image"].startswith(f"{_BASE}:"):
+                    container["image"] = image
+            pod = template(each)
+            if pod is not None and each["kind"] != "CronJob":
+                sources = [source for container in containers(each) for source in container.get("envFrom", [])]
+                read = [data[source["configMapRef"]["name"]] for source in sources if "configMapRef" in source]
+                if read:
+                    pod["metadata"]["annotations"] = {_SETTINGS: digest(read)}
+        first = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service")
+        return sorted(self._objects.values(), key=lambda each: each["kind"] not in first)
+
+    def _named(self, kind: str, name: str) -> Object:
+        [found] = [each for (one, _), each in self._objects.items() if one == kind and name_of(each) == name]
+        return found
+
+
+def _first(listed: str, count: int) -> str:
+    return ",".join(listed.split(",")[:count])
+
+
+def _variable(pod: Object, name: str) -> Object:
+    found: Object
+    [found] = [each for container in pod["spec"]["containers"] for each in container["env"] if each["name"] == name]
+    return found
+
+
+def _advertised(outside: Object) -> str:
+    """Where a gateway is for clients outside, by its own variables."""
+    if outside["type"] == "NodePort":
+        return f"{outside['host']}:{outside['firstPort'] // 10}$(KAFSCALE_BROKER_ID)"
+    return f"$(POD_NAME).{outside['host']}:9092"
+
+
+def _patch(resource: Object, operation: Object) -> None:
+    """One operation of a JSON patch, of those that the manifests use."""
+    *path, last = operation["path"].split("/")[1:]
+    place: Any = resource
+    for step in path:
+        place = place[int(step)] if isinstance(place, list) else place[step]
+    key: Any = int(last) if isinstance(place, list) and last != "-" else last
+    match operation["op"]:
+        case "test":
+            if place[key] != operation["value"]:
+                raise ValueError(f"{operation['path']} is not {operation['value']}")
+        case "add" if key == "-":
+            place.append(operation["value"])
+        case "replace":
+            place[key] = operation["value"]
+        case other:
+            raise ValueError(other)

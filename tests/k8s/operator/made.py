@@ -1,0 +1,117 @@
+"""A KafscaleCluster that the operator makes, as kubectl shows it, and what Kustomize makes of the same manifests."""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from services.operator.clusters.manifests import Manifests, template
+from services.operator.clusters.render import render
+from services.operator.resources import MADE as KINDS
+from tests.k8s.operator.operators import Namespace
+from tests.servers.kubernetes import Kubernetes
+
+BASE = Path(__file__).parents[3] / "k8s" / "base"
+MADE = [kind.plural for kind in KINDS]
+_INSTANCE, _MANAGED_BY = "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"
+
+
+@dataclass(frozen=True)
+class MadeCluster:
+    """The one named `made`."""
+
+    namespace: Namespace
+
+    def settled(self, condition: str) -> None:
+        """Until this condition of its present form is true."""
+        generation = self.namespace.get("kafscalecluster", "made")["metadata"]["generation"]
+        observed = f"jsonpath={{.status.observedGeneration}}={generation}"
+        for what in (observed, f"condition={condition}"):
+            self.namespace.kubectl("wait", f"--for={what}", "kafscalecluster/made", "--timeout=120s")
+
+    def workload(self, service: str) -> Any:
+        kind = "deployment" if service in ("indexer", "coordinator") else "statefulset"
+        return self.namespace.get(kind, f"made-kafscale-{service}")
+
+    def pods(self) -> dict[str, int]:
+        """How many are ready, and wanted, of each kind."""
+        found = {}
+        for service in ("gateway", "storage", "indexer", "coordinator", "etcd"):
+            workload = self.workload(service)
+            assert workload["status"]["readyReplicas"] == workload["spec"]["replicas"]
+            found[service] = workload["spec"]["replicas"]
+        return found
+
+    def names(self, kinds: str) -> set[str]:
+        """Of its objects of some kinds."""
+        selector = f"--selector={_INSTANCE}=made"
+        return {each["metadata"]["name"] for each in self.namespace.get(kinds, selector)["items"]}
+
+
+def made_namespace(namespace: Namespace) -> MadeCluster:
+    """With the keys that its pods name."""
+    keys = dict.fromkeys(("KAFSCALE_S3_ACCESS_KEY", "KAFSCALE_S3_SECRET_KEY"), "x")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": keys}
+    namespace.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    return MadeCluster(namespace)
+
+
+def rendered(namespace: str) -> list[Any]:
+    """Of a cluster that has the base's bucket and no other wish; without what Kustomize knows nothing of."""
+    bucket = {"name": "kafscale-data", "region": "us-east-1", "namespace": "production"}
+    metadata = {"name": "made", "namespace": namespace, "uid": "0"}
+    found = render({"metadata": metadata, "spec": {"bucket": bucket}}, Manifests.load())
+    for each in found:
+        pod = template(each)
+        del each["metadata"]["ownerReferences"], each["metadata"]["labels"][_MANAGED_BY]
+        if each["kind"] == "CronJob":
+            del each["spec"]["jobTemplate"]["metadata"]["labels"][_MANAGED_BY]
+        if pod is not None:
+            del pod["metadata"]["labels"][_MANAGED_BY]
+            pod["metadata"].pop("annotations", None)
+    return _in_order(found)
+
+
+def by_kustomize(kubernetes: Kubernetes, directory: Path) -> list[Any]:
+    """The base with names before its own, and a label that selectors have."""
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "default",
+        "namePrefix": "made-",
+        "labels": [{"pairs": {_INSTANCE: "made"}, "includeSelectors": True}],
+        "resources": [os.path.relpath(BASE, directory.resolve())],
+    }
+    (directory / "kustomization.yaml").write_text(json.dumps(kustomization))
+    text = kubernetes.kubectl("kustomize", str(directory)).stdout
+    found = [each for each in yaml.safe_load_all(text) if each["kind"] != "Namespace"]
+    names = [each["metadata"]["name"] for each in found if each["kind"] == "ConfigMap"]
+    for name in names:
+        text = text.replace(name, name.rpartition("-")[0])
+    found = [_renamed(each) for each in yaml.safe_load_all(text) if each["kind"] != "Namespace"]
+    for each in found:
+        if each["kind"] == "NetworkPolicy" and each["spec"]["podSelector"] == {}:
+            # There all pods of a namespace of its own are meant.
+            each["spec"]["podSelector"] = {"matchLabels": {_INSTANCE: "made"}}
+        for claim in each["spec"].get("volumeClaimTemplates", []) if "spec" in each else ():
+            claim["metadata"].pop("labels", None)
+    return _in_order(found)
+
+
+def _renamed(value: Any, key: str = "") -> Any:
+    """Names in variables and settings, which Kustomize does not take for names."""
+    if isinstance(value, dict):
+        return {name: _renamed(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each) for each in value]
+    if not isinstance(value, str) or key == "app.kubernetes.io/name":
+        return value
+    return re.sub(r"(?<![\w-])kafscale-(?=(etcd|gateway|storage)\b)", "made-kafscale-", value)
+
+
+def _in_order(objects: list[Any]) -> list[Any]:
+    return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
