@@ -255,4 +255,20 @@ CASES = [
         "readers is 221k records behind on orders, and falls back",
         {**SCRAPE, "group": "readers", "topic": "orders"},
     ),
+    Case(
+        "KafscaleOperatorDown",
+        {"kafscale_operator_leading": "0x5"},
+        {"kafscale_operator_leading": "0x5", 'kafscale_operator_leading{instance="b:1"}': "1x5"},
+        3,
+        "No operator of kafscale leads",
+        {"job": "kafscale"},
+    ),
+    Case(
+        "KafscaleOperatorDown",
+        {"kafscale_operator_leading": "1x3 _x40"},
+        {"kafscale_operator_leading": "1x44"},
+        12,
+        "No operator of kafscale leads",
+        {"job": "kafscale"},
+    ),
 ]
