@@ -10,16 +10,18 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --home-dir /tmp --no-create-home kafscale
 
-FROM python AS build
+FROM python AS pip
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3-venv \
     && rm -rf /var/lib/apt/lists/*
-ARG PIP_INDEX_URL
-ARG PIP_EXTRA_INDEX_URL
 # pip trusts whom the base image trusts.
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/kafscale
 WORKDIR /src
+
+FROM pip AS build
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
 COPY requirements.lock ./
 RUN /opt/kafscale/bin/pip install --no-cache-dir --require-hashes --requirement requirements.lock
 COPY pyproject.toml README.md LICENSE ./
@@ -40,3 +42,26 @@ WORKDIR /tmp
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-ISc", "from http.client import HTTPConnection as C; c = C('127.0.0.1', 9093, timeout=4); c.request('GET', '/readyz'); r = c.getresponse(); print(r.read().decode()); raise SystemExit(r.status != 200)"]
 CMD ["kafscale", "--help"]
+
+# The same with Java and Spark, for compose.yaml's profile `spark`. KafScale comes last, over Spark's packages in the same
+# environment: what it changes makes none of the large layers anew.
+FROM pip AS spark-packages
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+COPY requirements-spark.lock ./
+RUN /opt/kafscale/bin/pip install --no-cache-dir --require-hashes --requirement requirements-spark.lock
+
+FROM python AS spark
+RUN apt-get update \
+    && mkdir -p /usr/share/man/man1 \
+    && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=spark-packages /opt/kafscale /opt/kafscale
+COPY --from=build /opt/kafscale /opt/kafscale
+COPY spark/jobs /opt/kafscale/jobs
+ENV PATH=/opt/kafscale/bin:$PATH \
+    SPARK_HOME=/opt/kafscale/lib/python3.11/site-packages/pyspark \
+    PYSPARK_PYTHON=/opt/kafscale/bin/python
+USER 10001:10001
+WORKDIR /tmp
+CMD ["spark-submit", "--help"]

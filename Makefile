@@ -16,6 +16,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 BENCH ?= compare spark_compare
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 MINUTES ?= 0.5
 SEED ?=
 
@@ -27,8 +28,8 @@ help: ## List these targets
 run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, installing it first
 	@exec $(BIN)/kafscale run
 
-image: ## Build the image of all services, kafscale:latest; IMAGE_ARGS="--build-arg PIP_INDEX_URL=..." behind a mirror
-	docker build --target kafscale --tag kafscale:latest $(IMAGE_ARGS) .
+image: ## Build the image of all services, kafscale:latest and kafscale:VERSION; IMAGE_ARGS="--build-arg PIP_INDEX_URL=..." behind a mirror
+	docker build --target kafscale --tag kafscale:latest --tag kafscale:$(VERSION) $(IMAGE_ARGS) .
 
 setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
 
@@ -85,6 +86,7 @@ generate: $(VENV)/.dev ## Write generated code and documents anew
 lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes
 	$(LOCK) --upgrade --output-file requirements.lock pyproject.toml requirements.in
 	$(LOCK) --upgrade --output-file requirements-dev.lock requirements-dev.in
+	$(LOCK) --upgrade --output-file requirements-spark.lock requirements-spark.in
 	$(LOCK) --upgrade --output-file tests/spark/spark40/requirements.lock tests/spark/spark40/requirements.in
 
 spark-demo: $(VENV)/.dev ## Take a year of flights through topics and Spark's jobs on one process, and draw what comes out: spark-demo.png

@@ -47,8 +47,8 @@ class Project:
         print(f"$ docker compose {' '.join(arguments)}", done.stdout, done.stderr, sep="\n")
         return done.stdout
 
-    def shell(self, command: str) -> str:
-        """What a command of README prints, which may be one of `docker compose`."""
+    def shell(self, command: str, *, timeout: float = LONG_SECONDS) -> str:
+        """What a command of a document prints, which may be one of `docker compose`."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command.replace("localhost:9092", self.broker)],
             cwd=ROOT,
@@ -56,7 +56,7 @@ class Project:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=LONG_SECONDS,
+            timeout=timeout,
             check=False,
         )
         print(f"$ {command}", done.stdout, done.stderr, sep="\n")
@@ -114,7 +114,7 @@ class Project:
 def settings(port: int) -> dict[str, str]:
     """The environment of `docker compose` for a project whose first gateway has ``port``."""
     ports = {"HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0"}
-    return {"COMPOSE_PROJECT_NAME": NAME, "COMPOSE_PROGRESS": "plain", **ports}
+    return {"COMPOSE_PROJECT_NAME": NAME, "COMPOSE_PROGRESS": "plain", "IMAGE_TAG": "latest", **ports}
 
 
 def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:

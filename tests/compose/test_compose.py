@@ -3,8 +3,10 @@
 import json
 import re
 import socket
+import tomllib
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
@@ -12,12 +14,24 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from kafscale.service.variables import VARIABLES
+from kafscale.service.settings import documented
+from kafscale.service.stores import S3Settings
+from services.cli.docs import READERS
 from tests.compose.project import LONG_SECONDS, SERVICES, Container, Project, once, settings, without_settings
-from tests.servers.docker import ROOT, Engine, running_engine
+from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE, Engine, running_engine
 
 HEADING = "## Start with Docker"
 OURS = ("gateway", "storage", "indexer", "coordinator")
+SPARK = ("spark-demo", "spark-worker", "spark-master")
+READ = {
+    **{service: READERS[service] for service in OURS},
+    # Its script has S3's settings alone.
+    "bucket": (S3Settings,),
+    "spark-demo": READERS["the `kafscale` command"],
+}
+"""What the processes of each service read."""
+_SCRAPE = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9093/metrics', timeout=30).read().decode())"
+SPARK_SECONDS = 400.0
 _FIRST_PORTS = range(9092, 9492, 10)
 
 pytestmark = pytest.mark.timeout(600)
@@ -69,8 +83,8 @@ def _values(consumer: ck.Consumer) -> list[bytes]:
     return [message.value() or b"" for message in messages if message.error() is None]
 
 
-def _commands() -> list[str]:
-    section = (ROOT / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
+def _commands(document: str = "README.md", heading: str = HEADING) -> list[str]:
+    section = (ROOT / document).read_text().partition(heading)[2].partition("\n## ")[0]
     return re.findall(r"^    (.+)$", section, re.MULTILINE)
 
 
@@ -191,6 +205,42 @@ def _await(project: Project, killed: Container, *, healthy: bool) -> None:
     once(f"{killed.name} again", again, is_back)
 
 
+def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(project: Project) -> None:
+    up, follow = _commands("docs/operations.md", "**Spark.**")
+    project.shell(f"{up} --scale gateway=2 --scale storage=2")
+    # It ends with what it follows.
+    said = project.shell(follow, timeout=SPARK_SECONDS)
+    [demo] = project.containers("spark-demo")
+    assert (demo.state, demo.exit_code) == ("exited", 0)
+    assert "100000 records written to the topic spark-demo, 100000 read back" in said
+    for index in ("1", "2"):
+        shown = project.compose("exec", "--index", index, "storage", "python", "-c", _SCRAPE)
+        [scanned] = re.findall(r"^kafscale_storage_scanned_bytes_total (\S+)$", shown, re.MULTILINE)
+        assert float(scanned) > 0, index
+    project.compose("--profile", "spark", "rm", "--stop", "--force", *SPARK)
+
+
+def test_compose_builds_what_make_image_builds(project: Project) -> None:
+    """And with nothing left out that settings may ask for; the version's name is the one that k8s/ has."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert project.engine.image_id(f"kafscale:{version}") == project.engine.image_id(IMAGE) != ""
+    assert project.engine.image_id(SPARK_IMAGE)
+    other = replace(project, environ={**project.environ, "IMAGE_TAG": "built-by-compose"})
+    try:
+        other.compose("build", "gateway")
+        assert _content(project, "kafscale:built-by-compose") == _content(project, IMAGE)
+    finally:
+        project.engine.run("image", "rm", "kafscale:built-by-compose", check=False)
+    project.compose("exec", "gateway", "python", "-c", "import kafscale.service.otel")
+
+
+def _content(project: Project, image: str) -> dict[str, Any]:
+    """Its files, and how it is run."""
+    (found,) = json.loads(project.engine.run("image", "inspect", image).stdout)
+    names = ("Cmd", "Entrypoint", "Env", "Healthcheck", "User", "WorkingDir")
+    return {"files": found["RootFS"]["Layers"], **{name: found["Config"].get(name) for name in names}}
+
+
 def test_pitfall_41_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
     with socket.create_connection(("localhost", project.port)):
         project.compose("stop", "gateway")
@@ -229,15 +279,17 @@ def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) 
 
 def test_pitfall_42_every_variable_and_file_of_compose_exists(project: Project) -> None:
     config = project.config()
-    variables = {name for each in config["services"].values() for name in each.get("environment") or {}}
-    assert {name for name in variables if name.startswith("KAFSCALE_")} <= set(VARIABLES)
+    for name, service in config["services"].items():
+        variables = {variable for variable in service.get("environment") or {} if variable.startswith("KAFSCALE_")}
+        read = {declared.env for _, found in documented(READ.get(name, ())) for declared in found}
+        assert variables <= read, name
     mounts = [
         mount for each in config["services"].values() for mount in each.get("volumes", ()) if mount["type"] == "bind"
     ]
     assert mounts
     for mount in mounts:
         assert (ROOT / mount["source"]).exists(), mount
-    for name in OURS:
+    for name in (*OURS, *SPARK):
         service = config["services"][name]
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}

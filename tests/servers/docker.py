@@ -1,6 +1,6 @@
 """A container engine for tests: the one that answers, else one of their own, with images made here.
 
-``python -m tests.servers.docker build`` makes what `running_engine` needs: KafScale's image, and, for an engine of the
+``python -m tests.servers.docker build`` makes what `running_engine` needs: KafScale's images, and, for an engine of the
 tests' own, Compose from its Go module, a Debian by debootstrap, and on it the images that compose.yaml names. An engine
 that answers gets those from where it always does.
 """
@@ -30,6 +30,7 @@ COMPOSE = GoServer(
 )
 BASE = "debian:bookworm-slim"
 IMAGE = "kafscale:latest"
+SPARK_IMAGE = "kafscale-spark:latest"
 KCAT = "edenhill/kcat:1.7.1"
 _IMAGES = Path(__file__).parent / "images"
 _BUILT = {"haproxy": None, "etcd": etcd.SERVER, "minio": minio.SERVER, "prometheus": None}
@@ -48,8 +49,15 @@ class Engine:
 
     def run(self, *arguments: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
         """`docker ARGUMENTS` in the root of the tree. Raises RuntimeError with what it said when it fails."""
+        return self._run("docker", *arguments, check=check, **environ)
+
+    def make(self, target: str) -> None:
+        """`make TARGET`, whose `docker` asks this engine."""
+        self._run("make", "--no-print-directory", target, check=True)
+
+    def _run(self, *command: str, check: bool, **environ: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["docker", *arguments],
+            command,
             cwd=ROOT,
             env={**self.environ, **environ},
             stdin=subprocess.DEVNULL,
@@ -58,7 +66,7 @@ class Engine:
             check=False,
         )
         if check and done.returncode != 0:
-            raise RuntimeError(f"docker {' '.join(arguments)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done
 
     def image_id(self, image: str) -> str:
@@ -80,7 +88,9 @@ def running_engine() -> Iterator[Engine]:
         tempfile.TemporaryDirectory(prefix="kafscale-docker-") as scratch,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        engine = Engine(own=True, environ=_with_compose({**os.environ, "DOCKER_HOST": f"unix://{scratch}/socket"}))
+        # Debian's `docker build` has no BuildKit: without it, Compose finds in the cache what `make image` has built.
+        own = {"DOCKER_HOST": f"unix://{scratch}/socket", "DOCKER_BUILDKIT": "0"}
+        engine = Engine(own=True, environ=_with_compose({**os.environ, **own}))
         with _daemon(engine, root, Path(scratch)):
             yield engine
 
@@ -132,12 +142,15 @@ def build() -> None:
         if engine.own:
             _make_base(engine)
             _make_servers(engine)
+        before = {image: engine.image_id(image) for image in (IMAGE, SPARK_IMAGE)}
         print("building KafScale's image ...", flush=True)
-        before = engine.image_id(IMAGE)
-        engine.run("build", "--quiet", "--target", "kafscale", "--tag", IMAGE, ".")
-        if engine.own and before not in ("", engine.image_id(IMAGE)):
-            # Each takes as much as all that is installed in it.
-            engine.run("image", "rm", before, check=False)
+        engine.make("image")
+        print("building the image of KafScale with Spark (the first time some minutes) ...", flush=True)
+        engine.run("compose", "--profile", "spark", "build", "spark-demo", IMAGE_TAG="latest")
+        for image, old in before.items():
+            if engine.own and old not in ("", engine.image_id(image)):
+                # Each takes as much as all that is installed in it.
+                engine.run("image", "rm", old, check=False)
 
 
 def _make_base(engine: Engine) -> None:

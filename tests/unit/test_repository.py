@@ -38,7 +38,8 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.lock", "requirements-dev.lock", "tests/spark/spark40/requirements.lock"]
+    "name",
+    ["requirements.lock", "requirements-dev.lock", "requirements-spark.lock", "tests/spark/spark40/requirements.lock"],
 )
 def test_every_locked_requirement_is_pinned_and_hashed_and_names_no_address(name: str) -> None:
     text = (ROOT / name).read_text()

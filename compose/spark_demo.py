@@ -1,0 +1,40 @@
+"""Writes readings to the topic spark-demo with Spark, reads them back, and shows them by sensor."""
+
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+_READINGS = 100_000
+_WHERE = {"kafscale.endpoints": "storage:9095"}
+
+spark = (
+    SparkSession.builder.appName("kafscale-demo")
+    .config("spark.log.level", "WARN")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.python.filterPushdown.enabled", "true")
+    .getOrCreate()
+)
+# All of one run have one time, by which they are found among those of runs before.
+now = f.lit(datetime.now(UTC).replace(microsecond=0))
+readings = spark.range(_READINGS, numPartitions=2).select(
+    f.concat(f.lit("sensor-"), f.col("id") % 5).alias("key"),
+    (f.col("id") % 40).cast("string").alias("value"),
+    now.alias("timestamp"),
+)
+readings.write.format("kafscale").mode("append").options(**_WHERE, topic="spark-demo").save()
+topic = spark.read.format("kafscale").options(**_WHERE, subscribe="spark-demo").load()
+sensors = (
+    topic.where(f.col("timestamp") == now)
+    .groupBy(f.col("key").cast("string").alias("sensor"))
+    .agg(f.count("*").alias("readings"), f.avg(f.col("value").cast("string").cast("int")).alias("celsius"))
+    .orderBy("sensor")
+    .collect()
+)
+spark.stop()
+for row in sensors:
+    print(f"{row.sensor}: {row.readings} readings, {row.celsius:.1f} degrees on average")
+found = sum(row.readings for row in sensors)
+print(f"{_READINGS} records written to the topic spark-demo, {found} read back", flush=True)
+raise SystemExit(found != _READINGS)
