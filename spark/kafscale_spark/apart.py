@@ -2,12 +2,14 @@
 
 from google.protobuf.message import DecodeError
 
+from kafscale.records.checksum import Buffer
+
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5  # wire types, https://protobuf.dev/programming-guides/encoding/
 _FIXED_BYTES = {_I64: 8, _I32: 4}
 _LONGEST_VARINT = 10
 
 
-def taken_apart(message: bytes, number: int) -> tuple[bytes, memoryview]:
+def taken_apart(message: Buffer, number: int) -> tuple[bytes, memoryview]:
     """The message without its bytes field of that number, and what it holds: empty where it is not there.
 
     Of a field that is there twice the last one counts, as protobuf has it. Raises DecodeError.
@@ -18,12 +20,12 @@ def taken_apart(message: bytes, number: int) -> tuple[bytes, memoryview]:
     kept = at = 0
     while at < len(message):
         start = at
-        tag, at = _varint(message, at)
+        tag, at = _varint(view, at)
         kind = tag & 7
         if kind == _VARINT:
-            _, at = _varint(message, at)
+            _, at = _varint(view, at)
         elif kind == _LEN:
-            size, at = _varint(message, at)
+            size, at = _varint(view, at)
             if tag >> 3 == number:
                 rest.append(view[kept:start])
                 found, kept = view[at : at + size], at + size
@@ -37,7 +39,7 @@ def taken_apart(message: bytes, number: int) -> tuple[bytes, memoryview]:
     return b"".join([*rest, view[kept:]]), found
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
     number = 0
     for place, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         number |= (byte & 0x7F) << 7 * place

@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Timer
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -15,6 +14,7 @@ from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Un
 from kafscale.v1 import storage_pb2 as pb
 from kafscale_spark.apart import taken_apart
 from kafscale_spark.connection import Connection, Tls
+from kafscale_spark.receiving import ENDED, NO_CONNECTION, Failed, Receiving
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -35,8 +35,7 @@ _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
 
 # What gRPC says of a peer that is there and cannot be trusted, or talks no TLS; and of one that ends new connections.
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "verification check failed")
-_NO_CONNECTION = "failed to connect"
-_ENDED = ("Socket closed", "Connection reset")
+_ENDED = (ENDED, "Connection reset")
 
 
 class Untrusted(Unavailable):
@@ -162,25 +161,24 @@ class Client:
         try:
             return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds))
         except grpc.RpcError as error:
-            raise _error_of(error, endpoint, self.connection.tls) from error
+            if not isinstance(error, grpc.Call):
+                raise Unavailable(f"{endpoint}: {error}") from error
+            raise _error_of(error.code(), error.details() or "", endpoint, self.connection.tls) from error
 
     @contextmanager
     def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[tuple[A, memoryview]]]:
         """The replies of a method that streams, as the reader takes them; leaving the block ends the call.
 
-        Each comes without its large field, and what that holds beside it.
+        Each comes without its large field, and what that holds beside it, until the next is asked for.
 
-        What is not taken stays with the server, but for `WINDOW_BYTES` and one message. Raises as `call_at` does,
-        also when the next reply takes longer than a call may.
+        What is not taken stays with the server, but for `WINDOW_BYTES`. Raises as `call_at` does, also when the next
+        reply takes longer than a call may.
         """
-        stub = self._channel(endpoint).unary_stream(
-            rpc.path, request_serializer=_serialized, response_deserializer=_bytes
-        )
-        call: Any = stub(request)
+        call = Receiving(self.connection, endpoint, rpc.path, _serialized(request))
         try:
-            yield _replies(call, rpc, endpoint, self.connection)
+            yield _replies(call, rpc, endpoint, self.connection.tls)
         finally:
-            call.cancel()
+            call.close()
 
     def knows(self, instances: Iterable[str]) -> None:
         """Also ask these, after those that were given."""
@@ -212,31 +210,19 @@ class Client:
         return channel
 
 
-def _replies(call: Any, rpc: Rpc[Q, A], endpoint: str, connection: Connection) -> Iterator[tuple[A, memoryview]]:
-    """Only the waits for replies are timed: how long the reader takes between them is its own affair."""
-    while True:
-        watch = Timer(connection.call_seconds, call.cancel)
-        watch.daemon = True
-        watch.start()
-        try:
-            data = next(call)
-        except StopIteration:
-            return
-        except grpc.RpcError as error:
-            raise _error_of(error, endpoint, connection.tls) from error
-        finally:
-            watch.cancel()
-        yield _parsed_apart(rpc, data)
+def _replies(call: Receiving, rpc: Rpc[Q, A], endpoint: str, tls: Tls | None) -> Iterator[tuple[A, memoryview]]:
+    try:
+        for data in call.replies():
+            yield _parsed_apart(rpc, data)
+    except Failed as error:
+        raise _error_of(error.code, error.details, endpoint, tls) from error
 
 
-def _error_of(error: grpc.RpcError, endpoint: str, tls: Tls | None) -> KafscaleError:
-    if not isinstance(error, grpc.Call):
-        return Unavailable(f"{endpoint}: {error}")
-    code = error.code()
-    said = error.details() or code.name
-    if _NO_CONNECTION in said and any(words in said for words in _UNTRUSTED):
+def _error_of(code: grpc.StatusCode, details: str, endpoint: str, tls: Tls | None) -> KafscaleError:
+    said = details or code.name
+    if NO_CONNECTION in said and any(words in said for words in _UNTRUSTED):
         return Untrusted(f"{endpoint}: TLS with kafscale.tls.* is not possible: {said}")
-    if _NO_CONNECTION in said and any(words in said for words in _ENDED):
+    if NO_CONNECTION in said and any(words in said for words in _ENDED):
         said += f" ({_perhaps(tls)})"
     return _FINAL.get(code, Unavailable)(f"{endpoint}: {said}")
 
@@ -258,7 +244,7 @@ def _bytes(data: bytes) -> bytes:
     return data
 
 
-def _parsed_apart(rpc: Rpc[Q, A], data: bytes) -> tuple[A, memoryview]:
+def _parsed_apart(rpc: Rpc[Q, A], data: memoryview) -> tuple[A, memoryview]:
     try:
         rest, large = taken_apart(data, rpc.apart)
     except DecodeError as error:

@@ -103,7 +103,7 @@ class Spark:
 
 
 @contextmanager
-def _spark(directory: Path, bootstrap: str, endpoints: str, servers: dict[str, dict[str, int]]) -> Iterator[Spark]:
+def spark40(directory: Path, bootstrap: str, endpoints: str, servers: dict[str, dict[str, int]]) -> Iterator[Spark]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -237,7 +237,7 @@ def main(
             THEIRS: {"broker": kafka.process.pid},
             OURS: {"storage": cluster.storages[0].process.pid, "MinIO": minio},
         }
-        spark = stack.enter_context(_spark(directory / "spark", kafka.bootstrap, endpoints, servers))
+        spark = stack.enter_context(spark40(directory / "spark", kafka.bootstrap, endpoints, servers))
         for load in loads:
             payloads = _payloads(directory / f"{load.record_bytes}.jsonl", load.record_bytes)
             for source, bootstrap in brokers.items():

@@ -8,21 +8,71 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 import kafscale_spark
+from kafscale_spark.schema import schema_of
+from kafscale_spark.types import spark_schema
 
 JSON_SCHEMA = "id long, level string"
+_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+# Of a RecordBatch and of a task, as ours has them.
+_ROWS, _BATCH_BYTES, _TASK_BYTES = 1 << 16, 8 << 20, 64 << 20
+
+
+class Memory(DataSource):
+    """RecordBatches that are there already, each of them given again and again: what no source in Python is below.
+
+    ``subscribe``: how many records of how many bytes, as in 1200000x1000. ``columns``: as of ours.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "memory"
+
+    def schema(self) -> StructType:
+        columns = self.options.get("columns")
+        return spark_schema(columns.split(",") if columns else _COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        records, _, record_bytes = self.options["subscribe"].partition("x")
+        return MemoryReader(int(records), int(record_bytes), schema.fieldNames())
+
+
+class MemoryReader(DataSourceReader):
+    """Tasks of equal size."""
+
+    def __init__(self, records: int, record_bytes: int, columns: list[str]) -> None:
+        self._records = records
+        self._record_bytes = record_bytes
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        tasks = max(1, self._records * self._record_bytes // _TASK_BYTES)
+        return [InputPartition(self._records * (n + 1) // tasks - self._records * n // tasks) for n in range(tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        values = {"value": bytes(self._record_bytes), "topic": "memory", "partition": 0, "offset": 0, "timestamp": 0}
+        rows, left = min(_ROWS, _BATCH_BYTES // self._record_bytes), partition.value
+        schema = schema_of(self._columns)
+        columns = [pa.repeat(pa.scalar(values.get(field.name), field.type), rows) for field in schema]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        while left > 0:
+            yield batch.slice(0, min(rows, left))
+            left -= rows
 
 
 class Sources:
-    """Spark's own Kafka source and sink on Apache Kafka ("kafka"), and ours ("kafscale")."""
+    """Spark's own Kafka source and sink on Apache Kafka ("kafka"), ours ("kafscale"), and "memory"."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, endpoints: str) -> None:
         self._spark = spark
-        self._where = {"kafka": ("kafka.bootstrap.servers", bootstrap), "kafscale": ("kafscale.endpoints", endpoints)}
+        self._where = {"kafka": {"kafka.bootstrap.servers": bootstrap}, "kafscale": {"kafscale.endpoints": endpoints}}
 
     def count(self, source: str, topic: str) -> int:
         # Spark 4.0 loses rows that have no columns at all.
@@ -47,12 +97,12 @@ class Sources:
         """Records of a key and a value that the JVM makes."""
         value = f"rpad(cast(id as string), {record_bytes - 8}, '.') as value"
         rows = self._spark.range(0, records, 1, 2).selectExpr("lpad(cast(id as string), 8, '0') as key", value)
-        rows.write.format(source).options(**dict([self._where[source]]), topic=topic).mode("append").save()
+        rows.write.format(source).options(**self._where[source], topic=topic).mode("append").save()
         return records
 
     def _read(self, source: str, topic: str, columns: str | None) -> DataFrame:
-        reader = self._spark.read.format(source).options(**dict([self._where[source]]), subscribe=topic)
-        if source == "kafscale" and columns is not None:
+        reader = self._spark.read.format(source).options(**self._where.get(source, {}), subscribe=topic)
+        if source != "kafka" and columns is not None:
             reader = reader.option("columns", columns)
         return reader.load()
 
@@ -67,6 +117,7 @@ def main(settings: str, bootstrap: str, endpoints: str) -> None:
     os.dup2(2, 1)
     spark = builder.getOrCreate()
     kafscale_spark.register(spark)
+    spark.dataSource.register(Memory)
     sources = Sources(spark, bootstrap, endpoints)
     for line in sys.stdin:
         question = json.loads(line)

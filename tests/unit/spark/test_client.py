@@ -108,8 +108,27 @@ def test_instances_that_tls_does_not_reach_say_why(tmp_path: Path) -> None:
         with Client(Connection((address,), tls, retry_seconds=seconds)) as client:
             return list(client.call(TOPICS, pb.TopicsRequest()).instances)
 
-    with serving(ours.server, Topics=lambda *_: _answers("x:1")) as there:
+    def scanned(address: str, tls: Tls | None) -> int:
+        with (
+            Client(Connection((address,), tls)) as client,
+            client.stream_at(address, SCAN, pb.ScanRequest()) as pieces,
+        ):
+            return sum(len(records) for _, records in pieces)
+
+    def scan(*_: object) -> Iterator[pb.ScanPiece]:
+        for offset in range(3):
+            yield pb.ScanPiece(first_offset=offset, records=bytes(3 * _MIB))
+
+    with serving(ours.server, Topics=lambda *_: _answers("x:1"), Scan=scan) as there:
         assert asked(there, known, 60) == ["x:1"]
+        assert scanned(there, known) == 9 * _MIB
+        with pytest.raises(Untrusted, match=r"kafscale\.tls.*CERTIFICATE_VERIFY_FAILED"):
+            scanned(there, replace(known, ca=theirs.ca))
+        with pytest.raises(Untrusted, match=r"kafscale\.tls.*CERTIFICATE_VERIFY_FAILED.*another"):
+            scanned(there, replace(known, server_name="another"))
+        for other, said in repeated:
+            with pytest.raises(Unavailable, match=said):
+                scanned(there, other)
         for tls, said in final:
             # At once, whatever time there is.
             with pytest.raises(Untrusted, match=rf"kafscale\.tls.*{said}"):
@@ -117,8 +136,11 @@ def test_instances_that_tls_does_not_reach_say_why(tmp_path: Path) -> None:
         for other, said in repeated:
             with pytest.raises(Unavailable, match=said):
                 asked(there, other, 0.3)
-    with serving(Topics=lambda *_: _answers()) as plain, pytest.raises(Untrusted, match="WRONG_VERSION_NUMBER"):
-        asked(plain, known, 86_400)
+    with serving(Topics=lambda *_: _answers()) as plain:
+        with pytest.raises(Untrusted, match="WRONG_VERSION_NUMBER"):
+            asked(plain, known, 86_400)
+        with pytest.raises(Untrusted, match=r"failed to connect"):
+            scanned(plain, known)
 
 
 def test_an_instance_that_is_trusted_is_waited_for(tmp_path: Path) -> None:
@@ -147,12 +169,20 @@ def test_final_errors_are_not_repeated(code: grpc.StatusCode, kind: type[Kafscal
 
     def topics(_: pb.TopicsRequest, context: grpc.ServicerContext) -> pb.TopicsReply:
         asked.append(1)
-        context.abort(code, "no more")
+        context.abort(code, "no more: \u00e4")
         raise AssertionError
 
-    with serving(Topics=topics) as address, Client(Connection((address,))) as client:
-        with pytest.raises(kind, match="no more"):
+    def scan(_: pb.ScanRequest, context: grpc.ServicerContext) -> Iterator[pb.ScanPiece]:
+        yield pb.ScanPiece(first_offset=1)
+        context.abort(code, "no more: \u00e4")
+
+    with serving(Topics=topics, Scan=scan) as address, Client(Connection((address,))) as client:
+        with pytest.raises(kind, match="no more: \u00e4"):
             client.call(TOPICS, pb.TopicsRequest())
+        with client.stream_at(address, SCAN, pb.ScanRequest()) as pieces:
+            assert next(pieces)[0].first_offset == 1
+            with pytest.raises(kind, match="no more: \u00e4"):
+                next(pieces)
         with pytest.raises(Refused):
             client.call(PLAN_SCAN, pb.PlanScanRequest())
     assert len(asked) == 1

@@ -1,0 +1,50 @@
+"""Header blocks of HTTP/2: the RFC's own examples, what gRPC servers send, and what no block may be."""
+
+import pytest
+
+from kafscale_spark.hpack import BadHeaders, decoded, encoded
+
+
+def test_what_is_encoded_is_decoded() -> None:
+    headers = {"grpc-status": "13", "grpc-message": "a%20b", "x": ""}
+    assert decoded(encoded(headers.items())) == headers
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        # RFC 7541, C.6.1: names of the static table, values packed, all of them to be kept.
+        (
+            "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3",
+            {":status": "302"},
+        ),
+        # C.4.1's last value, under a name that is not packed.
+        ("000161" + "8cf1e3c2e5f23a6ba0ab90f4ff", {"a": "www.example.com"}),
+        # No room for a table, then :status 200, and a name of the static table.
+        ("20" + "88" + "5f" + "0161", {":status": "200"}),
+        # Never to be kept; of a size that takes a second byte.
+        ("10" + "0161" + "7f01" + "62" * 128, {"a": "b" * 128}),
+        ("", {}),
+    ],
+)
+def test_blocks_of_all_kinds_are_read(block: str, expected: dict[str, str]) -> None:
+    assert decoded(bytes.fromhex(block)) == expected
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "be",  # an entry of a table that the peer was not given
+        "7e0161",  # a name of it
+        "00",  # no name
+        "000561",  # a name that ends early
+        "000161",  # no value
+        "0001610262",  # a value that ends early
+        "007fffffffffff7f",  # a number that does not end
+        "000161" + "8100",  # a packed text that ends within a symbol, and not with ones
+        "000161" + "81fe",  # the beginning of a symbol that no text has
+    ],
+)
+def test_what_is_no_block_is_refused(block: str) -> None:
+    with pytest.raises(BadHeaders):
+        decoded(bytes.fromhex(block))

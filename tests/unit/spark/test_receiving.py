@@ -1,0 +1,193 @@
+"""Large replies off a socket: however frames are cut, and whatever else a peer sends. Real servers: test_client.py."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice, pairwise
+
+import grpc
+import pytest
+
+from kafscale_spark import receiving
+from kafscale_spark.connection import Connection
+from kafscale_spark.hpack import encoded
+from kafscale_spark.receiving import Failed, Receiving
+
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _CONTINUATION = 0, 1, 3, 4, 6, 7, 9
+_END_STREAM = _ACK = 0x1
+_END_HEADERS, _PADDED, _PRIORITY = 0x4, 0x8, 0x20
+_SECONDS = 30.0
+
+
+def _frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 1) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def _message(data: bytes, *, compressed: bool = False) -> bytes:
+    return struct.pack(">BI", compressed, len(data)) + data
+
+
+def _headers(flags: int = _END_HEADERS, **headers: str) -> bytes:
+    return _frame(_HEADERS, encoded((name.replace("_", "-"), value) for name, value in headers.items()), flags)
+
+
+_BEGUN = _frame(_SETTINGS, stream=0) + _frame(_HEADERS, b"\x88", _END_HEADERS)
+_DONE = _headers(_END_HEADERS | _END_STREAM, grpc_status="0")
+
+
+class _Peer:
+    """One that sends ``said`` in parts of so many bytes, and keeps what it is sent until the other end leaves."""
+
+    def __init__(self, said: bytes, part: int) -> None:
+        self._said = said
+        self._part = part
+        self.heard = b""
+
+    def serve(self, listening: socket.socket) -> None:
+        with listening.accept()[0] as connected:
+            sending = threading.Thread(target=self._send, args=[connected])
+            sending.start()
+            with suppress(ConnectionError):
+                while data := connected.recv(1 << 16):
+                    self.heard += data
+            sending.join()
+
+    def _send(self, connected: socket.socket) -> None:
+        with suppress(ConnectionError):
+            for at in range(0, len(self._said), self._part):
+                connected.sendall(self._said[at : at + self._part])
+
+
+@contextmanager
+def _peer(said: bytes, part: int = 1 << 20) -> Iterator[tuple[str, _Peer]]:
+    peer = _Peer(said, part)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=peer.serve, args=[listening])
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}", peer
+        finally:
+            thread.join()
+
+
+@contextmanager
+def _call(address: str, connection: Connection | None = None) -> Iterator[Iterator[memoryview]]:
+    call = Receiving(connection or Connection((address,), call_seconds=_SECONDS), address, "/a.B/C", b"request")
+    try:
+        yield call.replies()
+    finally:
+        call.close()
+
+
+@pytest.mark.parametrize("part", [1, 7, 1 << 20])
+def test_replies_come_however_frames_are_cut(part: int) -> None:
+    messages = [b"first", b"", bytes(range(256)) * 40, b"last"]
+    stream = b"".join(map(_message, messages))
+    cuts = [0, 1, 4, 5, 9, 12, 900, 901, len(stream)]
+    frames = [_frame(_DATA, stream[start:end]) for start, end in pairwise(cuts)]
+    frames[3] = _frame(_DATA, b"\x03" + stream[cuts[3] : cuts[4]] + bytes(3), _PADDED)
+    trailers = encoded([("grpc-status", "0")])
+    said = [
+        *(_BEGUN, *frames[:2], _frame(_PING, b"12345678", stream=0), *frames[2:5], _frame(_DATA)),
+        *(_frame(_GOAWAY, struct.pack(">II", 2**31 - 1, 0), stream=0), _frame(99, b"unknown"), *frames[5:]),
+        _frame(_HEADERS, b"\x02" + bytes(5) + trailers[:3] + bytes(2), _END_STREAM | _PADDED | _PRIORITY),
+        *(_frame(_CONTINUATION, trailers[3:6]), _frame(_CONTINUATION, trailers[6:], _END_HEADERS)),
+    ]
+    with _peer(b"".join(said), part) as (address, peer), _call(address) as replies:
+        assert [bytes(reply) for reply in replies] == messages
+    assert peer.heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert _message(b"request") in peer.heard
+    assert _frame(_PING, b"12345678", _ACK, 0) in peer.heard
+    assert _frame(_SETTINGS, b"", _ACK, 0) in peer.heard
+
+
+def test_all_replies_come_in_one_buffer() -> None:
+    said = _BEGUN + b"".join(_frame(_DATA, _message(bytes([n]) * 100)) for n in range(3)) + _DONE
+    with _peer(said) as (address, _), _call(address) as replies:
+        first = next(replies)
+        assert first == bytes(100)
+        next(replies)
+        assert first == b"\1" * 100
+
+
+def _refusals() -> Iterator[tuple[str, bytes, grpc.StatusCode, str]]:
+    code = grpc.StatusCode
+    ended = _END_HEADERS | _END_STREAM
+    yield (
+        "status",
+        _headers(ended, grpc_status="15", grpc_message="bytes%20are%20lost"),
+        code.DATA_LOSS,
+        "bytes are lost",
+    )
+    yield "no such status", _headers(ended, grpc_status="99"), code.UNKNOWN, "^$"
+    yield "no status", _headers(ended, other="1"), code.UNKNOWN, "^$"
+    yield "http", _frame(_HEADERS, b"\x8d", ended), code.UNAVAILABLE, "HTTP status 404"
+    yield "no trailers", _frame(_DATA, b"", _END_STREAM), code.INTERNAL, "without a status"
+    yield "within a reply", _frame(_DATA, _message(b"abc")[:-1]) + _DONE, code.INTERNAL, "within a reply"
+    yield "within a prefix", _frame(_DATA, b"\0\0") + _DONE, code.INTERNAL, "within a reply"
+    yield "compressed", _frame(_DATA, _message(b"abc", compressed=True)), code.INTERNAL, "compressed"
+    yield "too large", _frame(_DATA, b"\0" + b"\xff" * 4), code.RESOURCE_EXHAUSTED, "of at most"
+    yield "padding", _frame(_DATA, b"\x09", _PADDED), code.INTERNAL, "padding"
+    yield "large data", b"\xff\xff\xff\0\0" + struct.pack(">I", 1), code.INTERNAL, "a frame of 16777215 bytes"
+    yield "large headers", b"\x01\0\0\x01\4" + struct.pack(">I", 1), code.INTERNAL, "a frame of 65536 bytes"
+    block = _frame(_HEADERS, bytes(1 << 14), 0) + _frame(_CONTINUATION, b"\0")
+    yield "much of headers", block, code.INTERNAL, "header block goes on"
+    yield "no block", _frame(_HEADERS, b"\xff\xff", _END_HEADERS), code.INTERNAL, "header block"
+    yield "reset", _frame(_RST_STREAM, b"\0\0\0\7"), code.UNAVAILABLE, "reset"
+    yield "not taken", _frame(_GOAWAY, bytes(8) + b"bye", stream=0), code.UNAVAILABLE, "bye"
+
+
+@pytest.mark.parametrize(("said", "code", "words"), [pytest.param(*case[1:], id=case[0]) for case in _refusals()])
+def test_how_a_call_ends_is_told(said: bytes, code: grpc.StatusCode, words: str) -> None:
+    with _peer(_BEGUN + _frame(_DATA, _message(b"one")) + said) as (address, _), _call(address) as replies:
+        assert bytes(next(replies)) == b"one"
+        with pytest.raises(Failed, match=words) as found:
+            next(replies)
+        assert found.value.code is code
+        assert next(replies, None) is None
+
+
+def test_a_lost_connection_is_told_apart_from_none() -> None:
+    def first(serve: Callable[[socket.socket], None]) -> str:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def answer() -> None:
+                with listening.accept()[0] as connected:
+                    connected.recv(1)
+                    serve(connected)
+                    connected.shutdown(socket.SHUT_WR)
+                    while connected.recv(1 << 16):
+                        pass
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            address = f"127.0.0.1:{listening.getsockname()[1]}"
+            with _call(address) as replies, pytest.raises(Failed) as found:
+                next(replies)
+            thread.join()
+        assert found.value.code is grpc.StatusCode.UNAVAILABLE
+        return found.value.details
+
+    assert first(lambda _: None).startswith("failed to connect: Socket closed")
+    assert first(lambda connected: connected.sendall(_BEGUN)).startswith("Socket closed")
+
+
+def test_a_peer_is_asked_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "KEEPALIVE_TIMEOUT_MS", 100)
+    with _peer(_BEGUN) as (address, peer):
+        connection = Connection((address,), call_seconds=_SECONDS, keepalive_seconds=0.1)
+        with _call(address, connection) as replies, pytest.raises(Failed, match="no sign of life") as found:
+            next(replies)
+    assert found.value.code is grpc.StatusCode.UNAVAILABLE
+    assert _frame(_PING, bytes(8), 0, 0) in peer.heard
+
+
+def test_a_sign_of_life_is_no_reply() -> None:
+    said = _BEGUN + _frame(_DATA, _message(b"one")) + _frame(_PING, bytes(8), _ACK, 0)
+    with _peer(said) as (address, _), _call(address, Connection((address,), call_seconds=1.0)) as replies:
+        assert list(islice(map(bytes, replies), 1)) == [b"one"]
+        with pytest.raises(Failed, match=r"nothing came for 1 s") as found:
+            next(replies)
+    assert found.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
