@@ -5,6 +5,7 @@ from collections.abc import Iterable
 _INDEXED, _KEPT, _TABLE_SIZE = 0x80, 0x40, 0x20
 _HUFFMAN = 0x80
 _LONGEST_NUMBER = 5  # bytes
+_LONG = 0x7F
 _STATIC_ENTRIES = 61
 # Of the static table only what a reply's status is taken from.
 _STATUS = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
@@ -43,12 +44,20 @@ _CODES = _codes()
 
 
 def encoded(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Literals that are not to be kept, of at most 126 bytes each."""
+    """Literals that are not to be kept."""
     return b"".join(b"\0" + _literal(name) + _literal(value) for name, value in headers)
 
 
 def _literal(text: str) -> bytes:
-    return bytes([len(text)]) + text.encode("ascii")
+    """RFC 7541, 5.1 and 5.2: its length, with a prefix of 7 bits, and the text as it is."""
+    data = text.encode("ascii")
+    if len(data) < _LONG:
+        return bytes([len(data)]) + data
+    size, rest = bytearray([_LONG]), len(data) - _LONG
+    while rest >= 0x80:
+        size.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*size, rest]) + data
 
 
 def decoded(block: bytes) -> dict[str, str]:

@@ -7,6 +7,8 @@ from kafscale_spark.hpack import BadHeaders, decoded, encoded
 
 def test_what_is_encoded_is_decoded() -> None:
     headers = {"grpc-status": "13", "grpc-message": "a%20b", "x": ""}
+    # About the bounds of one, two and three bytes for a length; host names have up to 253.
+    headers |= {f"size-{size}": "a" * size for size in (126, 127, 253, 254, 255, 20_000)}
     assert decoded(encoded(headers.items())) == headers
 
 
