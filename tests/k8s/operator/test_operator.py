@@ -1,4 +1,8 @@
-"""The operator on a real API server, for the four services as processes: resources become topics that clients use."""
+"""The operator on a real API server, for the four services as processes: resources become topics that clients use.
+
+Two tests of that cluster itself come first: what is applied to it is scheduled, runs and ends as on real nodes.
+They are here since every file of tests may start a cluster of its own.
+"""
 
 import json
 import re
@@ -22,7 +26,7 @@ from tests.k8s.operator.made import MADE, by_kustomize, made_namespace, rendered
 from tests.k8s.operator.operators import TOKEN, Namespace, running
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
-from tests.servers.kubernetes import Kubernetes
+from tests.servers.kubernetes import ZONES, Kubernetes
 from tests.servers.minio import Minio
 from tests.services.shell import LONG_SECONDS, once
 
@@ -60,6 +64,54 @@ def namespace(with_our_kinds: Kubernetes, cluster: Cluster, request: pytest.Fixt
     """Of each test's own."""
     name = re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
     return Namespace(with_our_kinds, name, cluster)
+
+
+def test_a_deployment_rolls_out_over_the_zones(kubernetes: Kubernetes) -> None:
+    selector = {"matchLabels": {"app": "tried"}}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+    }
+    kubernetes.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tried"}},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "tried", "namespace": "tried"},
+            "spec": {"replicas": 3, "selector": selector, "template": _pod(topologySpreadConstraints=[spread])},
+        },
+    )
+    kubernetes.kubectl("rollout", "status", "deployment/tried", "--namespace=tried", "--timeout=120s")
+    zone_of = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["topology.kubernetes.io/zone"]
+        for node in kubernetes.items("nodes")
+    }
+    pods = kubernetes.items("pods", "--namespace=tried")
+    assert sorted(zone_of[pod["spec"]["nodeName"]] for pod in pods) == sorted(ZONES)
+    assert {pod["status"]["phase"] for pod in pods} == {"Running"}
+
+
+def test_a_job_succeeds_and_a_claim_gets_its_disk(kubernetes: Kubernetes) -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    kubernetes.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tried-job"}},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "tried-job"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "tried", "namespace": "tried-job"},
+            "spec": {"template": _pod(restartPolicy="Never", volumes=[claim])},
+        },
+    )
+    kubernetes.kubectl("wait", "--for=condition=Complete", "job/tried", "--namespace=tried-job", "--timeout=120s")
+    assert kubernetes.json("get", "pvc", "data", "--namespace=tried-job")["status"]["phase"] == "Bound"
 
 
 def test_resources_that_make_no_sense_are_refused_by_name(namespace: Namespace) -> None:
@@ -307,3 +359,11 @@ def _metrics(operator: ServiceProcess) -> set[str]:
 def _documented() -> set[str]:
     shown: list[Described] = [each for group in docs.METRICS if "operator" in group.services for each in group.metrics]
     return {metric.name for metric in shown}
+
+
+def _pod(**more: Any) -> dict[str, Any]:
+    labels = {"app": "tried"}
+    return {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "tried", "image": "tried:1"}], **more},
+    }
