@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import minio as client_of_minio
+import pytest
 import trio
 
 from kafscale.service.run import EXIT_CONFIG
@@ -24,6 +25,7 @@ _BY_THE_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
 """Commits, which may fail while there is no coordinator: that is no error of the application's."""
 
 
+@pytest.mark.timeout(600)  # who is behind is named after 300 seconds
 async def test_pitfall_55_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: Path) -> None:
     """The same producers and the same members of groups go on, of librdkafka and of Java.
 
