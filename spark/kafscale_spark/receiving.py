@@ -2,12 +2,19 @@
 
 gRPC's own client copies a reply three times on its way to Python, in threads that take turns with its reader. Here the
 kernel writes it to where it is decoded, in one buffer for all replies.
+
+While the reader is busy with a reply nobody reads the connection, and storage hangs up on who does not answer its
+pings: so a thread looks at it every other second, and reads ahead where the reader is still away.
 """
 
+import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from threading import Event, Lock, Thread
 from urllib.parse import unquote
 
 import grpc
@@ -28,6 +35,8 @@ _FRAME_BYTES = 1 << 20
 _CONTROL_BYTES = 1 << 14
 """Of any other frame, and of a header block."""
 _HEAD = ">BHBBI"
+_LOOK_SECONDS = 2.0
+"""Storage waits 5 s for an answer."""
 _FIRST_WINDOW = 65_535
 _CONNECTION, _STREAM = 0, 1
 _PREFIX_BYTES = 5  # whether it is compressed, and its size, before each message
@@ -58,10 +67,23 @@ class Receiving:
         self._answered = False
         self._left = self._padding = 0  # of the frame that is being read
         self._owed = 0  # read, and not yet given back to the peer's window
+        # What was read while the reader was away: no more than the window, since nothing of it is given back.
+        self._ahead = bytearray()
+        self._over = False
+        self._failure: Exception | None = None
+        self._given = 0
+        self._reading = Lock()
+        self._closed = Event()
+        self._looking = Thread(target=self._look, name="kafscale-scan", daemon=True)
 
     def close(self) -> None:
         """End the call, however far it is."""
+        self._closed.set()
         if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if self._looking.ident is not None:
+                self._looking.join()
             self._socket.close()
 
     def replies(self) -> Iterator[memoryview]:
@@ -77,6 +99,7 @@ class Receiving:
         self._begin_wait()
         try:
             self._ask()
+            self._looking.start()
             while (reply := self._reply()) is not None:
                 yield reply
                 self._begin_wait()
@@ -113,6 +136,46 @@ class Receiving:
 
     def _reply(self) -> memoryview | None:
         """The next one; None after the last."""
+        with self._reading:
+            reply = self._next_reply()
+        self._given += 1
+        return reply
+
+    def _look(self) -> None:
+        """In its thread."""
+        given = 0
+        while not self._closed.wait(_LOOK_SECONDS) and self._failure is None and not self._over:
+            if self._given == given:
+                self._read_ahead(given)
+            given = self._given
+
+    def _read_ahead(self, given: int) -> None:
+        """All frames that have come, while the reader stays away."""
+        while self._given == given and self._reading.acquire(blocking=False):
+            try:
+                if self._failure is not None or self._over or not self._readable():
+                    return
+                self._begin_wait()
+                self._read_frame()
+            except (Failed, OSError, ValueError, hpack.BadHeaders) as error:
+                self._failure = error
+            finally:
+                self._reading.release()
+
+    def _readable(self) -> bool:
+        """Whether something has come."""
+        stream = self._stream
+        decrypted = isinstance(stream, ssl.SSLSocket) and stream.pending() > 0
+        return decrypted or bool(select.select([stream], [], [], 0)[0])
+
+    def _read_frame(self) -> None:
+        """One frame, or what is left of one."""
+        if not self._left:
+            self._over = self._next_frame()
+        self._ahead += self._exactly(self._left)
+        self._left = 0
+
+    def _next_reply(self) -> memoryview | None:
         prefix = memoryview(bytearray(_PREFIX_BYTES))
         if not self._fill(prefix):
             return None
@@ -134,41 +197,53 @@ class Receiving:
         """False: the stream ended before the first of the bytes."""
         at = 0
         while at < len(view):
-            if not self._left and not self._next_data():
+            if self._ahead:
+                size = min(len(self._ahead), len(view) - at)
+                view[at : at + size] = self._ahead[:size]
+                del self._ahead[:size]
+            elif self._left:
+                size = self._read(view[at : at + self._left])
+                self._left -= size
+            elif self._failure is not None:
+                raise self._failure
+            elif self._over:
                 if at:
                     raise Failed(grpc.StatusCode.INTERNAL, "the stream ended within a reply")
                 return False
-            size = self._read(view[at : at + self._left])
+            else:
+                self._over = self._next_frame()
+                continue
             at += size
-            self._left -= size
             self._give_back(size)
         return True
 
-    def _next_data(self) -> bool:
-        """Goes on to the next frame with data. False: the call has ended well."""
-        while not self._left:
-            self._exactly(self._padding)
-            self._padding = 0
-            size, kind, flags, stream = self._head()
-            self._answered = True
-            if size > (_FRAME_BYTES if kind == _DATA else _CONTROL_BYTES):
-                raise Failed(grpc.StatusCode.INTERNAL, f"a frame of {size} bytes, kind {kind}")
-            if kind == _DATA:
-                if flags & _PADDED:
-                    self._padding = self._exactly(1)[0]
-                    self._give_back(1 + self._padding)
-                    size -= 1 + self._padding
-                if size < 0:
-                    raise Failed(grpc.StatusCode.INTERNAL, "a frame has more padding than bytes")
-                if flags & _END_STREAM:
-                    raise Failed(grpc.StatusCode.INTERNAL, "the stream ended without a status")
-                self._left = size
-            elif kind == _HEADERS:
-                if self._headers(flags, self._exactly(size)):
-                    return False
-            else:
-                self._control(kind, flags, stream, self._exactly(size))
-        return True
+    def _next_frame(self) -> bool:
+        """Goes on to the data of the next frame, or past it where it has none. True: the call has ended well."""
+        self._exactly(self._padding)
+        self._padding = 0
+        size, kind, flags, stream = self._head()
+        self._answered = True
+        if size > (_FRAME_BYTES if kind == _DATA else _CONTROL_BYTES):
+            raise Failed(grpc.StatusCode.INTERNAL, f"a frame of {size} bytes, kind {kind}")
+        if kind == _HEADERS:
+            return self._headers(flags, self._exactly(size))
+        if kind == _DATA:
+            self._left = self._data(flags, size)
+        else:
+            self._control(kind, flags, stream, self._exactly(size))
+        return False
+
+    def _data(self, flags: int, size: int) -> int:
+        """How many of a frame's bytes are data."""
+        if flags & _PADDED:
+            self._padding = self._exactly(1)[0]
+            self._give_back(1 + self._padding)
+            size -= 1 + self._padding
+        if size < 0:
+            raise Failed(grpc.StatusCode.INTERNAL, "a frame has more padding than bytes")
+        if flags & _END_STREAM:
+            raise Failed(grpc.StatusCode.INTERNAL, "the stream ended without a status")
+        return size
 
     def _head(self) -> tuple[int, int, int, int]:
         """Of a frame: its size, kind, flags and stream."""

@@ -22,6 +22,9 @@ def test_what_is_encoded_is_decoded() -> None:
         ),
         # C.4.1's last value, under a name that is not packed.
         ("000161" + "8cf1e3c2e5f23a6ba0ab90f4ff", {"a": "www.example.com"}),
+        # Codes of 13 and of 19 bits.
+        ("000161" + "82ffef", {"a": "~"}),
+        ("000161" + "83fffe1f", {"a": "\\"}),
         # No room for a table, then :status 200, and a name of the static table.
         ("20" + "88" + "5f" + "0161", {":status": "200"}),
         # Never to be kept; of a size that takes a second byte.

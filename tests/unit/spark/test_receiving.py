@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice, pairwise
@@ -11,11 +12,11 @@ import grpc
 import pytest
 
 from kafscale_spark import receiving
-from kafscale_spark.connection import Connection
+from kafscale_spark.connection import WINDOW_BYTES, Connection
 from kafscale_spark.hpack import encoded
 from kafscale_spark.receiving import Failed, Receiving
 
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _CONTINUATION = 0, 1, 3, 4, 6, 7, 9
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 _END_STREAM = _ACK = 0x1
 _END_HEADERS, _PADDED, _PRIORITY = 0x4, 0x8, 0x20
 _SECONDS = 30.0
@@ -191,3 +192,39 @@ def test_a_sign_of_life_is_no_reply() -> None:
         with pytest.raises(Failed, match=r"nothing came for 1 s") as found:
             next(replies)
     assert found.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def _heard(peer: _Peer, frame: bytes) -> None:
+    """Waits until the peer has been sent it."""
+    until = time.monotonic() + _SECONDS
+    while frame not in peer.heard:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_peer_is_answered_while_the_reader_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes before its ping is read ahead, and counts as read when the reader takes it."""
+    monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
+    large = bytes(range(256)) * (2 * WINDOW_BYTES // 3 // 256)
+    second, third = _message(large), _message(b"third")
+    said = [_frame(_DATA, second[at : at + (1 << 20)]) for at in range(0, len(second), 1 << 20)]
+    said = [_BEGUN, _frame(_DATA, _message(b"one")), *said, _frame(_PING, b"12345678", stream=0)]
+    with _peer(b"".join([*said, _frame(_DATA, third), _DONE])) as (address, peer), _call(address) as replies:
+        assert bytes(next(replies)) == b"one"
+        _heard(peer, _frame(_PING, b"12345678", _ACK, 0))
+        assert struct.pack(">BBI", _WINDOW_UPDATE, 0, 1) not in peer.heard
+        assert bytes(next(replies)) == large
+        _heard(peer, struct.pack(">BBI", _WINDOW_UPDATE, 0, 1))
+        assert [bytes(reply) for reply in replies] == [b"third"]
+
+
+def test_an_end_that_came_while_the_reader_was_busy_is_told_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
+    said = [_BEGUN, *(_frame(_DATA, _message(text)) for text in (b"one", b"two")), _frame(_PING, bytes(8), stream=0)]
+    said += [_frame(_RST_STREAM, b"\0\0\0\7"), _frame(_SETTINGS, stream=0)]
+    with _peer(b"".join(said)) as (address, peer), _call(address) as replies:
+        assert bytes(next(replies)) == b"one"
+        _heard(peer, _frame(_PING, bytes(8), _ACK, 0))
+        assert bytes(next(replies)) == b"two"
+        with pytest.raises(Failed, match="reset"):
+            next(replies)
