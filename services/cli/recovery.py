@@ -25,7 +25,7 @@ from services.recovery.backups import (
     read_manifests,
     take_backup,
 )
-from services.recovery.rebuild import Rebuilt
+from services.recovery.rebuild import Reading, Rebuilt, Tell
 from services.recovery.restore import Restore
 
 _json = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -72,7 +72,7 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
                 stores.objects, stores.namespace, keep, made=made.backup, now_ms=wall_clock_ms()
             )
 
-    with _progress("keys read") as advance:
+    with _keys_read() as advance:
         found, gone = run_on_stores(partial(run, advance))
     if output == "json":
         fields = {"snapshots": [_fields(one) for one in found], "deleted": [str(one) for one in gone]}
@@ -166,20 +166,21 @@ def restore(
         copy_topic(*copying, parallel, output)
         return
 
-    async def run(advance: Advance) -> Rebuilt | None:
+    async def run() -> Rebuilt | None:
         """None: a person said no."""
         from services.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
 
         async with opened(os.environ) as stores:
             restoring = Restore(stores, parallel=parallel, now_ms=wall_clock_ms())
-            rebuilt = await restoring.plan(
-                snapshot=snapshot,
-                newest=not no_snapshot,
-                adopt=adopt,
-                ignore=ignore,
-                overwrite=overwrite,
-                advance=advance,
-            )
+            with _bar() as tell:
+                rebuilt = await restoring.plan(
+                    snapshot=snapshot,
+                    newest=not no_snapshot,
+                    adopt=adopt,
+                    ignore=ignore,
+                    overwrite=overwrite,
+                    tell=tell,
+                )
             if output == "table":
                 _show(rebuilt, restoring)
             if dry_run:
@@ -191,8 +192,7 @@ def restore(
             await restoring.write(rebuilt)
             return rebuilt
 
-    with _progress("segments read") as advance:
-        rebuilt = run_on_stores(partial(run, advance))
+    rebuilt = run_on_stores(run)
     if rebuilt is None:
         raise click.Abort
     if output == "json":
@@ -271,7 +271,7 @@ def _fields(listed: Listed) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress(of: str) -> Iterator[Advance]:
+def _keys_read() -> Iterator[Advance]:
     """A running count on a terminal: how many there are, nobody knows before."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -281,8 +281,29 @@ def _progress(of: str) -> Iterator[Advance]:
     def advance(more: int) -> None:
         nonlocal done
         done += more
-        click.echo(f"\r{done:,} {of}", nl=False, err=True)
+        click.echo(f"\r{done:,} keys read", nl=False, err=True)
 
     yield advance
     if done:
         click.echo(err=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    """Of the partitions that are looked at, on a terminal, with how many segments were read: one may have most."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    def segments(reading: Reading | None) -> str:
+        return "" if reading is None else count(reading.segments, "segment")
+
+    with click.progressbar(
+        length=1, label="reading logs", item_show_func=segments, show_pos=True, update_min_steps=0, file=sys.stderr
+    ) as bar:
+
+        def tell(reading: Reading) -> None:
+            bar.length = max(reading.partitions, 1)
+            bar.update(reading.done - bar.pos, reading)
+
+        yield tell

@@ -6,7 +6,7 @@ stored nothing left no object, but clients may know of it, and believe nothing t
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +15,6 @@ from kafscale.catalog.topic_object import TopicObject
 from kafscale.errors import CorruptData
 from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds, SinkProgress
-from services.recovery.backups import Advance
 from services.recovery.bucket import Bucket, PartitionObjects, together
 from services.recovery.chain import Chain, chain_of
 from services.recovery.known import Known
@@ -30,6 +29,18 @@ _WITHOUT_SNAPSHOT = SEGMENTS_BETWEEN + 2 * MOST_FLUSHES_IN_FLIGHT
 """So many segments at most have batches of producers that no snapshot has: the last ones need not be committed."""
 _PRODUCER_ID_BITS = 20
 """A producer id that was never given: of the present millisecond a million. Ids are 63 bits, given one by one."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far it is: logs are looked at as wholes, ``done`` of ``partitions``, by their ``segments``."""
+
+    partitions: int
+    done: int = 0
+    segments: int = 0
+
+
+Tell = Callable[[Reading], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,7 @@ async def rebuild(
     adopt: Collection[str],
     ignore: Collection[str],
     now_ms: int,
-    advance: Advance = lambda _: None,
+    tell: Tell = lambda _: None,
 ) -> Rebuilt:
     """Raises Unavailable, Refused. Nothing is written."""
     stored, faults = await bucket.topic_objects()
@@ -95,6 +106,11 @@ async def rebuild(
     infos = [_info(name, stored, known, cluster_id, now_ms) for name in names]
     topics = [replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1)) for info in infos]
     looked: dict[tuple[str, int], tuple[LogFound, int]] = {}
+    reading = Reading(sum(info.partitions for info in topics))
+
+    def advance(segments: int) -> None:
+        reading.segments += segments
+        tell(reading)
 
     async def look(info: TopicInfo, number: int) -> None:
         objects = await bucket.partition(info.name, number, advance)
@@ -103,6 +119,8 @@ async def rebuild(
         least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
         found = await _log(bucket, number, objects, info, least=least, proven_end=before.committed_end)
         looked[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
+        reading.done += 1
+        tell(reading)
 
     await together(
         bucket.partitions, (partial(look, info, number) for info in topics for number in range(info.partitions))

@@ -9,10 +9,10 @@ from kafscale.metadata.interface import Page
 from kafscale.paths import BackupId
 from services.recovery.apply import check_empty, write_rebuilt
 from services.recovery.backup_format import Item, Manifest
-from services.recovery.backups import Advance, NotThisCluster, list_backups, marked_cluster, read_items, read_manifest
+from services.recovery.backups import NotThisCluster, list_backups, marked_cluster, read_items, read_manifest
 from services.recovery.bucket import Bucket
 from services.recovery.known import read_known
-from services.recovery.rebuild import Rebuilt, rebuild
+from services.recovery.rebuild import Rebuilt, Tell, rebuild
 from services.recovery.sinks import SinksFound, read_sinks, rebuild_sinks
 from services.recovery.stores import Stores
 
@@ -40,7 +40,7 @@ class Restore:
         adopt: Collection[str],
         ignore: Collection[str],
         overwrite: bool,
-        advance: Advance,
+        tell: Tell,
     ) -> Rebuilt:
         """Look at everything, and change nothing. ``newest``: where no ``snapshot`` is named, the newest is taken.
 
@@ -68,7 +68,7 @@ class Restore:
             adopt=adopt,
             ignore=ignore,
             now_ms=self._now_ms,
-            advance=advance,
+            tell=tell,
         )
         if rebuilt.undecided:
             raise Undecided(

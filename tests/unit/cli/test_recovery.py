@@ -1,7 +1,9 @@
 """`kafscale backup` and `kafscale restore` as a person gives them, on a local directory and SQLite."""
 
 import json
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -14,7 +16,7 @@ from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
-from services.cli import on_stores
+from services.cli import on_stores, recovery
 from services.cli.admin.server import Exit
 from services.cli.main import main
 from services.recovery.stores import opened
@@ -51,6 +53,22 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     # It is set up once for a process.
     monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
     return Command(tmp_path)
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_many_logs_were_looked_at(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    command.make()
+    terminal = _Terminal()
+    monkeypatch.setattr(recovery, "sys", SimpleNamespace(stderr=terminal))
+    assert command.run("restore", "--dry-run", "--overwrite").exit_code == 0
+    lines = terminal.getvalue().split("\r")
+    assert "1/2" in lines[-2]
+    assert "0 segments" in lines[-2]
+    assert "2/2" in lines[-1]
 
 
 def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:

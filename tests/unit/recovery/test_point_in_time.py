@@ -145,7 +145,7 @@ async def test_another_owner_takes_the_new_topic_over(autojump_clock: MockClock)
         world.metadata = MemoryMetadataStore()
         restore = Restore(Stores(world.metadata, world.objects, NAMESPACE), parallel=4, now_ms=world.now_ms)
         rebuilt = await restore.plan(
-            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, advance=lambda _: None
+            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, tell=lambda _: None
         )
         assert rebuilt.damaged == []
         await restore.write(rebuilt)
