@@ -35,6 +35,7 @@ from tests.servers.minio import IMAGE, Minio
 
 ROOT = Path(__file__).parents[2]
 ZONE = "topology.kubernetes.io/zone"
+KAFSCALE = [sys.executable, "-c", "from services.cli.main import main; main()"]
 PROCESSES = {"gateway": gateway, "storage": storage, "indexer": indexer, "coordinator": coordinator}
 # Bounds of what a process may hold at the same time, and how often it may.
 HELD: dict[str, list[tuple[type, str, int]]] = {
@@ -411,6 +412,10 @@ def test_pitfall_41_processes_start_with_these_environments_and_stop_in_their_ti
             started.start()
         for started in cluster.processes:
             started.await_ready()
+        backup = container(overlay.templates()["kafscale-etcd-snapshots"], "backup")
+        settings = overlay.environment({}, backup)
+        settings |= {**cluster.env, "KAFSCALE_S3_NAMESPACE": settings["KAFSCALE_S3_NAMESPACE"]}
+        assert "SNAPSHOT" in processes.run([*KAFSCALE, *backup["command"][1:]], settings)
         [front] = cluster.gateways
         for name in ("INSIDE", "OUTSIDE"):
             address = processes.listener(front, name)
@@ -441,9 +446,8 @@ def test_etcd_starts_with_this_environment_and_its_snapshot_goes_to_the_bucket_a
     assert (save["command"][:-1], kept[3]) == (["etcdctl", "snapshot", "save"], written)
     assert [mount["mountPath"] for mount in (*save["volumeMounts"], *store["volumeMounts"])] == ["/snapshot"] * 2
     settings = {**overlay.environment({}, store), **minio.broker_settings()}
-    kafscale = [sys.executable, "-c", "from services.cli.main import main; main()"]
-    stored = processes.run([*kafscale, *(a.replace(written, str(tmp_path / "etcd.db")) for a in kept[1:])], settings)
-    [name] = processes.run([*kafscale, "etcd-snapshot", "list"], settings).split()
+    stored = processes.run([*KAFSCALE, *(a.replace(written, str(tmp_path / "etcd.db")) for a in kept[1:])], settings)
+    [name] = processes.run([*KAFSCALE, "etcd-snapshot", "list"], settings).split()
     assert stored.startswith(f"stored {name}:")
-    processes.run([*kafscale, "etcd-snapshot", "fetch", "latest", str(tmp_path / "back.db")], settings)
+    processes.run([*KAFSCALE, "etcd-snapshot", "fetch", "latest", str(tmp_path / "back.db")], settings)
     assert (tmp_path / "back.db").read_bytes() == (tmp_path / "etcd.db").read_bytes()
