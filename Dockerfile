@@ -65,3 +65,6 @@ ENV PATH=/opt/kafscale/bin:$PATH \
 USER 10001:10001
 WORKDIR /tmp
 CMD ["spark-submit", "--help"]
+
+# What `docker build` without a target is to make.
+FROM kafscale

@@ -220,6 +220,11 @@ def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(p
     project.compose("--profile", "spark", "rm", "--stop", "--force", *SPARK)
 
 
+def test_a_build_without_a_target_is_of_the_services() -> None:
+    stages = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert stages[-1] == "kafscale"
+
+
 def test_compose_builds_what_make_image_builds(project: Project) -> None:
     """And with nothing left out that settings may ask for; the version's name is the one that k8s/ has."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
