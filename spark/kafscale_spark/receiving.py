@@ -4,7 +4,7 @@ gRPC's own client copies a reply three times on its way to Python, in threads th
 kernel writes it to where it is decoded, in one buffer for all replies.
 
 While the reader is busy with a reply nobody reads the connection, and storage hangs up on who does not answer its
-pings: so a thread looks at it every other second, and reads ahead where the reader is still away.
+pings: so a thread looks at it every second, and reads ahead where the reader is still away.
 """
 
 import select
@@ -35,7 +35,7 @@ _FRAME_BYTES = 1 << 20
 _CONTROL_BYTES = 1 << 14
 """Of any other frame, and of a header block."""
 _HEAD = ">BHBBI"
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
 """Storage waits 5 s for an answer."""
 _FIRST_WINDOW = 65_535
 _CONNECTION, _STREAM = 0, 1
@@ -67,6 +67,7 @@ class Receiving:
         self._answered = False
         self._left = self._padding = 0  # of the frame that is being read
         self._owed = 0  # read, and not yet given back to the peer's window
+        self._farewell = ""
         # What was read while the reader was away: no more than the window, since nothing of it is given back.
         self._ahead = bytearray()
         self._over = False
@@ -81,7 +82,8 @@ class Receiving:
         self._closed.set()
         if self._socket is not None:
             with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                # TLS's own would take away what the thread may be reading from.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
             if self._looking.ident is not None:
                 self._looking.join()
             self._socket.close()
@@ -89,8 +91,8 @@ class Receiving:
     def replies(self) -> Iterator[memoryview]:
         """Each until the next is asked for.
 
-        The time that `Connection.call_seconds` is for begins when one is asked for. Raises Failed; then, or after the
-        last one, there is nothing more.
+        For `Connection.call_seconds` nothing of one may come, from when it is asked for. Raises Failed; then, or after
+        the last one, there is nothing more.
         """
         try:
             self._socket = self._connection.connected(self._endpoint)
@@ -166,7 +168,10 @@ class Receiving:
         """Whether something has come."""
         stream = self._stream
         decrypted = isinstance(stream, ssl.SSLSocket) and stream.pending() > 0
-        return decrypted or bool(select.select([stream], [], [], 0)[0])
+        # Unlike select, whatever the number of the socket.
+        poll = select.poll()
+        poll.register(stream, select.POLLIN)
+        return decrypted or bool(poll.poll(0))
 
     def _read_frame(self) -> None:
         """One frame, or what is left of one."""
@@ -201,11 +206,13 @@ class Receiving:
                 size = min(len(self._ahead), len(view) - at)
                 view[at : at + size] = self._ahead[:size]
                 del self._ahead[:size]
+            elif self._failure is not None:
+                # Perhaps within a frame, of which a part is lost.
+                raise self._failure
             elif self._left:
                 size = self._read(view[at : at + self._left])
                 self._left -= size
-            elif self._failure is not None:
-                raise self._failure
+                self._begin_wait()
             elif self._over:
                 if at:
                     raise Failed(grpc.StatusCode.INTERNAL, "the stream ended within a reply")
@@ -277,16 +284,23 @@ class Receiving:
             self._send(_frame(kind, _ACK, _CONNECTION, payload if kind == _PING else b""))
         elif kind == _RST_STREAM and stream == _STREAM:
             raise Failed(grpc.StatusCode.UNAVAILABLE, f"the stream was reset ({payload.hex()})")
-        elif kind == _GOAWAY and int.from_bytes(payload[:4], "big") < _STREAM:
-            raise Failed(grpc.StatusCode.UNAVAILABLE, f"the call was not taken: {payload[8:].decode('latin-1')}")
+        elif kind == _GOAWAY:
+            self._farewell = payload[8:].decode("latin-1")
+            if int.from_bytes(payload[:4], "big") < _STREAM:
+                raise Failed(grpc.StatusCode.UNAVAILABLE, f"the call was not taken: {self._farewell}")
 
     def _give_back(self, size: int) -> None:
         """So much has been read, and may come anew."""
         self._owed += size
         if self._owed >= WINDOW_BYTES // 4:
             increment = struct.pack(">I", self._owed)
-            self._send(*(_frame(_WINDOW_UPDATE, 0, where, increment) for where in (_CONNECTION, _STREAM)))
             self._owed = 0
+            try:
+                self._send(*(_frame(_WINDOW_UPDATE, 0, where, increment) for where in (_CONNECTION, _STREAM)))
+            except OSError:
+                # Who has sent everything may have left.
+                if not self._over:
+                    raise
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray(size)
@@ -311,7 +325,7 @@ class Receiving:
                 continue
             self._asked = False
             if not size:
-                raise ConnectionResetError("the peer has ended the connection")
+                raise ConnectionResetError(f"the peer has ended the connection {self._farewell}".rstrip())
             return size
 
     def _ask_for_life(self, error: TimeoutError) -> None:

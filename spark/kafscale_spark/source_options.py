@@ -185,9 +185,9 @@ PIECE_BYTES = Option(
     "pieceBytes",
     size(64 << 10, 32 * _MIB),
     4 * _MIB,
-    "Of a segment, for one message to a task; a batch that is larger comes whole. A task holds one of these "
-    "and 4 MiB that come next, besides what it decodes: 16 MiB of Arrow, and three times its largest batch, "
-    "decompressed.",
+    "Of a segment, for one message to a task; a batch that is larger comes whole. A task holds two of "
+    "these at most and 4 MiB that come next, besides what it decodes: 16 MiB of Arrow, and three times its largest "
+    "batch, decompressed.",
     _BOTH,
     "4MB",
 )

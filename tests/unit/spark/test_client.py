@@ -90,6 +90,23 @@ class Authority:
         return grpc.ssl_server_credentials([pair], self.ca.read_bytes(), require_client_auth=True)
 
 
+def test_an_authority_that_is_trusted_need_not_be_a_root(tmp_path: Path) -> None:
+    issuing = trustme.CA().create_child_ca()
+    issued, trusted = issuing.issue_cert("127.0.0.1"), tmp_path / "ca.pem"
+    issuing.cert_pem.write_to_path(trusted)
+    pair = issued.private_key_pem.bytes(), b"".join(each.bytes() for each in issued.cert_chain_pems)
+    pieces = [pb.ScanPiece(records=b"records")]
+    with (
+        serving(
+            grpc.ssl_server_credentials([pair]), Topics=lambda *_: _answers("x:1"), Scan=lambda *_: iter(pieces)
+        ) as there,
+        Client(Connection((there,), Tls(trusted))) as client,
+    ):
+        assert list(client.call(TOPICS, pb.TopicsRequest()).instances) == ["x:1"]
+        with client.stream_at(there, SCAN, pb.ScanRequest()) as found:
+            assert [bytes(records) for _, records in found] == [b"records"]
+
+
 @pytest.mark.timeout(30)
 def test_instances_that_tls_does_not_reach_say_why(tmp_path: Path) -> None:
     ours, theirs = Authority.made(tmp_path / "ours"), Authority.made(tmp_path / "theirs")

@@ -228,3 +228,64 @@ def test_an_end_that_came_while_the_reader_was_busy_is_told_in_its_turn(monkeypa
         assert bytes(next(replies)) == b"two"
         with pytest.raises(Failed, match="reset"):
             next(replies)
+
+
+def test_a_failure_within_a_frame_while_the_reader_was_busy_is_told_and_nothing_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though the rest of the frame comes later."""
+    monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(receiving, "KEEPALIVE_TIMEOUT_MS", 100)
+    second = _frame(_DATA, _message(b"second"))
+    failed = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        with listening.accept()[0] as connected, suppress(ConnectionError):
+            connected.sendall(_BEGUN + _frame(_DATA, _message(b"one")) + second[:-3])
+            assert failed.wait(_SECONDS)
+            connected.sendall(second[-3:] + second + _DONE)
+            while connected.recv(1 << 16):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=[listening])
+        thread.start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        connection = Connection((address,), call_seconds=_SECONDS, keepalive_seconds=0.1)
+        with _call(address, connection) as replies:
+            assert bytes(next(replies)) == b"one"
+            _await_looking()
+            failed.set()
+            with pytest.raises(Failed, match="no sign of life"):
+                next(replies)
+        thread.join()
+
+
+def test_what_came_whole_is_given_though_the_peer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is there to be told how much was read."""
+    monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
+    large = bytes(WINDOW_BYTES // 2)
+    stream = _message(large)
+    frames = [_frame(_DATA, stream[at : at + (1 << 20)]) for at in range(0, len(stream), 1 << 20)]
+    read = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        with listening.accept()[0] as connected:
+            connected.sendall(b"".join([_BEGUN, _frame(_DATA, _message(b"one")), *frames, _DONE]))
+            assert read.wait(_SECONDS)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=[listening])
+        thread.start()
+        with _call(f"127.0.0.1:{listening.getsockname()[1]}") as replies:
+            assert bytes(next(replies)) == b"one"
+            _await_looking()
+            read.set()
+            thread.join()
+            assert [bytes(reply) for reply in replies] == [large]
+
+
+def _await_looking() -> None:
+    """Until who looks at a connection has seen its end."""
+    for looking in [each for each in threading.enumerate() if each.name == "kafscale-scan"]:
+        looking.join(_SECONDS)
