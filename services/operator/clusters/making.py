@@ -6,6 +6,7 @@ Nothing is kept between two times: each applies all objects anew, so one that wa
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kafscale.errors import KafscaleError
 from services.operator.clusters.checks import complaints
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.render import INSTANCE, MANAGED_BY, SERVICES, digest, render
@@ -25,11 +26,16 @@ Found = dict[tuple[str, str], Object]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """``known``: what of the status follows. ``on_its_way``: it is worth a look again in a moment."""
+    """``known``: what of the status follows. ``on_its_way``: it is worth a look again before long."""
 
     conditions: list[Condition]
     known: Object = field(default_factory=dict)
     on_its_way: bool = False
+
+    @property
+    def refusal(self) -> Condition | None:
+        """Why not all of it is applied; None: it is, or there is nothing to apply."""
+        return next((each for each in self.conditions if each.type == APPLIED and each.truth is not Truth.TRUE), None)
 
 
 class Maker:
@@ -41,10 +47,10 @@ class Maker:
         self._manifests = manifests
 
     async def make(self, resource: Object) -> Made:
-        """Raises ApiUnavailable."""
+        """Raises ApiRefused, which names the object, and ApiUnavailable: `not_made` tells of both."""
         wrong = complaints(resource, self._manifests)
         if wrong:
-            return Made(_not_applied("InvalidSettings", "; ".join(wrong)))
+            return Made([_not_applied("InvalidSettings", "; ".join(wrong))])
         wanted = render(resource, self._manifests)
         present: Found = {}
         for kind in MADE:
@@ -54,16 +60,19 @@ class Maker:
             if key in present and not _may_have(present[key], resource):
                 # It may be what a cluster of this name left, which is being removed.
                 told = _not_applied("Conflict", f"{key[0]} {key[1]} is there already, and is not this cluster's")
-                return Made(told, on_its_way=True)
+                return Made([told], on_its_way=True)
         changed: dict[str, list[str]] = {"made": [], "changed": [], "removed": []}
         stored: Found = {}
         for each in wanted:
             try:
                 stored[_key(each)] = await self._apply(each, present.get(_key(each)), changed)
             except ApiRefused as error:
-                return Made(_not_applied("Refused", f"{each['kind']} {name_of(each)}: {error}"))
+                raise ApiRefused(error.status, f"{each['kind']} {name_of(each)}: {error}") from error
         for key in [key for key, each in present.items() if key not in stored and _owned(each, resource)]:
-            await self._kubernetes.delete(_KINDS[key[0]], present[key])
+            try:
+                await self._kubernetes.delete(_KINDS[key[0]], present[key])
+            except ApiRefused as error:
+                raise ApiRefused(error.status, f"{key[0]} {key[1]}: {error}") from error
             changed["removed"].append(f"{key[0]} {key[1]}")
         await self._tell(resource, digest(wanted), changed)
         return _made(name_of(resource), digest(wanted), stored)
@@ -96,6 +105,13 @@ class Maker:
         await self._events.tell(resource, "DriftRepaired" if mended else "ObjectsChanged", "; ".join(parts))
 
 
+def not_made(error: KafscaleError) -> Made:
+    """Of a cluster whose objects the API server did not list, take or delete."""
+    if isinstance(error, ApiRefused):
+        return Made([_not_applied("Refused", str(error))])
+    return Made([Condition(APPLIED, Truth.UNKNOWN, "ApiUnavailable", str(error))])
+
+
 def _made(cluster: str, rendered: str, stored: Found) -> Made:
     workloads = {
         service: stored[kind, f"{cluster}-kafscale-{service}"]
@@ -125,8 +141,8 @@ def _counts(workload: Object) -> tuple[int, int, bool]:
     return ready, wanted, done
 
 
-def _not_applied(reason: str, message: str) -> list[Condition]:
-    return [Condition(APPLIED, Truth.FALSE, reason, message)]
+def _not_applied(reason: str, message: str) -> Condition:
+    return Condition(APPLIED, Truth.FALSE, reason, message)
 
 
 def _key(resource: Object) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from kafscale.errors import Unavailable
 from services.operator.clusters.making import HANDOVER
 from services.operator.clusters.manifests import containers
 from services.operator.clusters.render import render
-from services.operator.kubernetes import ApiUnavailable
+from services.operator.kubernetes import ApiRefused, ApiUnavailable
 from services.operator.resources import CLUSTER, MADE, MANAGER, Object
 from tests.unit.operator.world import MANIFESTS, Killed, World
 
@@ -146,7 +146,7 @@ async def test_a_cluster_is_made_and_told_of() -> None:
         "RollingOut",
         "Starting",
     ]
-    assert world.soon == ["main"]
+    assert world.soon == [("main", 2.0)]
     assert world.asked == [("main-kafscale.default.svc:9094",)]
     world.roll_out()
     with pytest.raises(Unavailable):
@@ -267,10 +267,78 @@ async def test_objects_of_others_are_left_alone_and_refusals_are_told() -> None:
     )
     del world.api.objects[MADE[2].plural, "main-kafscale"]
     world.api.refuses = {"poddisruptionbudgets"}
-    await world.reconcile_cluster()
+    with pytest.raises(ApiRefused):
+        await world.reconcile_cluster()
     assert world.condition("Applied")[1:] == ("Refused", "PodDisruptionBudget main-kafscale-gateway: it is no good")
+    assert world.condition("Ready")[:2] == ("True", "Serving")
     world.api.refuses = set()
     world.api.fails = {"cronjobs"}
     with pytest.raises(ApiUnavailable):
         await world.reconcile_cluster()
-    assert world.condition("Applied")[1] == "Refused"
+    assert world.condition("Applied")[:2] == ("Unknown", "ApiUnavailable")
+
+
+async def test_what_cannot_be_listed_or_removed_is_told_as_well() -> None:
+    world = World()
+    world.made_cluster()
+    await world.reconcile_cluster()
+    world.api.forbidden = {"configmaps"}
+    with pytest.raises(ApiRefused):
+        await world.reconcile_cluster()
+    assert world.condition("Applied") == ("False", "Refused", "configmaps is forbidden")
+    world.api.forbidden = set()
+    await world.reconcile_cluster()
+    assert world.condition("Applied")[1] == "AsWanted"
+    world.made_cluster(storage={"replicas": 3})
+    world.api.keeps = {"horizontalpodautoscalers"}
+    with pytest.raises(ApiRefused):
+        await world.reconcile_cluster()
+    assert world.condition("Applied") == (
+        "False",
+        "Refused",
+        "HorizontalPodAutoscaler main-kafscale-storage: it is no good",
+    )
+    assert world.events.count("Refused") == 2
+
+
+async def test_a_cluster_that_has_served_is_not_starting_however_many_of_its_pods_are_down() -> None:
+    world = World()
+    world.made_cluster()
+    await world.reconcile_cluster()
+    world.unreachable = True
+    with pytest.raises(Unavailable):
+        await world.reconcile_cluster()
+    assert world.condition("RolledOut")[1] == "RollingOut"
+    assert world.condition("Ready")[1] == "ClusterUnreachable"
+    assert world.kind_of_event("ClusterUnreachable") == "Warning"
+
+
+async def test_a_cluster_that_is_not_applied_is_not_starting() -> None:
+    world = World()
+    world.made_cluster()
+    world.unreachable = True
+    world.api.put(MADE[2], {"metadata": {"name": "main-kafscale"}, "spec": {"own": "ports"}})
+    with pytest.raises(Unavailable):
+        await world.reconcile_cluster()
+    assert world.condition("Ready")[:2] == ("False", "Conflict")
+    assert world.kind_of_event("Conflict") == "Warning"
+    del world.api.objects[MADE[2].plural, "main-kafscale"]
+    await world.reconcile_cluster()
+    assert world.condition("Ready")[1] == "Starting"
+
+
+async def test_pauses_double_while_nothing_changes_and_begin_anew_with_what_does() -> None:
+    world = World()
+    world.made_cluster()
+    reconciler = world.cluster_reconciler()
+    for _ in range(4):
+        await reconciler.reconcile("main")
+    world.made_cluster(storage={"replicas": 3})
+    await reconciler.reconcile("main")
+    await reconciler.reconcile("main")
+    world.all(MADE[6])["main-kafscale-indexer"]["status"] = {"readyReplicas": 1}
+    await reconciler.reconcile("main")
+    assert [seconds for _, seconds in world.soon] == [2, 4, 8, 10, 2, 4, 2]
+    world.roll_out()
+    await reconciler.reconcile("main")
+    assert len(world.soon) == 7

@@ -73,6 +73,8 @@ class ApiServer:
         """Who says how many pods a workload has."""
         self.forbidden: set[str] = set()
         self.refuses: set[str] = set()
+        self.keeps: set[str] = set()
+        """Kinds of which the server deletes none."""
         self.fails: set[str] = set()
         """Changes of which kinds, or subresources of kinds, the server's own store does not answer, once."""
 
@@ -95,7 +97,7 @@ class ApiServer:
         body.setdefault("apiVersion", version)
         if plural in self.forbidden:
             yield Answer(403, {"message": f"{plural} is forbidden"})
-        elif method != "GET" and plural in self.refuses:
+        elif (method != "GET" and plural in self.refuses) or (method == "DELETE" and plural in self.keeps):
             yield Answer(422, {"message": "it is no good"})
         elif method != "GET" and "/".join(part for part in (plural, subresource) if part) in self.fails:
             self.fails.remove("/".join(part for part in (plural, subresource) if part))
@@ -281,7 +283,7 @@ class World:
         self.figures = OperatorFigures()
         self.unreachable = False
         self.asked: list[tuple[str, ...]] = []
-        self.soon: list[str] = []
+        self.soon: list[tuple[str, float]] = []
         self.cluster()
 
     def cluster(self) -> None:
@@ -329,14 +331,18 @@ class World:
         ).reconcile(name)
 
     async def reconcile_cluster(self) -> bool:
-        return await ClusterReconciler(
+        return await self.cluster_reconciler().reconcile("main")
+
+    def cluster_reconciler(self) -> ClusterReconciler:
+        return ClusterReconciler(
             self._kubernetes(),
             _Reached(self),
             self._events(),
             manifests=MANIFESTS,
-            soon=self.soon.append,
+            soon=lambda name, seconds: self.soon.append((name, seconds)),
+            longest_pause=10.0,
             now=lambda: NOW,
-        ).reconcile("main")
+        )
 
     def all(self, kind: Any) -> dict[str, Object]:
         return {name: found for (plural, name), found in self.api.objects.items() if plural == kind.plural}
@@ -348,6 +354,11 @@ class World:
         """Status and reason by type."""
         found = self.resource(name)["status"]["conditions"]
         return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+    def kind_of_event(self, reason: str) -> str:
+        """Of the last one with this reason."""
+        events = [found for (plural, _), found in self.api.objects.items() if plural == "events"]
+        return str([each["type"] for each in events if each["reason"] == reason][-1])
 
     @property
     def events(self) -> list[str]:
