@@ -68,7 +68,7 @@ class Maker:
                 stored[_key(each)] = await self._apply(each, present.get(_key(each)), changed)
             except ApiRefused as error:
                 raise ApiRefused(error.status, f"{each['kind']} {name_of(each)}: {error}") from error
-        for key in [key for key, each in present.items() if key not in stored and _owned(each, resource)]:
+        for key in [key for key, each in present.items() if key not in stored and _made_for(each, resource)]:
             try:
                 await self._kubernetes.delete(_KINDS[key[0]], present[key])
             except ApiRefused as error:
@@ -151,6 +151,11 @@ def _key(resource: Object) -> tuple[str, str]:
 
 def _owned(present: Object, resource: Object) -> bool:
     return any(owner["uid"] == resource["metadata"]["uid"] for owner in present["metadata"].get("ownerReferences", []))
+
+
+def _made_for(present: Object, resource: Object) -> bool:
+    """By the operator: what others made may have the cluster as its owner, to go with it."""
+    return _owned(present, resource) and present["metadata"].get("labels", {}).get(MANAGED_BY) == MANAGER
 
 
 def _may_have(present: Object, resource: Object) -> bool:
