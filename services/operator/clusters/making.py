@@ -3,7 +3,8 @@
 Nothing is kept between two times: each applies all objects anew, so one that was cut short is made good by the next.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kafscale.errors import KafscaleError
@@ -13,11 +14,14 @@ from services.operator.clusters.render import INSTANCE, MANAGED_BY, SERVICES, di
 from services.operator.conditions import Condition, Truth, reason_of
 from services.operator.events import Events
 from services.operator.kubernetes import ApiRefused, Kubernetes
-from services.operator.resources import MADE, MANAGER, Object, name_of
+from services.operator.resources import GROUP, MADE, MANAGER, Object, name_of
 
 APPLIED, ROLLED_OUT = "Applied", "RolledOut"
 HANDOVER = f"{MANAGER}-handover"
 """Keeps the number of pods, which the operator does not set any more, until an autoscaler does."""
+PAUSED, PAUSED_BY = "Paused", f"{GROUP}/paused"
+"""The reason, and the annotation that is to be "true"."""
+_EVERYONES = "kafscale"
 _KINDS = {kind.name: kind for kind in MADE}
 _WORKLOADS = {**SERVICES, "etcd": "StatefulSet"}
 _STATUS = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
@@ -61,18 +65,23 @@ class Maker:
                 # It may be what a cluster of this name left, which is being removed.
                 told = _not_applied("Conflict", f"{key[0]} {key[1]} is there already, and is not this cluster's")
                 return Made([told], on_its_way=True)
+        everyones = present.get(("Service", _EVERYONES), {}).get("spec", {}).get("selector", {INSTANCE: ""})
+        if INSTANCE not in everyones:
+            why = f"Service {_EVERYONES} of a cluster by the manifests selects the pods of all of this namespace"
+            return Made([_not_applied("Conflict", f"{why}; make this one in another namespace")], on_its_way=True)
+        if resource.get("status", {}).get("rendered") != digest(wanted):
+            # Nothing new is in effect until all of it is good.
+            for each in wanted:
+                with _named(*_key(each)):
+                    await self._kubernetes.apply(_KINDS[each["kind"]], each, manager=MANAGER, dry_run=True)
         changed: dict[str, list[str]] = {"made": [], "changed": [], "removed": []}
         stored: Found = {}
         for each in wanted:
-            try:
+            with _named(*_key(each)):
                 stored[_key(each)] = await self._apply(each, present.get(_key(each)), changed)
-            except ApiRefused as error:
-                raise ApiRefused(error.status, f"{each['kind']} {name_of(each)}: {error}") from error
         for key in [key for key, each in present.items() if key not in stored and _made_for(each, resource)]:
-            try:
+            with _named(*key):
                 await self._kubernetes.delete(_KINDS[key[0]], present[key])
-            except ApiRefused as error:
-                raise ApiRefused(error.status, f"{key[0]} {key[1]}: {error}") from error
             changed["removed"].append(f"{key[0]} {key[1]}")
         await self._tell(resource, digest(wanted), changed)
         return _made(name_of(resource), digest(wanted), stored)
@@ -103,6 +112,20 @@ class Maker:
         status = resource.get("status", {})
         mended = status.get("rendered") == rendered and reason_of(status, APPLIED) == "AsWanted"
         await self._events.tell(resource, "DriftRepaired" if mended else "ObjectsChanged", "; ".join(parts))
+
+
+@contextmanager
+def _named(kind: str, name: str) -> Iterator[None]:
+    """A refusal says of which object it is."""
+    try:
+        yield
+    except ApiRefused as error:
+        raise ApiRefused(error.status, f"{kind} {name}: {error}") from error
+
+
+def paused() -> Made:
+    """Of a cluster that is left as it is."""
+    return Made([Condition(APPLIED, Truth.UNKNOWN, PAUSED, f"nothing is applied while it has {PAUSED_BY}")])
 
 
 def not_made(error: KafscaleError) -> Made:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.errors import StatusError
-from services.operator.clusters.making import APPLIED, Made, Maker, not_made
+from services.operator.clusters.making import APPLIED, PAUSED, PAUSED_BY, Made, Maker, not_made, paused
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.status import READY, answers, silent, starting, status_of, told
 from services.operator.clusters.wanted import is_made, servers_of
@@ -63,7 +63,10 @@ class ClusterReconciler:
             return False
         failure: KafscaleError | None = None
         made = Made([])
-        if is_made(resource):
+        is_paused = is_made(resource) and resource["metadata"].get("annotations", {}).get(PAUSED_BY) == "true"
+        if is_paused:
+            made = paused()
+        elif is_made(resource):
             try:
                 made = await self._maker.make(resource)
             except (ApiRefused, ApiUnavailable) as error:
@@ -80,6 +83,8 @@ class ClusterReconciler:
             if made.refusal is not None:
                 reason, message = made.refusal.reason, f"{message}; {made.refusal.message}"
             await self._report(resource, [*silent(reason, message), *made.conditions], made.known)
+            if is_paused:
+                return True
             raise failure or error from error
         await self._report(resource, [*answers(reply), *made.conditions], {**made.known, **told(reply)})
         if failure is not None:
@@ -104,7 +109,7 @@ class ClusterReconciler:
         stored = await self._kubernetes.patch(CLUSTER, name_of(resource), {"status": status}, subresource="status")
         for condition in conditions:
             if condition.reason != reason_of(former, condition.type):
-                good = condition.truth is Truth.TRUE or condition.reason in ("Starting", "RollingOut")
+                good = condition.truth is Truth.TRUE or condition.reason in ("Starting", "RollingOut", PAUSED)
                 await self._events.tell(
                     stored, condition.reason, condition.message, type_="Normal" if good else "Warning"
                 )

@@ -8,6 +8,8 @@ from services.operator.kubernetes import ApiRefused, ApiUnavailable
 from services.operator.resources import CLUSTER, MADE, MANAGER, Object
 from tests.unit.operator.world import Killed, World
 
+PAUSED = {"kafscale.io/paused": "true"}
+
 
 async def test_a_cluster_is_made_and_told_of() -> None:
     world = World()
@@ -217,3 +219,56 @@ async def test_pauses_double_while_nothing_changes_and_begin_anew_with_what_does
     world.roll_out()
     await reconciler.reconcile("main")
     assert len(world.soon) == 7
+
+
+async def test_nothing_new_is_in_effect_until_the_api_server_takes_all_of_it() -> None:
+    world = World()
+    world.made_cluster()
+    await world.reconcile_cluster()
+    before = _objects(world)
+    world.made_cluster(settings={"KAFSCALE_LOG_LEVEL": "debug"})
+    world.api.refuses = {"cronjobs"}
+    for _ in range(2):
+        with pytest.raises(ApiRefused):
+            await world.reconcile_cluster()
+        assert _objects(world) == before
+    world.api.refuses = set()
+    await world.reconcile_cluster()
+    assert _objects(world) != before
+
+
+async def test_a_cluster_that_is_paused_is_left_as_it_is() -> None:
+    world = World()
+    world.made_cluster()
+    await world.reconcile_cluster()
+    before = _objects(world)
+    world.api.put(CLUSTER, {**world.all(CLUSTER)["main"], "metadata": {"name": "main", "annotations": PAUSED}})
+    del world.api.objects[MADE[2].plural, "main-kafscale"]
+    world.unreachable = True
+    assert await world.reconcile_cluster()
+    assert world.condition("Applied")[:2] == ("Unknown", "Paused")
+    assert world.condition("Ready")[:2] == ("False", "Paused")
+    assert world.kind_of_event("Paused") == "Normal"
+    assert len(_objects(world)) == len(before) - 1
+    world.unreachable = False
+    await world.reconcile_cluster()
+    assert world.condition("Ready")[:2] == ("True", "Serving")
+    world.all(CLUSTER)["main"]["metadata"]["annotations"] = {}
+    await world.reconcile_cluster()
+    assert _objects(world) == before
+
+
+async def test_clusters_of_one_namespace_are_apart_and_one_by_the_manifests_has_its_own() -> None:
+    world = World()
+    world.made_cluster()
+    other = {"metadata": {"name": "other", "namespace": "default"}, "spec": world.all(CLUSTER)["main"]["spec"]}
+    world.api.put(CLUSTER, other)
+    await world.reconcile_cluster()
+    await world.cluster_reconciler().reconcile("other")
+    services = world.all(MADE[2])
+    assert {each["spec"]["selector"]["app.kubernetes.io/instance"] for each in services.values()} == {"main", "other"}
+    assert len(_objects(world)) % 2 == 0
+    world.api.put(MADE[2], {"metadata": {"name": "kafscale"}, "spec": {"selector": {"app.kubernetes.io/name": "x"}}})
+    await world.reconcile_cluster()
+    assert world.condition("Applied")[:2] == ("False", "Conflict")
+    assert "make this one in another namespace" in world.condition("Applied")[2]

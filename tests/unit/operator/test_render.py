@@ -1,9 +1,11 @@
 """Clusters that the operator makes: what of the spec comes into which object."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kafscale.service.process import LAST_SECONDS, Loaded
 from kafscale.service.settings import documented
@@ -155,6 +157,28 @@ def test_pods_are_let_out_to_where_their_spans_go() -> None:
         rule = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"protocol": "TCP", "port": port}]}
         assert found["NetworkPolicy", service]["spec"]["egress"][-1] == rule
         assert rendered()["NetworkPolicy", service]["spec"]["egress"][-1] != rule
+
+
+def test_the_monitors_beside_the_operator_find_the_processes() -> None:
+    k8s = Path(__file__).parents[3] / "k8s"
+    said = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())
+    assert said["components"] == ["../components/monitoring"]
+    monitors = yaml.safe_load_all((k8s / "components" / "monitoring" / "service-monitors.yaml").read_text())
+    scraped = [
+        part
+        for monitor in monitors
+        for (kind, part), each in rendered(outside={"type": "NodePort", "host": "a", "firstPort": 31000}).items()
+        if kind == "Service"
+        and _matches(monitor["spec"]["selector"], each["metadata"]["labels"])
+        and monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in each["spec"]["ports"]}
+    ]
+    assert scraped == [*SERVICES, "etcd"]
+
+
+def _matches(selector: Object, labels: Object) -> bool:
+    wanted = {name: [value] for name, value in selector.get("matchLabels", {}).items()}
+    wanted |= {each["key"]: each["values"] for each in selector.get("matchExpressions", [])}
+    return all(labels[name] in values for name, values in wanted.items())
 
 
 def _annotations(workload: Object) -> Any:

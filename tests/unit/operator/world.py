@@ -105,7 +105,10 @@ class ApiServer:
         elif method == "GET":
             yield self._get(plural, name)
         elif (headers or {}).get("content-type") == "application/apply-patch+yaml":
-            yield self._steps.take(lambda: self._apply(plural, name, (params or {})["fieldManager"], body))
+            if "dryRun" in (params or {}):
+                yield Answer(200, body)
+            else:
+                yield self._steps.take(lambda: self._apply(plural, name, (params or {})["fieldManager"], body))
         else:
             yield self._steps.take(lambda: self._change(method, plural, name, subresource, body))
 
