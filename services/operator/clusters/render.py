@@ -33,6 +33,7 @@ _STOPPING = {
 """What a process may take to stop, with the defaults, besides `_CALLS` and `_LAST_SECONDS`."""
 _CALLS = {"KAFSCALE_RPC_DRAIN_TIMEOUT_MS": 10_000}
 _LAST_SECONDS = 5
+_MS = r"\s*\+?[0-9]{1,18}\s*"
 _TRACING = "KAFSCALE_TRACING_ENDPOINT"
 _ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
 _HTTPS = 443
@@ -250,7 +251,7 @@ def _longest_stop(service: str, pod: Object, settings: Mapping[str, str]) -> int
     """Seconds. What is no number is no setting that a process starts with."""
     found = {name: settings.get(name, "") for name in (*_STOPPING[service], *_CALLS)}
     defaults = {**_STOPPING[service], **_CALLS}
-    ms = sum(int(text) if text.isdecimal() else defaults[name] for name, text in found.items())
+    ms = sum(int(text) if re.fullmatch(_MS, text) else defaults[name] for name, text in found.items())
     before = pod["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     return int(before) + math.ceil(ms / 1000) + _LAST_SECONDS
 
