@@ -38,7 +38,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         Gateways(settings[RpcSettings], token=token, timeout=timeout) as gateways,
     ):
         kubernetes = await Kubernetes.open(own.operator_namespace, figures, timeout=timeout)
-        operator = Operator(kubernetes, gateways, figures, own, manifests=Manifests.load(), me=me)
+        operator = Operator(kubernetes, gateways, figures, own, manifests=Manifests.load(own.operator_image), me=me)
         show(figures, lambda: operator.waiting, operations)
         operations.health.start()
         log.info("serving", namespace=kubernetes.namespace, identity=me)

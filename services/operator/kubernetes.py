@@ -112,14 +112,16 @@ class Kubernetes:
             "PATCH", kind, name, subresource, body=change, content_type="application/merge-patch+json"
         )
 
-    async def apply(self, kind: Kind, body: Object, *, manager: str) -> Object:
-        """Server-side apply, in the end against others' fields: those that ``body`` has become ``manager``'s."""
+    async def apply(self, kind: Kind, body: Object, *, manager: str, dry_run: bool = False) -> Object:
+        """Server-side apply, in the end against others' fields: those that ``body`` has become ``manager``'s.
+        ``dry_run``: the server only says whether it would take it.
+        """
         return await self._call(
             "PATCH",
             kind,
             name_of(body),
             body=body,
-            query={"fieldManager": manager, "force": "true"},
+            query={"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})},
             content_type="application/apply-patch+yaml",
         )
 

@@ -20,7 +20,6 @@ from services.operator.settings import OperatorSettings
 from services.operator.topics.reconcile import TopicReconciler, same_topic
 from services.operator.topics.wanted import Wanted
 
-_SOON_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
@@ -68,7 +67,8 @@ class Operator:
                 self._gateways,
                 self._events,
                 manifests=self._manifests,
-                soon=lambda name: queue.add(Key(CLUSTER.name, name), after=_SOON_SECONDS),
+                soon=lambda name, seconds: queue.add(Key(CLUSTER.name, name), after=seconds),
+                longest_pause=self._settings.operator_resync_seconds,
             ).reconcile,
         }
 

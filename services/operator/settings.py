@@ -12,6 +12,12 @@ def _parse_namespace(text: str) -> str:
     return text
 
 
+def _parse_image(text: str) -> str:
+    if not re.fullmatch(r"[^ ]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})", text):
+        raise ValueError(text)
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
     """Where it works, how often it looks, and how patient it is."""
@@ -22,6 +28,14 @@ class OperatorSettings:
         parse=Parser("a Kubernetes namespace", _parse_namespace),
         doc="Whose resources the operator looks after; those of others are not its business.",
         default_text="the kubeconfig's, else default",
+    )
+    operator_image: str = setting(
+        "KAFSCALE_OPERATOR_IMAGE",
+        default="",
+        parse=Parser("an image, NAME:TAG or NAME@DIGEST", _parse_image),
+        doc="Which image the services of clusters that it makes have, where their resource names none; the manifests "
+        "give it the operator's own.",
+        default_text="the one that `k8s/base` names",
     )
     operator_lease_seconds: int = setting(
         "KAFSCALE_OPERATOR_LEASE_SECONDS",

@@ -1,15 +1,15 @@
 """What of a KafscaleCluster the schema cannot judge: whether its settings exist. Pure."""
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 
 from services.operator.clusters.known_settings import KNOWN
 from services.operator.clusters.manifests import Manifests, containers
 from services.operator.clusters.render import SERVICES
 from services.operator.resources import Object, name_of
 
-_BUCKET = "KAFSCALE_S3_"
-_ETCD = "KAFSCALE_ETCD_ENDPOINTS"
+_BUCKET = ("BUCKET", "REGION", "ENDPOINT", "NAMESPACE", "CREDENTIALS", "ACCESS_KEY", "SECRET_KEY", "SESSION_TOKEN")
+_FOLLOWING = {"KAFSCALE_ETCD_ENDPOINTS", *(f"KAFSCALE_S3_{name}" for name in _BUCKET)}
 
 
 def complaints(resource: Object, manifests: Manifests) -> list[str]:
@@ -26,14 +26,12 @@ def complaints(resource: Object, manifests: Manifests) -> list[str]:
     return found
 
 
-def _wrong(
-    field: str, settings: Collection[str], known: Collection[str], own: Collection[str], reader: str
-) -> Iterator[str]:
+def _wrong(field: str, settings: Collection[str], known: Set[str], own: Set[str], reader: str) -> Iterator[str]:
     for name in settings:
-        if name in own or name.startswith(_BUCKET) or name == _ETCD:
+        if name in own or name in _FOLLOWING:
             yield f"{field}: {name} follows from the other fields of the spec"
         elif name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = difflib.get_close_matches(name, known - own - _FOLLOWING, 1)
             yield f"{field}: {name} is nothing that {reader} reads, or a secret" + (
                 f"; did you mean {near[0]}?" if near else ""
             )

@@ -3,20 +3,25 @@
 Nothing is kept between two times: each applies all objects anew, so one that was cut short is made good by the next.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from kafscale.errors import KafscaleError
 from services.operator.clusters.checks import complaints
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.render import INSTANCE, MANAGED_BY, SERVICES, digest, render
 from services.operator.conditions import Condition, Truth, reason_of
 from services.operator.events import Events
 from services.operator.kubernetes import ApiRefused, Kubernetes
-from services.operator.resources import MADE, MANAGER, Object, name_of
+from services.operator.resources import GROUP, MADE, MANAGER, Object, name_of
 
 APPLIED, ROLLED_OUT = "Applied", "RolledOut"
 HANDOVER = f"{MANAGER}-handover"
 """Keeps the number of pods, which the operator does not set any more, until an autoscaler does."""
+PAUSED, PAUSED_BY = "Paused", f"{GROUP}/paused"
+"""The reason, and the annotation that is to be "true"."""
+_EVERYONES = "kafscale"
 _KINDS = {kind.name: kind for kind in MADE}
 _WORKLOADS = {**SERVICES, "etcd": "StatefulSet"}
 _STATUS = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
@@ -25,11 +30,16 @@ Found = dict[tuple[str, str], Object]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """``known``: what of the status follows. ``on_its_way``: it is worth a look again in a moment."""
+    """``known``: what of the status follows. ``on_its_way``: it is worth a look again before long."""
 
     conditions: list[Condition]
     known: Object = field(default_factory=dict)
     on_its_way: bool = False
+
+    @property
+    def refusal(self) -> Condition | None:
+        """Why not all of it is applied; None: it is, or there is nothing to apply."""
+        return next((each for each in self.conditions if each.type == APPLIED and each.truth is not Truth.TRUE), None)
 
 
 class Maker:
@@ -41,10 +51,10 @@ class Maker:
         self._manifests = manifests
 
     async def make(self, resource: Object) -> Made:
-        """Raises ApiUnavailable."""
+        """Raises ApiRefused, which names the object, and ApiUnavailable: `not_made` tells of both."""
         wrong = complaints(resource, self._manifests)
         if wrong:
-            return Made(_not_applied("InvalidSettings", "; ".join(wrong)))
+            return Made([_not_applied("InvalidSettings", "; ".join(wrong))])
         wanted = render(resource, self._manifests)
         present: Found = {}
         for kind in MADE:
@@ -54,16 +64,24 @@ class Maker:
             if key in present and not _may_have(present[key], resource):
                 # It may be what a cluster of this name left, which is being removed.
                 told = _not_applied("Conflict", f"{key[0]} {key[1]} is there already, and is not this cluster's")
-                return Made(told, on_its_way=True)
+                return Made([told], on_its_way=True)
+        everyones = present.get(("Service", _EVERYONES), {}).get("spec", {}).get("selector", {INSTANCE: ""})
+        if INSTANCE not in everyones:
+            why = f"Service {_EVERYONES} of a cluster by the manifests selects the pods of all of this namespace"
+            return Made([_not_applied("Conflict", f"{why}; make this one in another namespace")], on_its_way=True)
+        if resource.get("status", {}).get("rendered") != digest(wanted):
+            # Nothing new is in effect until all of it is good.
+            for each in wanted:
+                with _named(*_key(each)):
+                    await self._kubernetes.apply(_KINDS[each["kind"]], each, manager=MANAGER, dry_run=True)
         changed: dict[str, list[str]] = {"made": [], "changed": [], "removed": []}
         stored: Found = {}
         for each in wanted:
-            try:
+            with _named(*_key(each)):
                 stored[_key(each)] = await self._apply(each, present.get(_key(each)), changed)
-            except ApiRefused as error:
-                return Made(_not_applied("Refused", f"{each['kind']} {name_of(each)}: {error}"))
-        for key in [key for key, each in present.items() if key not in stored and _owned(each, resource)]:
-            await self._kubernetes.delete(_KINDS[key[0]], present[key])
+        for key in [key for key, each in present.items() if key not in stored and _made_for(each, resource)]:
+            with _named(*key):
+                await self._kubernetes.delete(_KINDS[key[0]], present[key])
             changed["removed"].append(f"{key[0]} {key[1]}")
         await self._tell(resource, digest(wanted), changed)
         return _made(name_of(resource), digest(wanted), stored)
@@ -96,6 +114,27 @@ class Maker:
         await self._events.tell(resource, "DriftRepaired" if mended else "ObjectsChanged", "; ".join(parts))
 
 
+@contextmanager
+def _named(kind: str, name: str) -> Iterator[None]:
+    """A refusal says of which object it is."""
+    try:
+        yield
+    except ApiRefused as error:
+        raise ApiRefused(error.status, f"{kind} {name}: {error}") from error
+
+
+def paused() -> Made:
+    """Of a cluster that is left as it is."""
+    return Made([Condition(APPLIED, Truth.UNKNOWN, PAUSED, f"nothing is applied while it has {PAUSED_BY}")])
+
+
+def not_made(error: KafscaleError) -> Made:
+    """Of a cluster whose objects the API server did not list, take or delete."""
+    if isinstance(error, ApiRefused):
+        return Made([_not_applied("Refused", str(error))])
+    return Made([Condition(APPLIED, Truth.UNKNOWN, "ApiUnavailable", str(error))])
+
+
 def _made(cluster: str, rendered: str, stored: Found) -> Made:
     workloads = {
         service: stored[kind, f"{cluster}-kafscale-{service}"]
@@ -125,8 +164,8 @@ def _counts(workload: Object) -> tuple[int, int, bool]:
     return ready, wanted, done
 
 
-def _not_applied(reason: str, message: str) -> list[Condition]:
-    return [Condition(APPLIED, Truth.FALSE, reason, message)]
+def _not_applied(reason: str, message: str) -> Condition:
+    return Condition(APPLIED, Truth.FALSE, reason, message)
 
 
 def _key(resource: Object) -> tuple[str, str]:
@@ -135,6 +174,11 @@ def _key(resource: Object) -> tuple[str, str]:
 
 def _owned(present: Object, resource: Object) -> bool:
     return any(owner["uid"] == resource["metadata"]["uid"] for owner in present["metadata"].get("ownerReferences", []))
+
+
+def _made_for(present: Object, resource: Object) -> bool:
+    """By the operator: what others made may have the cluster as its owner, to go with it."""
+    return _owned(present, resource) and present["metadata"].get("labels", {}).get(MANAGED_BY) == MANAGER
 
 
 def _may_have(present: Object, resource: Object) -> bool:

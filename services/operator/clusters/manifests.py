@@ -29,13 +29,16 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """``objects``: the base's but its namespace, under its own names. ``outside``: by the type of the Services."""
+    """``objects``: the base's but its namespace, under its own names. ``outside``: by the type of the Services.
+    ``image``: of the services, where a cluster names none; empty: the base's.
+    """
 
     objects: tuple[Object, ...]
     outside: Mapping[str, Outside]
+    image: str = ""
 
     @classmethod
-    def load(cls) -> "Manifests":
+    def load(cls, image: str = "") -> "Manifests":
         """Raises ConfigError when PyYAML is not installed."""
         base = _DIRECTORY / "base"
         [said] = _documents(base / "kustomization.yaml")
@@ -53,7 +56,7 @@ class Manifests:
             label(each, labels)
             for container in containers(each):
                 container["image"] += f":{tags[container['image']]}"
-        return cls(made, {type_: _outside(_DIRECTORY / "components" / name) for type_, name in _OUTSIDE.items()})
+        return cls(made, {type_: _outside(_DIRECTORY / "components" / name) for type_, name in _OUTSIDE.items()}, image)
 
 
 def template(resource: Object) -> Object | None:

@@ -7,8 +7,9 @@ selectors keep clusters of one namespace apart.
 import copy
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,18 @@ _APP = "app.kubernetes.io/name"
 _SETTINGS = "kafscale.io/settings"
 _BASE = "kafscale"
 _CREDENTIALS = "kafscale-credentials"
+_ETCD_IMAGE = "quay.io/coreos/etcd:"
+_STOPPING = {
+    "gateway": {"KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS": 5_000},
+    "storage": {"KAFSCALE_DRAIN_TIMEOUT_MS": 15_000},
+    "indexer": {},
+    "coordinator": {"KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS": 5_000},
+}
+"""What a process may take to stop, with the defaults, besides `_CALLS` and `_LAST_SECONDS`."""
+_CALLS = {"KAFSCALE_RPC_DRAIN_TIMEOUT_MS": 10_000}
+_LAST_SECONDS = 5
+_MS = r"\s*\+?[0-9]{1,18}\s*"
+_TRACING = "KAFSCALE_TRACING_ENDPOINT"
 _ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
 _HTTPS = 443
 
@@ -50,6 +63,7 @@ class _Parts:
         self._spec = resource["spec"]
         self._cluster = name_of(resource)
         self._outside = manifests.outside
+        self._image = manifests.image
         names = {name_of(each).removeprefix(f"{_BASE}-") for each in manifests.objects} - {_BASE}
         longest_first = "|".join(sorted(names, key=len, reverse=True))
         self._name = re.compile(rf"\b{_BASE}-({longest_first})\b")
@@ -115,7 +129,15 @@ class _Parts:
         common = self._objects["ConfigMap", ""]["data"]
         if "endpoints" in wanted:
             common["KAFSCALE_ETCD_ENDPOINTS"] = ",".join(wanted["endpoints"])
-            self._objects = {key: each for key, each in self._objects.items() if not key[1].startswith("etcd")}
+            # What backs up the metadata needs no more than its endpoints.
+            self._objects = {
+                key: each
+                for key, each in self._objects.items()
+                if not key[1].startswith("etcd") or key[1] == "etcd-snapshots"
+            }
+            job = self._objects["CronJob", "etcd-snapshots"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+            job["containers"] = [each for each in job["containers"] if each["name"] == "backup"]
+            del job["initContainers"], job["volumes"]
             ports = sorted({int(endpoint.rpartition(":")[2]) for endpoint in wanted["endpoints"]})
             for rule in self._outgoing():
                 if any(
@@ -149,6 +171,16 @@ class _Parts:
         if "resources" in wanted:
             workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(wanted["resources"])
         self._objects["ConfigMap", service]["data"] |= wanted.get("settings", {})
+        settings = {**self._objects["ConfigMap", ""]["data"], **self._objects["ConfigMap", service]["data"]}
+        pod = workload["spec"]["template"]["spec"]
+        pod["terminationGracePeriodSeconds"] = max(
+            pod["terminationGracePeriodSeconds"], _longest_stop(service, pod, settings)
+        )
+        # A collector of spans, wherever it is.
+        tracing = re.search(r":([1-9][0-9]{0,4})/?$", settings.get(_TRACING, ""))
+        if tracing is not None:
+            rule = {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": int(tracing[1])}]}
+            self._objects["NetworkPolicy", service]["spec"]["egress"].append(rule)
 
     def set_outside(self) -> None:
         wanted = self._spec.get("outside")
@@ -191,12 +223,16 @@ class _Parts:
             "controller": True,
         }
         data = {name_of(each): each["data"] for (kind, _), each in self._objects.items() if kind == "ConfigMap"}
-        image = self._spec.get("image")
+        images = {
+            f"{_BASE}:": self._spec.get("image", self._image),
+            _ETCD_IMAGE: self._spec.get("etcd", {}).get("image", ""),
+        }
         for each in self._objects.values():
             each["metadata"] |= {"namespace": self._resource["metadata"]["namespace"], "ownerReferences": [owner]}
             for container in containers(each):
-                if image and container["image"].startswith(f"{_BASE}:"):
-                    container["image"] = image
+                for former, image in images.items():
+                    if image and container["image"].startswith(former):
+                        container["image"] = image
             pod = template(each)
             if pod is not None and each["kind"] != "CronJob":
                 sources = [source for container in containers(each) for source in container.get("envFrom", [])]
@@ -209,6 +245,15 @@ class _Parts:
     def _named(self, kind: str, name: str) -> Object:
         [found] = [each for (one, _), each in self._objects.items() if one == kind and name_of(each) == name]
         return found
+
+
+def _longest_stop(service: str, pod: Object, settings: Mapping[str, str]) -> int:
+    """Seconds. What is no number is no setting that a process starts with."""
+    found = {name: settings.get(name, "") for name in (*_STOPPING[service], *_CALLS)}
+    defaults = {**_STOPPING[service], **_CALLS}
+    ms = sum(int(text) if re.fullmatch(_MS, text) else defaults[name] for name, text in found.items())
+    before = pod["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    return int(before) + math.ceil(ms / 1000) + _LAST_SECONDS
 
 
 def _first(listed: str, count: int) -> str:

@@ -264,6 +264,10 @@ def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
         said = namespace.refused([("KafscaleCluster", "made", other)])
         assert "a cluster cannot move to another bucket" in said
         assert "the number of etcd's members cannot be changed" in said
+        said = namespace.refused([("KafscaleCluster", "main", {"adminServers": servers, "bucket": _BUCKET})])
+        assert "nor the other way round" in said
+        [pod] = namespace.get("deployment", "kafscale-operator")["spec"]["template"]["spec"]["containers"]
+        assert {"name": "KAFSCALE_OPERATOR_IMAGE", "value": pod["image"]} in pod["env"]
         # As the autoscaler does it; then the operator applies all anew.
         namespace.kubectl("scale", "statefulset/made-kafscale-storage", "--replicas=5")
         before = made.workload("storage")["spec"]["template"]["metadata"]["annotations"]

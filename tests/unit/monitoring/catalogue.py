@@ -6,8 +6,8 @@ from services.cli.docs import METRICS
 from tests.unit.monitoring.alerts import ROOT, read_alerts
 from tests.unit.monitoring.promql import Expression, Selector, read
 
-OF_THE_SCRAPE = {"instance", "job"}
-"""Labels that Prometheus adds to every sample."""
+OF_THE_SCRAPE = {"instance", "job", "namespace"}
+"""Labels that Prometheus adds to every sample; the last one on Kubernetes."""
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 _KINDS = {"up": "gauge"}  # Prometheus' own
 _LABELS: dict[str, set[str]] = {"up": set()}

@@ -73,6 +73,8 @@ class ApiServer:
         """Who says how many pods a workload has."""
         self.forbidden: set[str] = set()
         self.refuses: set[str] = set()
+        self.keeps: set[str] = set()
+        """Kinds of which the server deletes none."""
         self.fails: set[str] = set()
         """Changes of which kinds, or subresources of kinds, the server's own store does not answer, once."""
 
@@ -95,7 +97,7 @@ class ApiServer:
         body.setdefault("apiVersion", version)
         if plural in self.forbidden:
             yield Answer(403, {"message": f"{plural} is forbidden"})
-        elif method != "GET" and plural in self.refuses:
+        elif (method != "GET" and plural in self.refuses) or (method == "DELETE" and plural in self.keeps):
             yield Answer(422, {"message": "it is no good"})
         elif method != "GET" and "/".join(part for part in (plural, subresource) if part) in self.fails:
             self.fails.remove("/".join(part for part in (plural, subresource) if part))
@@ -103,7 +105,10 @@ class ApiServer:
         elif method == "GET":
             yield self._get(plural, name)
         elif (headers or {}).get("content-type") == "application/apply-patch+yaml":
-            yield self._steps.take(lambda: self._apply(plural, name, (params or {})["fieldManager"], body))
+            if "dryRun" in (params or {}):
+                yield Answer(200, body)
+            else:
+                yield self._steps.take(lambda: self._apply(plural, name, (params or {})["fieldManager"], body))
         else:
             yield self._steps.take(lambda: self._change(method, plural, name, subresource, body))
 
@@ -281,14 +286,16 @@ class World:
         self.figures = OperatorFigures()
         self.unreachable = False
         self.asked: list[tuple[str, ...]] = []
-        self.soon: list[str] = []
+        self.soon: list[tuple[str, float]] = []
         self.cluster()
 
     def cluster(self) -> None:
         self.api.put(CLUSTER, {"metadata": {"name": "main"}, "spec": {"adminServers": ["gateway:9094"]}})
 
     def made_cluster(self, **spec: Any) -> None:
-        """The same one, which the operator is to make now."""
+        """In its place one that the operator is to make."""
+        if "bucket" not in self.all(CLUSTER)["main"]["spec"]:
+            del self.api.objects[CLUSTER.plural, "main"]
         bucket = {"name": "records", "region": "us-east-1", "namespace": "production"}
         body = {"metadata": {"name": "main", "namespace": "default"}, "spec": {"bucket": bucket, **spec}}
         self.api.put(CLUSTER, body)
@@ -329,14 +336,18 @@ class World:
         ).reconcile(name)
 
     async def reconcile_cluster(self) -> bool:
-        return await ClusterReconciler(
+        return await self.cluster_reconciler().reconcile("main")
+
+    def cluster_reconciler(self) -> ClusterReconciler:
+        return ClusterReconciler(
             self._kubernetes(),
             _Reached(self),
             self._events(),
             manifests=MANIFESTS,
-            soon=self.soon.append,
+            soon=lambda name, seconds: self.soon.append((name, seconds)),
+            longest_pause=10.0,
             now=lambda: NOW,
-        ).reconcile("main")
+        )
 
     def all(self, kind: Any) -> dict[str, Object]:
         return {name: found for (plural, name), found in self.api.objects.items() if plural == kind.plural}
@@ -348,6 +359,11 @@ class World:
         """Status and reason by type."""
         found = self.resource(name)["status"]["conditions"]
         return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+    def kind_of_event(self, reason: str) -> str:
+        """Of the last one with this reason."""
+        events = [found for (plural, _), found in self.api.objects.items() if plural == "events"]
+        return str([each["type"] for each in events if each["reason"] == reason][-1])
 
     @property
     def events(self) -> list[str]:
