@@ -100,6 +100,23 @@ def test_a_batch_that_is_cut_stays_what_it_was_but_for_its_end(codec: Codec) -> 
     assert kept_until(source, until_ms=103, log_start=0, epoch=8, max_bytes=100).end == 40
 
 
+@pytest.mark.parametrize("log_start", [0, 42, 47])
+def test_a_compacted_batch_may_have_no_record_before_the_cut(log_start: int) -> None:
+    """As KafScale 1 has taken it from elsewhere: its first record is not at its first offset."""
+    batches = [
+        build_batch([Record(40, 100, None, b"v", ())], base_offset=40, leader_epoch=0),
+        build_batch([Record(46, 104, None, b"v", ()), Record(49, 200, None, b"v", ())], base_offset=41, leader_epoch=0),
+    ]
+    pieces = [(each[:PREFIX_SIZE], each[PREFIX_SIZE:]) for each in batches]
+    both, second = (parse_segment(build_segment(some, epoch=0, created_ms=9).data) for some in (pieces, pieces[1:]))
+    for until_ms in (103, 104, 150):
+        kept = kept_until(second, until_ms=until_ms, log_start=log_start, epoch=8, max_bytes=MIB)
+        some = until_ms >= 104 and log_start < 47
+        assert (kept.end, kept.whole, kept.segment is None) == (47 if some else max(41, log_start), False, not some)
+    kept = kept_until(both, until_ms=103, log_start=log_start, epoch=8, max_bytes=MIB)
+    assert (kept.end, kept.segment is None) == ((41, False) if log_start == 0 else (log_start, True))
+
+
 async def test_each_partition_ends_before_its_first_later_record(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
