@@ -11,7 +11,8 @@ from kafscale.service.logging import configure_logging
 from services.cli.admin.server import Exit, Failed
 from services.recovery.apply import NotEmpty
 from services.recovery.backups import NoBackup, NotThisCluster
-from services.recovery.point_in_time import NameTaken, NoSuchTopic, NothingLeft
+from services.recovery.claim import LeftOver, NameTaken
+from services.recovery.point_in_time import NoSuchTopic, NothingLeft
 from services.recovery.restore import Undecided
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ _EXITS: list[tuple[type[KafscaleError], Exit]] = [
     (NoBackup, Exit.NOT_FOUND),
     (NoSuchTopic, Exit.NOT_FOUND),
     (TopicExists, Exit.EXISTS),
+    (LeftOver, Exit.REFUSED),
     (NameTaken, Exit.REFUSED),
     (NotEmpty, Exit.REFUSED),
     (NothingLeft, Exit.REFUSED),

@@ -12,7 +12,8 @@ from services.cli.admin.output import progress
 from services.cli.on_stores import run_on_stores
 from services.cli.present import table
 from services.indexer.settings import IndexerSettings
-from services.recovery.point_in_time import CopiedLog, PointInTime
+from services.recovery.claim import CopiedLog
+from services.recovery.point_in_time import PointInTime
 
 
 def point_in_time(text: str) -> int:

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-IMPORTED = 0
-"""The epoch of what KafScale 1 wrote: offsets may be missing between such segments."""
+from services.storage.partition import IMPORTED, is_earlier_topics
 
 
 class Found(NamedTuple):
@@ -132,7 +131,7 @@ def _uncontradicted(found: Iterable[Found], floor: int) -> list[Found]:
     kept: list[Found] = []
     highest = -1
     for segment in found:
-        if segment.epoch < highest or (segment.epoch <= floor and not segment.epoch == floor == IMPORTED):
+        if segment.epoch < highest or is_earlier_topics(segment.epoch, floor):
             continue
         while kept and kept[-1].next > segment.base and kept[-1].epoch < segment.epoch:
             kept.pop()

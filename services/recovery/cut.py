@@ -53,19 +53,26 @@ def kept_until(source: ParsedSegment, *, until_ms: int, log_start: int, epoch: i
             pieces.append((prefix, view[position + PREFIX_SIZE : stop]))
         else:
             batch = _before(view[position:stop], end, epoch, max_bytes)
-            pieces.append((batch[:PREFIX_SIZE], memoryview(batch)[PREFIX_SIZE:]))
+            if batch:
+                pieces.append((batch[:PREFIX_SIZE], memoryview(batch)[PREFIX_SIZE:]))
+    if not pieces:
+        return Kept(None, max(source.offsets[0], log_start), whole=False)
     try:
         built = build_segment(pieces, epoch=epoch, created_ms=source.header.created_ms, flags=source.header.flags)
     except ValueError as error:
         # What KafScale 1 wrote may lack offsets, which only its epoch, 0, allows.
         raise CannotCopy(f"it cannot be written again: {error}") from error
+    if built.next_offset <= log_start:
+        return Kept(None, log_start, whole=False)
     return Kept(built, end if later is None else built.next_offset, whole=later is None)
 
 
 def _before(batch: memoryview, offset: int, epoch: int, max_bytes: int) -> bytes:
-    """The batch with its records below ``offset``, of which there are some. Raises CorruptBatch."""
+    """The batch with its records below ``offset``, empty where compaction has left none. Raises CorruptBatch."""
     header = peek(batch)
     records = [record for record in read_records(batch, max_bytes=max_bytes) if record.offset < offset]
+    if not records:
+        return b""
     return build_batch(
         records,
         base_offset=header.base_offset,

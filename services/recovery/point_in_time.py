@@ -1,13 +1,11 @@
 """A topic as it was at some time, copied into a new one: objects first, what makes it a topic last, at once.
 
-The new topic's epoch is taken from the cluster's floor before anything is stored, which lifts that floor. So whatever
-an interrupted copy leaves is of an older epoch than any later topic of the name, as what lands late of a deleted one:
-no reader takes it for a log's, and who needs its names replaces it. The histories that are written in the same step are
-the claim on the name: another copy, or a topic that is made and deleted meanwhile, changes them, and this one ends.
+Who has the new name meanwhile: `services/recovery/claim.py`. Nothing that is there is ever replaced.
 """
 
 import secrets
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,10 +14,9 @@ import trio
 from kafscale import paths
 from kafscale.catalog.page import SEGMENTS_PER_PAGE, build_page, describe
 from kafscale.errors import CorruptData, KafscaleError
-from kafscale.metadata.interface import Get, Operation, Put, Unchanged
+from kafscale.metadata.interface import Get
 from kafscale.metadata.topic_values import ClusterInfo, InvalidTopicName, TopicExists, TopicInfo, TopicsView
-from kafscale.objects.derived import put_derived
-from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, PreconditionFailed
+from kafscale.objects.interface import MAX_KEYS, Body, ObjectNotFound, PreconditionFailed
 from kafscale.segment.format import SegmentHeader
 from kafscale.segment.index import build_index
 from kafscale.segment.reader import parse_segment
@@ -27,26 +24,21 @@ from kafscale.segment.writer import BuiltSegment
 from kafscale.threads import RunSync, run_in_thread
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
-from services.recovery.apply import sure
+from kafscale.v1.metadata_pb2 import EpochHistory, LastSegment, PartitionState
 from services.recovery.backups import Advance, NotThisCluster, marked_cluster
 from services.recovery.bucket import together
+from services.recovery.claim import Claim, CopiedLog, NameTaken
 from services.recovery.cut import CannotCopy, Kept, kept_until
 from services.recovery.stores import Stores
 from services.storage.partition import history_of
 from services.storage.producers import ProducerTable
 
-_FORMAT = 1
 _ID_BYTES = 16
 _READS_PER_TXN = 64
 
 
 class NoSuchTopic(KafscaleError):
     """There is no such topic to copy."""
-
-
-class NameTaken(KafscaleError):
-    """Somebody else has taken the new topic's name meanwhile. Nothing of theirs was changed."""
 
 
 class NothingLeft(KafscaleError):
@@ -73,26 +65,8 @@ class SourceLog:
         return self.epochs[i][0] if i >= 0 else -1
 
 
-@dataclass(slots=True)
-class CopiedLog:
-    """A new partition: offsets from ``start`` up to, not including, ``end``. ``source_end``: the end of the other."""
-
-    partition: int
-    start: int
-    end: int
-    source_end: int
-    segments: int = 0
-    size: int = 0
-    last: BuiltSegment | None = None
-
-    @property
-    def left_out(self) -> int:
-        """How many offsets of the source are behind its end."""
-        return self.source_end - self.end
-
-
 class PointInTime:
-    """`plan`, then `copy`. ``parallel``: partitions at a time; of each a segment is in memory, twice."""
+    """`plan`, then `copy`. ``parallel``: partitions at a time; of each a segment is in memory, at most three times."""
 
     def __init__(
         self,
@@ -117,11 +91,13 @@ class PointInTime:
         self._decode_bytes = decode_bytes
         self._run_sync = run_sync
         self._made = TopicInfo(into, secrets.token_bytes(_ID_BYTES), 0, {}, True, 0, now_ms)
+        self._claim = Claim(stores, self._made)
+        self._stored = False
 
     async def plan(self) -> list[SourceLog]:
         """Look at the source, and change nothing.
 
-        Raises NotThisCluster, NoSuchTopic, InvalidTopicName, TopicExists, Unavailable, Refused.
+        Raises NotThisCluster, NoSuchTopic, InvalidTopicName, TopicExists, CannotCopy, LeftOver, Unavailable, Refused.
         """
         metadata, namespace = self._stores.metadata, self._stores.namespace
         if not paths.is_topic_name(self._into):
@@ -135,12 +111,14 @@ class PointInTime:
         source = topics.live(self._source)
         if source is None:
             raise NoSuchTopic(f"there is no topic {self._source}")
-        if self._into in topics.by_name:
-            raise TopicExists(f"there is a topic {self._into}: name one that does not exist")
+        if (there := topics.by_name.get(self._into)) is not None:
+            kind = "" if there.live else ", which is being deleted"
+            raise TopicExists(f"there is a topic {self._into}{kind}: name one that does not exist")
         if (other := topics.collision(self._into)) is not None:
             raise InvalidTopicName(f"{self._into} differs from topic {other} only in '.' and '_'")
         self._source_id = source.id
-        self._made = replace(self._made, partitions=source.partitions, configs=source.configs)
+        self._claim = Claim(self._stores, replace(self._made, partitions=source.partitions, configs=source.configs))
+        await self._claim.look()
         logs: list[SourceLog] = []
         for first in range(0, source.partitions, _READS_PER_TXN):
             numbers = range(first, min(first + _READS_PER_TXN, source.partitions))
@@ -152,15 +130,20 @@ class PointInTime:
         """Make the topic; gives its partitions. ``advance`` is told how many bytes of the source are done.
 
         Raises NothingLeft, NoSuchTopic, NameTaken, CorruptData, CannotCopy, Unavailable, Refused: this made no topic
-        then, and may be begun anew.
+        then, but for the last step's Unavailable, after which it may be there, whole. What was stored is being deleted,
+        as far as the metadata store answers; when that is over this may be begun anew.
         """
-        claim = await self._claim()
-        copied = [CopiedLog(log.partition, log.start, log.start, log.end) for log in logs]
-        steps = [partial(self._copy_log, log, made, advance) for log, made in zip(logs, copied, strict=True)]
-        await together(self._parallel, steps)
-        if any(log.start < log.end for log in logs) and not any(made.start < made.end for made in copied):
-            raise NothingLeft(f"no record of {self._source} is as old as that: {self._into} was not made")
-        await self._publish(copied, claim)
+        await self._claim.take()
+        try:
+            copied = [CopiedLog(log.partition, log.start, log.start, log.end) for log in logs]
+            steps = [partial(self._copy_log, log, made, advance) for log, made in zip(logs, copied, strict=True)]
+            await together(self._parallel, steps)
+            if any(log.start < log.end for log in logs) and not any(made.start < made.end for made in copied):
+                raise NothingLeft(f"no record of {self._source} is as old as that: {self._into} was not made")
+            await self._claim.publish(copied)
+        except BaseException:
+            await self._claim.give_up(stored=self._stored)
+            raise
         return copied
 
     async def _logs(self, source: TopicInfo, numbers: range) -> list[SourceLog]:
@@ -192,32 +175,6 @@ class PointInTime:
             if len(page) < MAX_KEYS or (last is not None and last.base_offset >= log.end):
                 return
 
-    async def _claim(self) -> Unchanged:
-        """Take an epoch and the name; gives what holds as long as nobody else did. Raises NameTaken, Unavailable."""
-        metadata, namespace = self._stores.metadata, self._stores.namespace
-        cluster_key, topic_key = paths.cluster_key(namespace), paths.topic_key(namespace, self._into)
-        while True:
-            cluster, topic = (await metadata.txn((), [Get(cluster_key), Get(topic_key)])).reads
-            if topic is not None or cluster is None:
-                raise NameTaken(f"topic {self._into} was made meanwhile")
-            before = ClusterInfo.read(cluster)
-            epoch = before.epoch_floor + 1
-            history = EpochHistory(
-                format=_FORMAT, entries=[EpochHistory.Entry(epoch=epoch, first_offset=0)], topic_id=self._made.id
-            ).SerializeToString()
-            keys = [paths.epoch_history_key(namespace, self._into, each) for each in range(self._made.partitions)]
-            done = await metadata.txn(
-                [Unchanged(cluster_key, cluster.mod_revision), Unchanged(topic_key, 0)],
-                [Put(cluster_key, before.lifted_to(epoch).value()), *(Put(key, history) for key in keys)],
-            )
-            if done.succeeded:
-                self._made = replace(self._made, epoch_floor=before.epoch_floor)
-                return Unchanged(keys[0], done.revision)
-
-    @property
-    def _epoch(self) -> int:
-        return self._made.epoch_floor + 1
-
     async def _copy_log(self, log: SourceLog, made: CopiedLog, advance: Advance) -> None:
         page: list[CatalogSegment] = []
         expected, left = -1, log.size
@@ -234,7 +191,10 @@ class PointInTime:
                 await self._put_segment(made.partition, kept.segment)
                 page.append(describe(kept.segment.data, kept.segment.positions, kept.segment.next_offset))
                 made.segments, made.size = made.segments + 1, made.size + len(kept.segment.data)
-                made.last = kept.segment
+                made.last_end = kept.segment.next_offset
+                made.last = LastSegment(
+                    base_offset=kept.segment.base_offset, size=len(kept.segment.data), crc=kept.segment.crc
+                )
             made.end = expected = kept.end
             if len(page) == SEGMENTS_PER_PAGE:
                 await self._put_page(made, page)
@@ -249,7 +209,7 @@ class PointInTime:
         made.start = min(made.start, made.end)
         if made.start < made.end:
             # Whoever wrote to the source begins anew here, as with any topic.
-            await put_derived(self._stores.objects, self._snapshot_key(made), ProducerTable(0).dump())
+            await self._put(self._claim.snapshot_key(made), ProducerTable(0).dump())
 
     async def _kept(self, log: SourceLog, base: int, start: int) -> Kept | None:
         """What is to be kept of an object; None: it is not the log's, or not there. Raises CorruptData, CannotCopy."""
@@ -269,7 +229,7 @@ class PointInTime:
                 source,
                 until_ms=self._until_ms,
                 log_start=start,
-                epoch=self._epoch,
+                epoch=self._claim.epoch,
                 max_bytes=self._decode_bytes,
             )
 
@@ -299,72 +259,27 @@ class PointInTime:
 
     async def _put_segment(self, partition: int, segment: BuiltSegment) -> None:
         """Raises NameTaken, Unavailable, Refused."""
-        objects, namespace = self._stores.objects, self._stores.namespace
-        key = paths.segment_key(namespace, self._into, partition, segment.base_offset)
-        try:
-            try:
-                await objects.put_if_absent(key, segment.data)
-            except PreconditionFailed:
-                there = await objects.get(key)
-                if there.body != segment.data:
-                    if _stored_epoch(there.body) >= self._epoch:
-                        raise NameTaken(f"object {key} is another restore's or topic's") from None
-                    await objects.replace_if_match(key, segment.data, there.etag)
-            index = build_index(segment.offsets, segment.positions, self._index_interval)
-            index_key = paths.index_key(namespace, self._into, partition, segment.base_offset)
-            await put_derived(objects, index_key, index)
-        except (PreconditionFailed, ObjectNotFound) as error:
-            raise NameTaken(f"object {key} is written by others at the same time") from error
+        namespace, base = self._stores.namespace, segment.base_offset
+        await self._put(paths.segment_key(namespace, self._into, partition, base), segment.data)
+        index = build_index(segment.offsets, segment.positions, self._index_interval)
+        await self._put(paths.index_key(namespace, self._into, partition, base), index)
 
     async def _put_page(self, made: CopiedLog, page: list[CatalogSegment]) -> None:
         if page:
             ref = PartitionRef(topic=self._into, topic_id=self._made.id, partition=made.partition)
-            base = page[0].base_offset
-            key = paths.catalog_page_key(self._stores.namespace, self._into, made.partition, base, self._epoch)
-            await put_derived(self._stores.objects, key, build_page(ref, self._epoch, page))
+            base, epoch = page[0].base_offset, self._claim.epoch
+            key = paths.catalog_page_key(self._stores.namespace, self._into, made.partition, base, epoch)
+            await self._put(key, build_page(ref, epoch, page))
             page.clear()
 
-    def _snapshot_key(self, made: CopiedLog) -> str:
-        return paths.producer_snapshot_key(self._stores.namespace, self._into, made.partition, made.end, self._epoch)
-
-    async def _publish(self, copied: list[CopiedLog], claim: Unchanged) -> None:
+    async def _put(self, key: str, body: Body) -> None:
         """Raises NameTaken, Unavailable, Refused."""
-        metadata, namespace = self._stores.metadata, self._stores.namespace
-        puts: list[Operation] = []
-        for made in copied:
-            state = PartitionState(
-                format=_FORMAT,
-                topic_id=self._made.id,
-                epoch=self._epoch,
-                log_start=made.start,
-                committed_end=made.end,
-                producers_from=made.end,
-                # Requests of an earlier attempt may still land.
-                unclean=True,
-            )
-            if made.start < made.end:
-                state.producer_snapshot = self._snapshot_key(made)
-            if made.last is not None and made.last.next_offset == made.end:
-                last = made.last
-                state.last_segment.base_offset, state.last_segment.size, state.last_segment.crc = (
-                    last.base_offset,
-                    len(last.data),
-                    last.crc,
-                )
-            puts.append(
-                Put(paths.partition_state_key(namespace, self._into, made.partition), state.SerializeToString())
-            )
-        topic_key = paths.topic_key(namespace, self._into)
-        puts.append(Put(topic_key, self._made.value()))
-        if not await sure(metadata, [Unchanged(topic_key, 0), claim], puts):
-            found = await metadata.get(topic_key)
-            # Its answer may have been lost, and the topic changed since.
-            if found is None or TopicInfo.read(found).id != self._made.id:
-                raise NameTaken(f"another restore, or a topic {self._into}, was made meanwhile")
-
-
-def _stored_epoch(body: bytes) -> int:
-    try:
-        return SegmentHeader.parse(body).epoch
-    except CorruptData:
-        return -1
+        self._stored = True
+        try:
+            await self._stores.objects.put_if_absent(key, body)
+        except PreconditionFailed:
+            # Where an answer was lost it is this copy's own.
+            with suppress(ObjectNotFound):
+                if (await self._stores.objects.get(key)).body == body:
+                    return
+            raise NameTaken(f"object {key} was put by others meanwhile") from None

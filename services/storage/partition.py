@@ -17,6 +17,9 @@ from services.storage.producers import ProducerTable
 from services.storage.segments import SegmentMap
 from services.storage.sink_progress import SinkPositions
 
+IMPORTED = 0
+"""The epoch of what KafScale 1 wrote: offsets may be missing between such segments."""
+
 
 @dataclass(slots=True, eq=False)
 class CommittedLog:
@@ -163,6 +166,14 @@ class Partition:
 
 def history_of(value: EpochHistory) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.first_offset) for entry in value.entries]
+
+
+def is_earlier_topics(epoch: int, floor: int) -> bool:
+    """Whether an object of ``epoch`` is an earlier topic's of the name, or of a copy that was given up before it.
+
+    ``floor``: the topic's. What is imported has epoch 0, as the floor of a topic that had none before it.
+    """
+    return epoch <= floor and not epoch == floor == IMPORTED
 
 
 def settled(history: list[tuple[int, int]], *, epoch: int, first_offset: int, log_start: int) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
 from services.storage.finder import Damaged, OfAnotherEpoch
-from services.storage.partition import CommittedLog, Partition
+from services.storage.partition import IMPORTED, CommittedLog, Partition
 from services.storage.run import Run
 from services.storage.segments import KnownSegment
 from services.storage.takeover import NotAvailable
@@ -22,7 +22,6 @@ _MOST = 1000
 _MOST_VERIFIED, _MOST_VERIFIED_BYTES = 32, 64 << 20
 """In one reply: they are read within a call's time. One segment is, however large."""
 _INDEX_SECONDS = 20.0
-_IMPORTED = 0
 """The epoch of a segment that another system wrote."""
 
 
@@ -190,7 +189,7 @@ async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> 
 async def _behind(run: Run, log: CommittedLog, end: int, epoch: int) -> list[str]:
     """Whether the log goes on where a segment ends. Raises Damaged, Unavailable, Refused."""
     # Imported segments may have lost records to compaction elsewhere.
-    if end == log.committed_end or end <= log.log_start or epoch == _IMPORTED:
+    if end == log.committed_end or end <= log.log_start or epoch == IMPORTED:
         return []
     if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:
         return []

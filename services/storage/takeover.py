@@ -19,11 +19,10 @@ from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
-from services.storage.partition import history_of, settled
+from services.storage.partition import history_of, is_earlier_topics, settled
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _FORMAT = 1
-_IMPORTED = 0
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
 _GIVE_BACK_PAUSE = 0.5
@@ -189,11 +188,10 @@ async def _rolled_back(
             continue
         try:
             header = SegmentHeader.parse(await objects.get_range(str(key), 0, HEADER_SIZE))
+            if is_earlier_topics(header.epoch, floor):
+                continue
             footer = SegmentFooter.parse(await objects.get_range(str(key), size - FOOTER_SIZE, FOOTER_SIZE))
         except (CorruptData, ObjectNotFound):
-            continue
-        if header.epoch <= floor and header.epoch != _IMPORTED:
-            # An earlier topic's of the name, or of a copy that was given up before this one was made.
             continue
         if header.epoch > settled_epoch or header.epoch >= state.epoch:
             return f"object {key} has epoch {header.epoch}, the metadata only {min(settled_epoch, state.epoch - 1)}"

@@ -3,7 +3,7 @@
 from tests.mutations.mutation import Mutation
 
 _COPIES = "tests/unit/recovery/test_point_in_time.py::"
-_MODULE = "services/recovery/point_in_time.py"
+_MODULE = "services/recovery/claim.py"
 
 MUTATIONS = (
     Mutation(
@@ -27,31 +27,31 @@ MUTATIONS = (
         _MODULE,
         "before.lifted_to(epoch).value()",
         "before.value()",
-        _COPIES + "test_a_topic_that_somebody_makes_after_an_interrupted_copy_has_nothing_of_it",
+        _COPIES + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
         "no later topic has the epoch of a copy that was given up",
     ),
     Mutation(
         (),
         _MODULE,
-        "[Unchanged(topic_key, 0), claim]",
-        "[Unchanged(topic_key, 0)]",
-        _COPIES + "test_of_two_copies_at_once_the_later_one_is_made",
-        "no topic is made of objects that another copy replaces",
+        "[Unchanged(self._topic_key, 0), self._held]",
+        "[Unchanged(self._topic_key, 0)]",
+        _COPIES + "test_a_topic_that_is_made_meanwhile_loses_nothing_to_a_copy",
+        "no topic is made of objects that were deleted meanwhile",
     ),
     Mutation(
         (),
         _MODULE,
-        "producers_from=made.end,",
-        "producers_from=made.start,",
+        "producers_from=log.end,",
+        "producers_from=log.start,",
         _COPIES + "test_producers_of_the_old_topic_and_new_ones_write_to_the_new",
         "a producer of the old topic begins anew in the copy",
     ),
     Mutation(
         (),
         "services/storage/takeover.py",
-        "if header.epoch <= floor and header.epoch != _IMPORTED:",
+        "if is_earlier_topics(header.epoch, floor):",
         "if False:",
-        _COPIES + "test_what_an_interrupted_copy_left_is_in_nobodys_way",
+        _COPIES + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
         "what is left of an earlier topic is no sign of metadata that was rolled back",
     ),
 )

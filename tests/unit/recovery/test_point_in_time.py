@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.catalog.page import parse_page
 from kafscale.errors import CorruptData, Unavailable
-from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.memory import MemoryMetadataStore, no_answer
 from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
@@ -19,8 +19,9 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.recovery.cut import kept_until
-from services.recovery.point_in_time import CopiedLog, NameTaken, NoSuchTopic, NothingLeft, PointInTime
+from services.recovery.claim import CopiedLog, LeftOver, NameTaken
+from services.recovery.cut import CannotCopy, kept_until
+from services.recovery.point_in_time import NoSuchTopic, NothingLeft, PointInTime
 from services.recovery.restore import Restore
 from services.recovery.stores import Stores
 from tests.unit.storage.harness import NAMESPACE, Caller, World, inline, siblings
@@ -98,6 +99,23 @@ def test_a_batch_that_is_cut_stays_what_it_was_but_for_its_end(codec: Codec) -> 
     assert all_of_it.segment.data[found.positions[0] + PREFIX_SIZE :][: len(whole) - PREFIX_SIZE] == whole[PREFIX_SIZE:]
     # What cannot be decoded within the bound goes by its header.
     assert kept_until(source, until_ms=103, log_start=0, epoch=8, max_bytes=100).end == 40
+
+
+@pytest.mark.parametrize("log_start", [0, 42, 47])
+def test_a_compacted_batch_may_have_no_record_before_the_cut(log_start: int) -> None:
+    """As KafScale 1 has taken it from elsewhere: its first record is not at its first offset."""
+    batches = [
+        build_batch([Record(40, 100, None, b"v", ())], base_offset=40, leader_epoch=0),
+        build_batch([Record(46, 104, None, b"v", ()), Record(49, 200, None, b"v", ())], base_offset=41, leader_epoch=0),
+    ]
+    pieces = [(each[:PREFIX_SIZE], each[PREFIX_SIZE:]) for each in batches]
+    both, second = (parse_segment(build_segment(some, epoch=0, created_ms=9).data) for some in (pieces, pieces[1:]))
+    for until_ms in (103, 104, 150):
+        kept = kept_until(second, until_ms=until_ms, log_start=log_start, epoch=8, max_bytes=MIB)
+        some = until_ms >= 104 and log_start < 47
+        assert (kept.end, kept.whole, kept.segment is None) == (47 if some else max(41, log_start), False, not some)
+    kept = kept_until(both, until_ms=103, log_start=log_start, epoch=8, max_bytes=MIB)
+    assert (kept.end, kept.segment is None) == ((41, False) if log_start == 0 else (log_start, True))
 
 
 async def test_each_partition_ends_before_its_first_later_record(autojump_clock: MockClock) -> None:
@@ -189,24 +207,27 @@ async def test_what_retention_removed_stays_so_also_while_it_is_copied(autojump_
         assert await caller.read_all(restored, offset=8) == [b"4", b"4", b"5", b"5"]
 
 
-async def test_what_an_interrupted_copy_left_is_in_nobodys_way(autojump_clock: MockClock) -> None:
-    world = World()
+async def test_what_a_copy_that_fails_has_stored_is_deleted(autojump_clock: MockClock) -> None:
+    world = World(settle_seconds=5)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time) for time in range(30)))
 
         def fault(call: Call) -> Fault | None:
             late = "segment-00000000000000000025" in call.key and INTO in call.key
-            return Fault(error=Unavailable("no")) if late else None
+            return Fault(error=Unavailable("no"), applied="later") if late else None
 
         world.objects.plan = fault
         with pytest.raises(Unavailable):
             await copied(world, ALL)
+        assert await left_behind(world)
         world.objects.plan = None
-        assert INTO not in catalog.view.by_name
-        left = paths.segment_key(NAMESPACE, INTO, 0, 20)
-        assert (await world.objects.get(left)).body
-        # Up to an offset that one of the segments which were left begins with: all of them follow on it.
+        with pytest.raises(TopicExists, match="being deleted"):
+            await copied(world, ALL)
+        await trio.sleep(4)
+        world.objects.land_stray()
+        await trio.sleep(10)
+        assert await left_behind(world) == []
         (made,) = await copied(world, 9)
         assert (made.start, made.end) == (0, 10)
         (restored,) = await new_topic(catalog)
@@ -215,20 +236,37 @@ async def test_what_an_interrupted_copy_left_is_in_nobodys_way(autojump_clock: M
         assert (await caller.read_all(restored))[9:] == [b"9", b"100", b"101"]
 
 
-async def test_a_topic_that_somebody_makes_after_an_interrupted_copy_has_nothing_of_it(
-    autojump_clock: MockClock,
-) -> None:
+async def left_behind(world: World) -> list[str]:
+    """What the stores have under the new name."""
+    objects = [info.key for info in await world.objects.list_from("")]
+    keys = [item.key for item in (await world.metadata.read_prefix("")).items]
+    return [key for key in (*objects, *keys) if INTO in key]
+
+
+async def killed(world: World, late: str) -> None:
+    """A copy that gets as far as ``late``, and can tidy nothing up."""
+    copy = copying(world, ALL)
+    logs = await copy.plan()
+    world.objects.plan = lambda call: Fault(error=Unavailable("no")) if late in call.key else None
+
+    def begun(_: int) -> None:
+        world.metadata.faults.append(no_answer("txn", key=paths.topic_key(NAMESPACE, INTO), times=1000))
+
+    with pytest.raises(Unavailable):
+        await copy.copy(logs, begun)
+    world.objects.plan = None
+    world.metadata.faults.clear()
+
+
+async def test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time) for time in range(12)))
-        copy = copying(world, ALL)
-        logs = await copy.plan()
-        # All but the last step is done when the topic is made.
-        world.objects.plan = lambda call: Fault(error=Unavailable("no")) if "~producers/" + INTO in call.key else None
-        with pytest.raises(Unavailable):
-            await copy.copy(logs, lambda _: None)
-        world.objects.plan = None
+        # All but the last step is done.
+        await killed(world, "~producers/" + INTO)
+        with pytest.raises(LeftOver, match=f"below {NAMESPACE}/{INTO}/ that no topic has"):
+            await copied(world, ALL)
         other = await world.topic(catalog, INTO, partitions=1)
         await stored(caller, other, timed(7), timed(8))
         assert await caller.read_all(other) == [b"7", b"8"]
@@ -236,41 +274,63 @@ async def test_a_topic_that_somebody_makes_after_an_interrupted_copy_has_nothing
             await copied(world, ALL)
 
 
-async def test_of_two_copies_at_once_the_later_one_is_made(autojump_clock: MockClock) -> None:
+async def test_of_two_copies_at_once_the_one_that_began_first_is_made(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, timed(1), timed(2))
-        holds = [trio.Event(), trio.Event()]
-        reached: list[Fault] = []
+        second = copying(world, 1)
+        logs = await second.plan()
+        hold = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=hold) if "~producers/" + INTO in call.key else None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(copied, world, ALL)
+            await trio.sleep(1)
+            with pytest.raises(NameTaken):
+                await second.copy(logs, lambda _: None)
+            hold.set()
+        (restored,) = await new_topic(catalog)
+        assert await caller.read_all(restored) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("late", ["~producers/" + INTO, "segment-00000000000000000000.index"])
+async def test_a_topic_that_is_made_meanwhile_loses_nothing_to_a_copy(autojump_clock: MockClock, late: str) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, timed(*range(120)) * 3)
+        hold, refused = trio.Event(), trio.Event()
 
         def fault(call: Call) -> Fault | None:
-            if call.kind == "put_if_absent" and "~producers/" + INTO in call.key and len(reached) < len(holds):
-                reached.append(Fault(hold=holds[len(reached)]))
-                return reached[-1]
-            return None
+            return Fault(hold=hold) if late in call.key and INTO in call.key and not hold.is_set() else None
 
-        world.objects.plan = fault
-        refused = trio.Event()
-
-        async def first() -> None:
+        async def copy() -> None:
             with pytest.raises(NameTaken):
                 await copied(world, ALL)
             refused.set()
 
+        world.objects.plan = fault
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(first)
+            nursery.start_soon(copy)
             await trio.sleep(1)
-            nursery.start_soon(copied, world, 1)
+            world.objects.plan = None
+            other = await world.topic(catalog, INTO, partitions=1)
+            await stored(caller, other, timed(*range(150)) * 2)
             await trio.sleep(1)
-            # The later one has replaced what the first has stored.
-            assert len(reached) == 2
-            holds[0].set()
-            await refused.wait()
-            assert INTO not in catalog.view.by_name
-            holds[1].set()
-        (restored,) = await new_topic(catalog)
-        assert await caller.read_all(restored) == [b"1"]
+            if "index" in late:
+                hold.set()
+                await refused.wait()
+                key = paths.segment_key(NAMESPACE, INTO, 0, 0)
+                segment = parse_segment((await world.objects.get(key)).body)
+                index = (await world.objects.get(paths.index_key(NAMESPACE, INTO, 0, 0))).body
+                assert verify_index(parse_index(index), segment) == []
+                assert await caller.read_all(other) == [b"%d" % time for time in range(150)] * 2
+            else:
+                await catalog.mark_deleting(INTO)
+                await catalog.wait_free(INTO)
+                hold.set()
+                await refused.wait()
+                assert INTO not in catalog.view.by_name
 
 
 async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock: MockClock) -> None:
@@ -288,10 +348,16 @@ async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock
                 await copied(world, ALL, topic, into)
         with pytest.raises(NothingLeft):
             await copied(world, 9, "or.ders")
+        # Nor a claim on the name.
+        assert await left_behind(world) == []
+        await world.topic(catalog, "wide", partitions=4097)
+        with pytest.raises(CannotCopy, match="4097 partitions are more than the metadata store takes at once"):
+            await copied(world, ALL, "wide")
         await world.objects.delete_many([paths.segment_key(NAMESPACE, "or.ders", 0, 2)])
         with pytest.raises(CorruptData, match="right before 3"):
             await copied(world, ALL, "or.ders")
-        assert set(catalog.view.by_name) == {"or.ders"}
+        await trio.sleep(10)
+        assert set(catalog.view.by_name) == {"or.ders", "wide"}
         # Before the hole all is there.
         await copied(world, 10, "or.ders")
         assert await caller.read_all((await new_topic(catalog))[0]) == [b"10"]

@@ -6,6 +6,8 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
+from kafscale.records.record import Record, build_batch
+from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key, values
 
@@ -65,6 +67,27 @@ async def test_indexes_without_a_segment_do_not_hide_the_log_behind_them(autojum
     for offset in (0, 2, 500, 998, 1000, 1198):
         async with world.service() as (caller, _):
             assert (await caller.read_all(ref, offset))[0] == b"%d" % (offset // 2)
+
+
+async def test_what_is_of_an_earlier_topic_is_told_by_its_header_alone(autojump_clock: MockClock) -> None:
+    """However much it is: what KafScale 1 had under the name, too."""
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+        await catalog.mark_deleting(ref.topic)
+        await catalog.wait_free(ref.topic)
+        cluster = await catalog.cluster()
+        for base in range(40):
+            epoch = cluster.epoch_floor if base % 20 < 10 else 0
+            left = build_batch([Record(base, 1, None, b"left", ())], base_offset=base, leader_epoch=epoch)
+            segment = build_segment([(left[:PREFIX_SIZE], left[PREFIX_SIZE:])], epoch=epoch, created_ms=1)
+            await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, base), segment.data)
+        ref = await world.topic(catalog)
+        world.objects.calls.clear()
+        assert await caller.durable(await caller.append(ref, batch(b"another")))
+        assert world.objects.count("get_range") == 40
+        assert await caller.read_all(ref) == [b"another"]
 
 
 async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockClock) -> None:
