@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpcore
 
 from tests.clients.process import ServerProcess
+from tests.k8s.live import Json
 from tests.servers.cluster import Cluster, ServiceProcess
 from tests.servers.etcd import SERVER
 from tests.servers.ports import free_ports
@@ -74,3 +76,15 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
     done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def set_aside(script: Json, volume: Path) -> None:
+    """Run what moves a volume's content aside: twice without harm, and never over what was moved before."""
+    command = [sys.executable, *script["command"][1:]]
+    (volume / "data").mkdir()
+    (volume / "data" / "kept").touch()
+    for _ in range(2):
+        subprocess.run(command, cwd=volume, check=True)
+        assert (volume / "data.before-restore" / "kept").exists()
+    (volume / "data").mkdir()
+    assert subprocess.run(command, cwd=volume, check=False, capture_output=True).returncode != 0

@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -210,7 +209,7 @@ def test_pitfall_56_all_is_stopped_restored_and_started_as_the_document_says(
                 assert wanted <= set(container(job)["command"])
                 claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in job["spec"]["volumes"]]
                 assert f"data-kafscale-etcd-{number}" in claims
-            _set_aside(job["spec"]["initContainers"][1], tmp_path)
+            processes.set_aside(job["spec"]["initContainers"][1], tmp_path)
         if step[:2] == ["rollout", "status"]:
             # Nothing else runs before etcd does, whatever was applied meanwhile.
             assert [overlay.workload(name)["spec"]["replicas"] for name in SERVICES] == [0] * len(SERVICES)
@@ -218,18 +217,6 @@ def test_pitfall_56_all_is_stopped_restored_and_started_as_the_document_says(
     overlay.await_replicas()
     assert len(overlay.pods("etcd")) == 3
     assert overlay.get("cronjob", "kafscale-etcd-snapshots")["spec"]["suspend"] is False
-
-
-def _set_aside(script: Json, volume: Path) -> None:
-    """Run what moves a volume's content aside: twice without harm, and never over what was moved before."""
-    command = [sys.executable, *script["command"][1:]]
-    (volume / "data").mkdir()
-    (volume / "data" / "kept").touch()
-    for _ in range(2):
-        subprocess.run(command, cwd=volume, check=True)
-        assert (volume / "data.before-restore" / "kept").exists()
-    (volume / "data").mkdir()
-    assert subprocess.run(command, cwd=volume, check=False, capture_output=True).returncode != 0
 
 
 def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlays: dict[str, Overlay]) -> None:
