@@ -267,7 +267,7 @@ MUTATIONS = (
     _breaking(
         "what is being taken over as a drain begins is waited for",
         "services/gateway/admin/drain.py",
-        "named.update(i.key for i in states.items if PartitionState.FromString(i.value).owner == run_id)\n",
+        "named.update(item.key for item in states.items if names(item))\n",
         "_ = states\n",
         _DRAIN + "test_what_is_being_taken_over_as_the_drain_begins_is_waited_for",
     ),

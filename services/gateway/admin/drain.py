@@ -12,7 +12,7 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import LeaseNotFound, Put, Unchanged
+from kafscale.metadata.interface import MAX_PLAIN, Get, KeyValue, LeaseNotFound, Put, Unchanged
 from kafscale.metadata.members import LiveMember, Members, MembersView, live_member
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
@@ -143,19 +143,21 @@ class Drains:
         """Of storage: what was last settled by this run, and in the end what names it as the owner."""
         named: set[str] = set()
 
+        def names(item: KeyValue | None) -> bool:
+            return item is not None and PartitionState.FromString(item.value).owner == run_id
+
         async def left() -> int:
             topics = environment.catalog.view.by_id
             count = sum(len(some) for topic_id, some in owned.items() if (at := topics.get(topic_id)) and at.live)
             if count:
                 return count
             # What was being taken over when the drain began is in no history yet.
-            for key in list(named):
-                item = await self._parts.metadata.get(key)
-                if item is None or PartitionState.FromString(item.value).owner != run_id:
-                    named.remove(key)
+            for keys in _batches(sorted(named)):
+                found = (await self._parts.metadata.txn((), [Get(key) for key in keys])).reads
+                named.difference_update(key for key, item in zip(keys, found, strict=True) if not names(item))
             if not named:
                 states = await self._parts.metadata.read_prefix(paths.partition_states_prefix(self._parts.namespace))
-                named.update(i.key for i in states.items if PartitionState.FromString(i.value).owner == run_id)
+                named.update(item.key for item in states.items if names(item))
             return len(named)
 
         return left
@@ -184,6 +186,11 @@ class Drains:
             return sum(to is None or owners.get(key) != to.run_id for key, to in given.items())
 
         return left
+
+
+def _batches(keys: list[str]) -> Iterator[list[str]]:
+    """Of as many as a transaction reads."""
+    return (keys[start : start + MAX_PLAIN] for start in range(0, len(keys), MAX_PLAIN))
 
 
 def _another(live: LiveMember, member: Member, placed: tuple[LiveMember, ...]) -> LiveMember:

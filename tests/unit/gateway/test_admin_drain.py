@@ -1,6 +1,6 @@
 """Draining an instance: what others see of it, what is refused, and when it is over."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import grpc
@@ -9,7 +9,7 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put, Snapshot
+from kafscale.metadata.interface import Get, Operation, Put, Snapshot, TxnResult, Unchanged
 from kafscale.metadata.memory import MemoryMetadataStore, no_answer
 from kafscale.metadata.ownership import Owned, OwnershipMap
 from kafscale.rpc.errors import StatusError
@@ -123,6 +123,40 @@ async def test_what_is_being_taken_over_as_the_drain_begins_is_waited_for() -> N
             await taken("b")
             await call.wait_over()
         assert (call.told[-1], call.ended) == ((1, 0, True), None)
+
+
+async def test_many_that_are_being_taken_over_are_looked_at_in_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_owners(1) as two:
+        admin, metadata = await admin_of(two.harness), two.harness.metadata
+        keys = [paths.partition_state_key(NAMESPACE, "t", number) for number in range(300)]
+        reads: list[int] = []
+        txn = type(metadata).txn
+
+        async def taken(keys: list[str], run_id: str) -> None:
+            value = PartitionState(format=1, topic_id=two.topic.id, epoch=2, owner=run_id).SerializeToString()
+            await metadata.txn((), [Put(key, value) for key in keys])
+
+        async def counted(
+            store: MemoryMetadataStore,
+            compares: Sequence[Unchanged],
+            then: Sequence[Operation],
+            otherwise: Sequence[Operation] = (),
+        ) -> TxnResult:
+            if not compares and len(then) > 2 and all(isinstance(each, Get) for each in then):
+                reads.append(len(then))
+            return await txn(store, compares, then, otherwise)
+
+        await two.own("b", 1)
+        await taken(keys, "a")
+        monkeypatch.setattr(type(metadata), "txn", counted)
+        async with _draining(admin, "a") as call:
+            await call.wait_until(lambda: call.told == [(300, 300, False)])
+            await taken(keys[10:], "b")
+            await call.wait_until(lambda: call.told[-1] == (300, 10, False))
+            await taken(keys, "b")
+            await call.wait_over()
+        assert (call.told[-1], call.ended) == ((300, 0, True), None)
+        assert reads[:3] == [128, 128, 44]
 
 
 async def test_who_waits_for_partitions_looks_at_none_of_them_again_but_for_news(

@@ -236,6 +236,20 @@ async def test_what_a_copy_that_fails_has_stored_is_deleted(autojump_clock: Mock
         assert (await caller.read_all(restored))[9:] == [b"9", b"100", b"101"]
 
 
+async def test_a_copy_that_is_interrupted_leaves_nothing_either(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        await stored(caller, ref, timed(1), timed(2))
+        world.objects.plan = lambda call: Fault(hold=trio.Event()) if "~producers/" + INTO in call.key else None
+        with trio.move_on_after(5) as interrupted:
+            await copied(world, ALL)
+        assert interrupted.cancelled_caught
+        world.objects.plan = None
+        await trio.sleep(10)
+        assert await left_behind(world) == []
+
+
 async def left_behind(world: World) -> list[str]:
     """What the stores have under the new name."""
     objects = [info.key for info in await world.objects.list_from("")]
