@@ -48,7 +48,7 @@ _CLUSTERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "two-members": ({"bucket": _BUCKET, "etcd": {"members": 2}}, "spec.etcd.members", 'supported values: "1", "3"'),
     "no-port": ({"bucket": _BUCKET, "outside": _PORTS}, "spec.outside", "firstPort is given with type NodePort"),
     "many-digits": (
-        {"bucket": _BUCKET, "outside": {**_PORTS, "firstPort": 32090}, "gateway": {"replicas": 11}},
+        {"bucket": _BUCKET, "outside": {**_PORTS, "firstPort": 30070}, "gateway": {"replicas": 11}},
         "spec.outside",
         "ten gateways at most have ports of nodes",
     ),
@@ -253,7 +253,7 @@ def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
     """Its pods are kwok's; what its gateways would tell is told by processes."""
     servers = [gateway.address for gateway in cluster.gateways]
     spec: dict[str, Any] = {"adminServers": servers, "bucket": _BUCKET, "etcd": {"members": 1}}
-    spec["outside"] = {"type": "NodePort", "host": "localhost", "firstPort": 32190}
+    spec["outside"] = {"type": "NodePort", "host": "localhost", "firstPort": 30060}
     made = made_namespace(namespace)
     with running(namespace.operator(0, tmp_path)):
         namespace.apply("KafscaleCluster", "made", **spec)
