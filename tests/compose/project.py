@@ -49,16 +49,20 @@ class Project:
 
     def shell(self, command: str, *, timeout: float = LONG_SECONDS) -> str:
         """What a command of a document prints, which may be one of `docker compose`."""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command.replace("localhost:9092", self.broker)],
-            cwd=ROOT,
-            env={**self.engine.environ, **self.environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", command.replace("localhost:9092", self.broker)],
+                cwd=ROOT,
+                env={**self.engine.environ, **self.environ},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as expired:
+            print(f"$ {command}", (expired.stdout or b"").decode(errors="replace"), sep="\n")
+            raise
         print(f"$ {command}", done.stdout, done.stderr, sep="\n")
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout

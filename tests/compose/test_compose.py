@@ -207,17 +207,19 @@ def _await(project: Project, killed: Container, *, healthy: bool) -> None:
 
 def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(project: Project) -> None:
     up, follow = _commands("docs/operations.md", "**Spark.**")
-    project.shell(f"{up} --scale gateway=2 --scale storage=2")
-    # It ends with what it follows.
-    said = project.shell(follow, timeout=SPARK_SECONDS)
-    [demo] = project.containers("spark-demo")
-    assert (demo.state, demo.exit_code) == ("exited", 0)
-    assert "100000 records written to the topic spark-demo, 100000 read back" in said
-    for index in ("1", "2"):
-        shown = project.compose("exec", "--index", index, "storage", "python", "-c", _SCRAPE)
-        [scanned] = re.findall(r"^kafscale_storage_scanned_bytes_total (\S+)$", shown, re.MULTILINE)
-        assert float(scanned) > 0, index
-    project.compose("--profile", "spark", "rm", "--stop", "--force", *SPARK)
+    try:
+        project.shell(f"{up} --scale gateway=2 --scale storage=2")
+        # It ends with what it follows.
+        said = project.shell(follow, timeout=SPARK_SECONDS)
+        [demo] = project.containers("spark-demo")
+        assert (demo.state, demo.exit_code) == ("exited", 0)
+        assert "100000 records written to the topic spark-demo, 100000 read back" in said
+        for index in ("1", "2"):
+            shown = project.compose("exec", "--index", index, "storage", "python", "-c", _SCRAPE)
+            [scanned] = re.findall(r"^kafscale_storage_scanned_bytes_total (\S+)$", shown, re.MULTILINE)
+            assert float(scanned) > 0, index
+    finally:
+        project.compose("--profile", "spark", "rm", "--stop", "--force", *SPARK)
 
 
 def test_a_build_without_a_target_is_of_the_services() -> None:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,12 @@ Say = Callable[[str], None]
 
 class Stuck(Exception):
     """Something did not come though it should."""
+
+
+def _cause(error: str) -> str:
+    """How it begins and how it ends: Spark's own words, and those of what it called."""
+    said = " ".join(error.partition("terminated with exception: ")[2].partition("=== Streaming Query")[0].split())
+    return textwrap.shorten(said or error, 200) + (f" [...] {said[-200:]}" if len(said) > 400 else "")
 
 
 class _Input:
@@ -159,7 +166,7 @@ class _Run:
         answer = self._drivers.current.answer()
         if answer is not None:
             self.report.failures += 1
-            self._say(f"the query ended and is started again: {answer['error'][:160]}")
+            self._say(f"the query ended and is started again: {_cause(answer['error'])}")
             if self.report.failures > _MOST_FAILURES:
                 raise Stuck(f"the query fails again and again: {answer['error']}")
             self._start()
