@@ -8,8 +8,9 @@ from services.operator.clusters.manifests import Manifests, containers
 from services.operator.clusters.render import SERVICES
 from services.operator.resources import Object, name_of
 
-_BUCKET = ("BUCKET", "REGION", "ENDPOINT", "NAMESPACE", "CREDENTIALS", "ACCESS_KEY", "SECRET_KEY", "SESSION_TOKEN")
-_FOLLOWING = {"KAFSCALE_ETCD_ENDPOINTS", *(f"KAFSCALE_S3_{name}" for name in _BUCKET)}
+_BUCKET = ("BUCKET", "REGION", "ENDPOINT", "PATH_STYLE", "NAMESPACE")
+_KEYS = ("CREDENTIALS", "ACCESS_KEY", "SECRET_KEY", "SESSION_TOKEN")
+_FOLLOWING = {"KAFSCALE_ETCD_ENDPOINTS", *(f"KAFSCALE_S3_{name}" for name in (*_BUCKET, *_KEYS))}
 
 
 def complaints(resource: Object, manifests: Manifests) -> list[str]:

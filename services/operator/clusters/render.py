@@ -99,6 +99,8 @@ class _Parts:
         if "endpoint" in bucket:
             objects["KAFSCALE_S3_ENDPOINT"] = bucket["endpoint"]
             self._let_out(bucket["endpoint"])
+        if "pathStyle" in bucket:
+            objects["KAFSCALE_S3_PATH_STYLE"] = str(bucket["pathStyle"]).lower()
         if "credentialsSecret" in bucket:
             objects["KAFSCALE_S3_CREDENTIALS"] = "static"
         for each in self._objects.values():

@@ -41,6 +41,7 @@ def test_the_bucket_is_where_the_spec_says() -> None:
         bucket={
             **BUCKET,
             "endpoint": "http://minio:9000",
+            "pathStyle": False,
             "credentialsSecret": "keys",
             "accountAnnotations": {"role": "kafscale"},
         }
@@ -49,6 +50,7 @@ def test_the_bucket_is_where_the_spec_says() -> None:
         "KAFSCALE_S3_BUCKET": "kafscale-storage",
         "KAFSCALE_S3_REGION": "us-east-1",
         "KAFSCALE_S3_ENDPOINT": "http://minio:9000",
+        "KAFSCALE_S3_PATH_STYLE": "false",
         "KAFSCALE_S3_CREDENTIALS": "static",
     }
     with_keys = {part for (_, part), each in found.items() if {"name": "keys", "optional": False} in _secrets(each)}
