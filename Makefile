@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 PYTEST_ARGS ?=
-# Test files run in so many processes at a time, in the order of tests/conftest.py; the tests of a file one by one.
+# Test files run in so many processes at a time, as tests/conftest.py gives them out; the tests of a file one by one.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 BENCH ?= compare spark_compare

@@ -1,41 +1,63 @@
 """Fixtures that tests of several kinds share."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 
+_IN_TURN = {
+    "clusters of many processes": [
+        "spark/test_faults.py",
+        "compose/test_compose.py",
+        "services/test_together.py",
+        "chaos/test_chaos.py",
+        "services/test_rolling_restart.py",
+    ],
+    "Spark": [
+        "spark/test_jobs.py",
+        "spark/test_standalone.py",
+        "spark/test_kafka_source.py",
+        "spark/test_tutorial.py",
+        "spark/test_sink.py",
+        "spark/test_stream.py",
+        "spark/test_session.py",
+    ],
+}
+"""Files of which one at a time is enough for a machine: they are given to one process as if they were one."""
+
 _LONGEST = [
+    *itertools.chain(*_IN_TURN.values()),
     "sim/test_variants.py",
-    "spark/test_faults.py",
     "clients/test_kill9.py",
-    "services/test_together.py",
-    "compose/test_compose.py",
-    "chaos/test_chaos.py",
-    "services/test_rolling_restart.py",
-    "spark/test_jobs.py",
     "clients/test_groups.py",
     "sim/test_simulation.py",
     "matrix/test_group_clients.py",
     "contract/metadata/test_leases.py",
     "matrix/test_connect.py",
-    "spark/test_standalone.py",
     "contract/metadata/test_etcd_members.py",
     "clients/test_corpus.py",
-    "spark/test_kafka_source.py",
-    "spark/test_tutorial.py",
-    "spark/test_sink.py",
-    "spark/test_stream.py",
-    "spark/test_session.py",
 ]
-"""Files that take long begin before all others, lest one process end with them alone.
+"""Files that take long begin before all others, lest one process end with them alone."""
 
-In an order by which three processes at a time run one that simulates, one that runs Spark, and one that mostly waits.
-"""
+
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests go to one process, those of `_IN_TURN` too."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return next((turn for turn, files in _IN_TURN.items() if file.removeprefix("tests/") in files), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduling:
+    return _Scheduling(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
