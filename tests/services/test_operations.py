@@ -21,6 +21,8 @@ from kafscale.objects.metrics import OUTCOMES, WITH_BODIES
 from kafscale.service.metrics import Described
 from services.cli import docs
 from services.gateway.registry import APIS
+from services.operator.figures import OperatorFigures
+from services.operator.monitoring import families
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import ClientError, Message
@@ -130,6 +132,11 @@ async def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and
         assert value_of(storage, "kafscale_storage_flushes_total") >= 1
         assert value_of(coordinator, "kafscale_coordinator_groups", state="Stable") == 1
         assert value_of(coordinator, "kafscale_coordinator_rebalances_total") >= 1
+    # The operator has no place in a cluster of processes: what it shows from its start on.
+    for family in families(OperatorFigures(), lambda: 0.0):
+        for labels in family.read():
+            for label, value in zip(family.labels, labels, strict=True):
+                values[family.name, label].add(value)
     for expression in expressions():
         for selector in read(expression).selectors:
             for matcher in selector.matchers:
