@@ -1,23 +1,49 @@
 """The `kafscale` command."""
 
+import importlib
 import sys
 
 import click
 
-from services.cli.admin.cluster import cluster, flush
-from services.cli.admin.drain import drain
-from services.cli.admin.group import group
-from services.cli.admin.segment import segment
-from services.cli.admin.server import EXIT_CODES
-from services.cli.admin.topic import config, partition, topic
-from services.cli.admin.watch import watch
-from services.cli.etcd_snapshot import etcd_snapshot
-from services.cli.inspect import inspect
-from services.cli.records import consume, produce
-from services.cli.recovery import backup, restore
+from services.cli.exits import EXIT_CODES
+
+_MODULES = {
+    "backup": "services.cli.recovery",
+    "cluster": "services.cli.admin.cluster",
+    "config": "services.cli.admin.topic",
+    "consume": "services.cli.records",
+    "drain": "services.cli.admin.drain",
+    "etcd-snapshot": "services.cli.etcd_snapshot",
+    "flush": "services.cli.admin.cluster",
+    "group": "services.cli.admin.group",
+    "inspect": "services.cli.inspect",
+    "partition": "services.cli.admin.topic",
+    "produce": "services.cli.records",
+    "restore": "services.cli.recovery",
+    "segment": "services.cli.admin.segment",
+    "topic": "services.cli.admin.topic",
+    "watch": "services.cli.admin.watch",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EXIT_CODES)
+class _Commands(click.Group):
+    """Imports a command when it is asked for: all of them take a second more than any one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_MODULES])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = getattr(importlib.import_module(_MODULES[cmd_name]), cmd_name.replace("-", "_"))
+        return found
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
 @click.version_option(package_name="kafscale")
 def main() -> None:
     """KafScale: Kafka-protocol streaming whose log is immutable segments in object storage."""
@@ -34,23 +60,3 @@ def run() -> None:
     from services.dev.main import run_dev  # noqa: PLC0415 - the broker's modules are not for every command to import
 
     sys.exit(run_dev())
-
-
-for command in (
-    cluster,
-    topic,
-    partition,
-    segment,
-    group,
-    config,
-    drain,
-    watch,
-    flush,
-    produce,
-    consume,
-    backup,
-    restore,
-    etcd_snapshot,
-    inspect,
-):
-    main.add_command(command)

@@ -8,7 +8,7 @@ import trio
 from kafscale.errors import ConfigError, KafscaleError, Unavailable
 from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
 from kafscale.service.logging import configure_logging
-from services.cli.admin.server import Exit, Failed
+from services.cli.exits import Exit, Failed
 from services.recovery.apply import NotEmpty
 from services.recovery.backups import NoBackup, NotThisCluster
 from services.recovery.claim import LeftOver, NameTaken
@@ -34,7 +34,7 @@ _EXITS: list[tuple[type[KafscaleError], Exit]] = [
 
 
 def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
-    """Raises Failed, with the status that is the error's."""
+    """Raises Failed, with the status that is the error's; KeyboardInterrupt, where SIGINT ended it."""
     configure_logging("error")
     try:
         return trio.run(run)
@@ -44,3 +44,6 @@ def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
             error = error.exceptions[0]
         code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
         raise Failed(str(error), code) from error
+    except* KeyboardInterrupt:
+        # Alone, which is how click takes it, and not with whatever it ended.
+        raise KeyboardInterrupt from None

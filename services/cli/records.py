@@ -21,7 +21,8 @@ from kafscale.service.listeners import parse_address
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.arguments import MAX_INT64, PARTITION, name_and_value
 from services.cli.admin.group import reset_to
-from services.cli.admin.server import Exit, Failed, Server, asking
+from services.cli.admin.server import Server, asking
+from services.cli.exits import Exit, Failed
 from services.cli.kafka.client import Address, Brokers, Refusal
 from services.cli.kafka.formats import Format, unescaped
 from services.cli.kafka.producer import Producer

@@ -14,7 +14,7 @@ import trio
 from kafscale.clock import wall_clock_ms
 from kafscale.paths import BackupId, parse_backup_id
 from kafscale.service.version import kafscale_version
-from services.cli.admin.server import Exit, Failed
+from services.cli.exits import Exit, Failed
 from services.cli.on_stores import run_on_stores
 from services.cli.present import count, printable, table, time_text
 from services.cli.topic_restore import copy_topic, point_in_time, wanted_copy

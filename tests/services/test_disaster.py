@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from kafscale.service.run import EXIT_CONFIG
-from services.cli.admin.server import Exit
+from services.cli.exits import Exit
 from tests.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
 from tests.chaos.history import events, judge
 from tests.chaos.run import await_acks, finish, until

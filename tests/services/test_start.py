@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from services.cli.admin.server import Exit
+from services.cli.exits import Exit
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.clients.process import ServerProcess

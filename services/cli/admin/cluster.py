@@ -8,7 +8,8 @@ from kafscale.rpc.admin import CLUSTER_STATUS, FLUSH_TOPICS
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.arguments import PARTITION
 from services.cli.admin.output import IN_PROCESS, as_json, show
-from services.cli.admin.server import Exit, Failed, Server, asking
+from services.cli.admin.server import Server, asking
+from services.cli.exits import Exit, Failed
 from services.cli.present import count, printable, table, time_text
 
 HEALTH = {

@@ -5,7 +5,8 @@ import click
 from kafscale.rpc.admin import CANCEL_DRAIN, DRAIN_INSTANCE
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.output import as_json, progress, show
-from services.cli.admin.server import Exit, Failed, Server, asking
+from services.cli.admin.server import Server, asking
+from services.cli.exits import Exit, Failed
 from services.cli.present import count, printable
 
 _OF = {"storage": "partition", "coordinator": "shard"}

@@ -9,7 +9,8 @@ from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.arguments import LIMIT, OFFSET, PARTITION
 from services.cli.admin.output import as_json, show
 from services.cli.admin.segments import read_all
-from services.cli.admin.server import Exit, Failed, Server, asking
+from services.cli.admin.server import Server, asking
+from services.cli.exits import Exit, Failed
 from services.cli.present import facts, printable, table
 
 

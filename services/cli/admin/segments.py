@@ -11,7 +11,8 @@ from kafscale.rpc.admin import LIST_PARTITIONS
 from kafscale.rpc.methods import Method
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.output import plain, progress
-from services.cli.admin.server import Exit, Failed, Server
+from services.cli.admin.server import Server
+from services.cli.exits import Exit, Failed
 from services.cli.present import count, printable, table
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)

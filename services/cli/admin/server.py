@@ -1,10 +1,9 @@
-"""How commands reach a cluster: their common options, the gateway that answers, and errors as exit codes."""
+"""How commands reach a cluster: their common options, and the gateway that answers."""
 
 import functools
 import math
 import os
 from collections.abc import Awaitable, Callable
-from enum import IntEnum
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +19,7 @@ from kafscale.rpc.methods import Method
 from kafscale.service.admin import AdminClientSettings
 from kafscale.service.rpc import RpcSettings
 from kafscale.service.settings import load
+from services.cli.exits import Exit, Failed
 
 SETTINGS = (AdminClientSettings, RpcSettings)
 """What the commands read; their options come first."""
@@ -28,29 +28,6 @@ Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 T = TypeVar("T")
 
-
-class Exit(IntEnum):
-    """Statuses of commands that ask a cluster, besides 0."""
-
-    FAILED = 1
-    WRONG = 2
-    NOT_FOUND = 3
-    EXISTS = 4
-    REFUSED = 5
-    UNAUTHENTICATED = 6
-    UNAVAILABLE = 7
-
-
-EXIT_CODES = """\b
-Exit status of commands that ask a cluster:
-  0  done
-  1  it failed in part, was given up, or a service is broken: the message says what
-  2  wrong options, names, numbers or configs
-  3  no such topic, partition, group, instance or snapshot
-  4  the topic exists
-  5  refused as things are: the group has members, the instance is the last one, the metadata store has a cluster
-  6  the token is missing or wrong
-  7  nobody answers, or not in time: the outcome may be unknown"""
 
 _STATUS = grpc.StatusCode
 _EXITS = {
@@ -64,15 +41,6 @@ _EXITS = {
     _STATUS.CANCELLED: Exit.UNAVAILABLE,
     _STATUS.RESOURCE_EXHAUSTED: Exit.UNAVAILABLE,
 }
-
-
-class Failed(click.ClickException):
-    """Ends the command with a message and ``exit_code``."""
-
-    def __init__(self, message: str, code: Exit) -> None:
-        super().__init__(message)
-        # click asks the instance.
-        self.exit_code = int(code)  # type: ignore[misc]
 
 
 class Server:

@@ -17,7 +17,7 @@ from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegmen
 from services.cli.admin import segments as reading
 from services.cli.admin.group import reset_to
 from services.cli.admin.output import plain
-from services.cli.admin.server import Exit
+from services.cli.exits import Exit
 from services.cli.main import main
 from tests.unit.cli.admin_server import AdminServer, admin_server
 from tests.unit.gateway.asking import produce

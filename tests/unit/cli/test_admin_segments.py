@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.cli.admin.server import Exit
+from services.cli.exits import Exit
 from tests.unit.cli.admin_server import AdminServer, admin_server
 from tests.unit.cli.test_admin import write
 

@@ -16,7 +16,7 @@ from kafscale.records.record import Record
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
 from services.cli import records
-from services.cli.admin.server import Exit
+from services.cli.exits import Exit
 from services.cli.kafka import client
 from services.cli.kafka.formats import Format, unescaped
 from tests.servers.ports import free_ports

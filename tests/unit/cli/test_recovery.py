@@ -1,6 +1,7 @@
 """`kafscale backup` and `kafscale restore` as a person gives them, on a local directory and SQLite."""
 
 import json
+import signal
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from services.cli import on_stores, recovery
-from services.cli.admin.server import Exit
+from services.cli.exits import Exit
 from services.cli.main import main
 from services.recovery.stores import opened
 
@@ -69,6 +70,18 @@ def test_a_terminal_shows_how_many_logs_were_looked_at(command: Command, monkeyp
     assert "1/2" in lines[-2]
     assert "0 segments" in lines[-2]
     assert "2/2" in lines[-1]
+
+
+@pytest.mark.usefixtures("command")
+def test_ctrl_c_is_told_as_such_whatever_tasks_it_ends() -> None:
+    async def interrupted() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            signal.raise_signal(signal.SIGINT)
+            await trio.sleep_forever()
+
+    with pytest.raises(KeyboardInterrupt):
+        on_stores.run_on_stores(interrupted)
 
 
 def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
