@@ -18,6 +18,12 @@ from tests.java.build import classpath
 MOST_IN_FLIGHT = 500
 # A record that cannot be sent for so long is given up; restarts are much shorter.
 GIVE_UP_MS = 20_000
+_BURST = 60
+_PAUSE_SECONDS = 0.3
+"""After each burst, of who is to be there rather than to be a load.
+
+That leaves few requests unanswered: with five, librdkafka's idempotent producers go round and round until one is.
+"""
 
 
 class Acks(Protocol):
@@ -37,11 +43,12 @@ class AckedProducer(Acks, Protocol):
 
 
 class ConfluentAcked:
-    """Sends from a thread of its own; at most `MOST_IN_FLIGHT` records wait for their acks."""
+    """Sends from a thread of its own; at most `MOST_IN_FLIGHT` records wait for their acks. ``gentle``: in bursts."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
+    def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool, gentle: bool = False) -> None:
         self.acked: dict[int, int] = {}
         self._address = (bootstrap, topic, partition)
+        self._pause = _PAUSE_SECONDS if gentle else 0.0
         once = {"retries": 0, "message.timeout.ms": GIVE_UP_MS}
         self._how: dict[str, bool | int] = {"enable.idempotence": idempotent, **({} if idempotent else once)}
         self._in_flight = 0
@@ -70,6 +77,8 @@ class ConfluentAcked:
             self._in_flight += 1
             number += 1
             producer.poll(0)
+            if number % _BURST == 0:
+                self._stopping.wait(self._pause)
         producer.flush(2 * GIVE_UP_MS / 1000)
 
     def _delivered(self, error: ck.KafkaError | None, message: ck.Message) -> None:
@@ -103,6 +112,8 @@ class DefaultsAcked:
                 self._waiting += 1
                 number += 1
             self._producer.poll(0.1 if self._waiting == MOST_IN_FLIGHT else 0)
+            if number % _BURST == 0:
+                self._stopping.wait(_PAUSE_SECONDS)
         self._producer.flush()
 
     def _delivered(self, error: ck.KafkaError | None, message: ck.Message) -> None:

@@ -57,7 +57,7 @@ def _producing(cluster: Cluster) -> Iterator[list[AckedProducer]]:
         with ExitStack() as stopping:
             producers: list[AckedProducer] = []
             for partition in range(PARTITIONS):
-                producers.append(ConfluentAcked(cluster.bootstrap, topic, partition, idempotent=True))
+                producers.append(ConfluentAcked(cluster.bootstrap, topic, partition, idempotent=True, gentle=True))
                 stopping.callback(producers[-1].stop)
             await_acks(producers, 100, timeout=60)
             yield producers
