@@ -1,7 +1,6 @@
 """`kafscale backup` and `kafscale restore` as a person gives them, on a local directory and SQLite."""
 
 import json
-import signal
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,8 +76,7 @@ def test_ctrl_c_is_told_as_such_whatever_tasks_it_ends() -> None:
     async def interrupted() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
-            signal.raise_signal(signal.SIGINT)
-            await trio.sleep_forever()
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         on_stores.run_on_stores(interrupted)
