@@ -21,7 +21,7 @@ GONE = (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH)
 """What instances say of topics that were deleted, or made anew."""
 
 _NOTHING = StreamOffsets()
-_COUNTED_AT_ONCE = 8
+_COUNTED_AT_ONCE = 4
 _COUNTED_ROWS = 1 << 20
 _COUNTING_TASKS = 1000
 

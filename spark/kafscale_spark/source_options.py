@@ -138,11 +138,11 @@ MAX_RECORDS_PER_PARTITION = Option(
 SPLIT_BYTES = Option(
     "splitBytes",
     size(1, 1 << 40),
-    128 * _MIB,
-    "Of segments for one task, about; where records are only counted 8 times as much, or about a million of them "
+    256 * _MIB,
+    "Of segments for one task, about; where records are only counted 4 times as much, or about a million of them "
     "while that makes no more than 1,000 tasks.",
     _BOTH,
-    "128MB",
+    "256MB",
 )
 MAX_OFFSETS = Option(
     "maxOffsetsPerTrigger",

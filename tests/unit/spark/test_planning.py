@@ -64,7 +64,7 @@ def test_tasks_that_only_count_are_larger_unless_they_count_by_time(endpoint: st
     for pushed in (Pushed(), Pushed(since_ms=5), Pushed(until_ms=5)):
         with Client(settings.connection) as client:
             plan_batch(client, settings, pushed, counted=True)
-    assert [asked.split_bytes for asked in storage.plans_asked] == [8 * 1024, 1024, 1024]
+    assert [asked.split_bytes for asked in storage.plans_asked] == [4 * 1024, 1024, 1024]
 
 
 @pytest.mark.parametrize(("rows", "most", "tasks"), [(30, 100, 3), (10, 5, 5), (1000, 100, 2)])
