@@ -3,7 +3,7 @@
 KafScale is four processes with MinIO and etcd. Both have the same records, JSON padded to a size, put there by Kafka's
 ProducerPerformance, of which the one has all in its segment cache and the other in the page cache; both are read by one
 Spark 4.0.0 in local mode with two tasks at a time, in alternating runs after one that does not count, and written by
-its sinks. A full run takes about half an hour and 8 GB of disk, ``--quick`` some minutes. Rates are medians; the ratio
+its sinks. A full run takes about forty minutes and 8 GB of disk, ``--quick`` some minutes. Rates are medians; the ratio
 is ours to theirs. CPU seconds are those of the servers that the source or sink uses, of Spark's JVM and of its Python
 processes, medians too.
 """

@@ -22,7 +22,7 @@ from kafscale_spark.types import spark_schema
 JSON_SCHEMA = "id long, level string"
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 # Of a RecordBatch and of a task, as ours has them.
-_ROWS, _BATCH_BYTES, _TASK_BYTES = 1 << 16, 8 << 20, 64 << 20
+_ROWS, _BATCH_BYTES, _TASK_BYTES = 1 << 16, 8 << 20, 256 << 20
 
 
 class Memory(DataSource):
