@@ -16,13 +16,14 @@ import grpc.aio
 import trio
 from google.protobuf.message import DecodeError, Message
 
-from kafscale.errors import CorruptData, Refused, Unavailable
-from kafscale.rpc.bridge import asyncio_loop, in_asyncio
+from kafscale.errors import CorruptData, Refused
+from kafscale.rpc.bridge import asyncio_loop
 from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.errors import status_of
 from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService, Method
+from kafscale.rpc.outgoing import Outgoing
 from kafscale.tracing import HEADER, Tracer, within
 
 _Handler = Callable[..., Awaitable[Any]]
@@ -168,31 +169,22 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         return self._encoded(call.method, await call.handler(_request(call)))
 
     async def _serve_stream(self, call: _Call) -> bytes:
-        """Messages wait in a channel, as in the direct transport: a method may give up a send without harm."""
+        """Some messages wait for the reader, as in the direct transport: a method may give up a send without harm."""
         request = _request(call)
-        sender, receiver = trio.open_memory_channel[Message | Bulk[Message]](
-            self._limits.most_kept(large=call.method.large)
-        )
-        failure: Exception | None = None
+        outgoing = Outgoing(call.context, self._limits.most_kept(large=call.method.large))
 
-        async def produce() -> None:
-            nonlocal failure
-            async with sender:
+        async def send(message: Message | Bulk[Message]) -> None:
+            await outgoing.send(partial(self._encoded, call.method, message))
+
+        try:
+            with outgoing.reader:
                 try:
-                    await call.handler(request, sender.send)
-                except Exception as error:  # noqa: BLE001  raised below, when what was sent before it is written
-                    failure = error
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(produce)
-            try:
-                async for message in receiver:
-                    await _write(call.context, self._encoded(call.method, message))
-            except Exception as error:  # noqa: BLE001  raised below, outside the nursery's group
-                failure = error
-                nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+                    await call.handler(request, send)
+                finally:
+                    await outgoing.flushed()
+            outgoing.check()
+        finally:
+            outgoing.close()
         return b""
 
     def _encoded(self, method: Method[Any, Any], answer: Message | Bulk[Message]) -> bytes:
@@ -204,13 +196,6 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         if len(data) > most:
             raise Refused(f"an answer of {len(data)} bytes: a message has at most {most}")
         return data
-
-
-async def _write(context: "grpc.aio.ServicerContext[bytes, bytes]", data: bytes) -> None:
-    try:
-        await in_asyncio(context.write(data))
-    except Exception as error:
-        raise Unavailable("the reader of the stream is gone") from error
 
 
 def _bears(token: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:

@@ -1,0 +1,129 @@
+"""A stream's messages on their way from Trio to the asyncio thread, with a context in gRPC's place."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from kafscale.errors import Unavailable
+from kafscale.rpc.bridge import asyncio_loop
+from kafscale.rpc.outgoing import Outgoing
+
+
+class Reader:
+    """Takes so many messages, and then none until it is told to. ``error``: what writing the next one raises."""
+
+    def __init__(self, takes: int) -> None:
+        self.taken: list[bytes] = []
+        self.error: Exception | None = None
+        self.given_up = False
+        self._room = asyncio.Semaphore(takes)
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._room.acquire()
+        except asyncio.CancelledError:
+            self.given_up = True
+            raise
+        if self.error is not None:
+            raise self.error
+        self.taken.append(data)
+
+    def has(self, count: int) -> bool:
+        return len(self.taken) == count
+
+    def take(self, count: int) -> None:
+        for _ in range(count):
+            asyncio_loop().call_soon_threadsafe(self._room.release)
+
+
+@asynccontextmanager
+async def _outgoing(reader: Reader, most: int) -> AsyncIterator[Outgoing]:
+    outgoing = Outgoing(cast(Any, reader), most)
+    try:
+        yield outgoing
+    finally:
+        outgoing.close()
+
+
+async def _eventually(true: Callable[[], bool]) -> None:
+    """What the other thread is still to do."""
+    with trio.fail_after(5):
+        while not true():  # noqa: ASYNC110  another thread makes it true
+            await trio.sleep(0.001)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 16])
+async def test_messages_are_written_in_order_and_no_more_of_them_are_made_than_may_wait(most: int) -> None:
+    reader, made = Reader(0), list[bytes]()
+
+    def encoded(number: int) -> bytes:
+        made.append(b"%d" % number)
+        return made[-1]
+
+    async def give(outgoing: Outgoing) -> None:
+        for number in range(40):
+            await outgoing.send(partial(encoded, number))
+        await outgoing.flushed()
+
+    async with _outgoing(reader, most) as outgoing, trio.open_nursery() as nursery:
+        nursery.start_soon(give, outgoing)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(made) == most
+        while len(reader.taken) < 40:
+            wanted = len(reader.taken) + 1
+            reader.take(1)
+            await _eventually(partial(reader.has, wanted))
+            assert len(made) <= len(reader.taken) + most
+    assert reader.taken == made == [b"%d" % number for number in range(40)]
+    outgoing.check()
+
+
+async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_follows() -> None:
+    """Wherever it waits: it may have nothing to send for hours."""
+    reader = Reader(1)
+    async with _outgoing(reader, 4) as outgoing:
+        with trio.fail_after(5), outgoing.reader:
+            await outgoing.send(lambda: b"1")
+            await _eventually(lambda: reader.taken == [b"1"])
+            reader.error = ConnectionResetError("gone")
+            await outgoing.send(lambda: b"2")
+            await outgoing.send(lambda: b"3")
+            reader.take(8)
+            await trio.sleep_forever()
+        assert outgoing.reader.cancelled_caught
+        reader.error = None
+        await outgoing.send(lambda: b"4")
+        with pytest.raises(Unavailable, match="the reader of the stream is gone"):
+            outgoing.check()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+    assert reader.taken == [b"1"]
+
+
+async def test_a_send_that_is_given_up_is_not_written() -> None:
+    reader = Reader(0)
+    async with _outgoing(reader, 1) as outgoing:
+        await outgoing.send(lambda: b"1")
+        with trio.move_on_after(0.05) as given_up:
+            await outgoing.send(lambda: b"2")
+        assert given_up.cancelled_caught
+        reader.take(8)
+        await outgoing.send(lambda: b"3")
+        await outgoing.flushed()
+    assert reader.taken == [b"1", b"3"]
+
+
+async def test_closed_it_writes_no_more() -> None:
+    reader = Reader(0)
+    async with _outgoing(reader, 4) as outgoing:
+        for number in range(3):
+            await outgoing.send(partial(bytes, number))
+    await _eventually(lambda: reader.given_up)
+    reader.take(8)
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    assert reader.taken == []
