@@ -18,9 +18,11 @@ def register(spark: "SparkSession") -> None:
     # What the decoder alone needs has no pyspark.
     from kafscale_spark.compat import PUSHDOWN_CONFIG, PUSHED_FILTERS, register_source  # noqa: PLC0415
     from kafscale_spark.shipped import show_to_planners  # noqa: PLC0415
+    from kafscale_spark.slots import tell_planners  # noqa: PLC0415
     from kafscale_spark.source import KafscaleDataSource  # noqa: PLC0415
 
     show_to_planners(spark)
+    tell_planners(spark)
     register_source(spark, KafscaleDataSource)
     if PUSHED_FILTERS:
         spark.conf.set(PUSHDOWN_CONFIG, "true")

@@ -1,8 +1,9 @@
 """What is read, split into tasks, with one PlanScan for all partitions."""
 
-import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 from pyspark.sql.datasource import InputPartition
 
@@ -13,6 +14,7 @@ from kafscale_spark.client import PLAN_SCAN, TOPICS, Client
 from kafscale_spark.edges import Edge, TopicPartition
 from kafscale_spark.filters import Pushed
 from kafscale_spark.loss import data_lost
+from kafscale_spark.slots import told_slots
 from kafscale_spark.source_options import SourceSettings
 from kafscale_spark.stream_offsets import StreamOffsets
 from kafscale_spark.subscription import Found, Subscription
@@ -21,6 +23,10 @@ GONE = (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH)
 """What instances say of topics that were deleted, or made anew."""
 
 _NOTHING = StreamOffsets()
+_RANGE_BYTES = 256 << 20
+"""Of a range as it is planned, at most: within one, all offsets count alike. And of a task where no slots are known."""
+_LEAST_BYTES = 16 << 20
+"""For less no task is made only that a slot is not idle: Spark takes about a tenth of a second for each."""
 _COUNTED_AT_ONCE = 4
 _COUNTED_ROWS = 1 << 20
 _COUNTING_TASKS = 1000
@@ -37,12 +43,12 @@ class Range:
 
 
 class Split(InputPartition):
-    """One task: a range, and the instances to ask, in this order."""
+    """One task: ranges, read in this order, the ids of their topics, and the instances to ask, in this order."""
 
-    def __init__(self, part: Range, topic_id: bytes, endpoints: tuple[str, ...]) -> None:
+    def __init__(self, ranges: Sequence[Range], ids: Mapping[str, bytes], endpoints: tuple[str, ...]) -> None:
         super().__init__(None)
-        self.range = part
-        self.topic_id = topic_id
+        self.ranges = tuple(ranges)
+        self.ids = {topic: ids[topic] for topic, _ in (part.partition for part in ranges)}
         self.endpoints = endpoints
 
 
@@ -119,8 +125,10 @@ def plan_batch(
         for partition in wanted
     }
     # What is known of segments is enough to count, but not to count by time.
-    times = _COUNTED_AT_ONCE if counted and pushed.since_ms is pushed.until_ms is None else 1
-    request = pb.PlanScanRequest(split_bytes=settings.split_bytes * times, split_records=settings.split_records)
+    counted = counted and pushed.since_ms is pushed.until_ms is None
+    request = range_request(settings)
+    if counted:
+        request.split_bytes *= _COUNTED_AT_ONCE
     if pushed.since_ms is not None:
         request.since_ms = pushed.since_ms
     if pushed.until_ms is not None:
@@ -134,12 +142,12 @@ def plan_batch(
             for split in one.splits
             if max(split.start, pushed.start) < min(split.end, pushed.end)
         ]
-    return tasks(ranges, found.ids, client.endpoints, settings, least=_counting(ranges) if times > 1 else 1)
+    return tasks(ranges, found.ids, client.endpoints, settings, counted=counted)
 
 
-def _counting(ranges: Iterable[Range]) -> int:
-    """How many tasks a count has at least: Spark makes a row of each record, and has several cores for that."""
-    return min(sum(part.end - part.start for part in ranges) // _COUNTED_ROWS, _COUNTING_TASKS)
+def range_request(settings: SourceSettings) -> pb.PlanScanRequest:
+    """How large the ranges of a plan are to be, of which tasks are made."""
+    return pb.PlanScanRequest(split_bytes=min(settings.split_bytes, _RANGE_BYTES), split_records=settings.split_records)
 
 
 def _later(edge: Edge, partition: TopicPartition, offset: int) -> pb.Bound:
@@ -182,34 +190,73 @@ def tasks(
     endpoints: tuple[str, ...],
     settings: SourceSettings,
     *,
-    least: int = 1,
+    counted: bool = False,
 ) -> list[InputPartition]:
-    """A task for every range, or more of them, at ``least`` so many, spread over the instances."""
-    divided = at_least(ranges, max(settings.min_partitions, least))
+    """All ranges in tasks of even sizes, spread over the instances; ``counted``: no record of them is read."""
+    count = _how_many(ranges, settings, told_slots(), counted=counted)
+    parts = divided(ranges, count, by_bytes=not settings.split_records)
     return [
-        Split(part, ids[part.partition[0]], endpoints[i % len(endpoints) :] + endpoints[: i % len(endpoints)])
-        for i, part in enumerate(divided)
+        Split(part, ids, endpoints[i % len(endpoints) :] + endpoints[: i % len(endpoints)])
+        for i, part in enumerate(parts)
     ]
 
 
-def at_least(ranges: Iterable[Range], count: int) -> list[Range]:
-    """The same offsets in ``count`` ranges, if there are so many: the largest is halved until it is so, in order."""
-    heap = [(-part.bytes, -(part.end - part.start), part.partition, part.start, part) for part in ranges]
-    heapq.heapify(heap)
-    while len(heap) < count:
-        whole = [item for item in heap if item[1] < -1]
-        if not whole:
-            break
-        if heap[0][1] >= -1:
-            # A single offset with many bytes: the largest that can be halved is another.
-            largest = min(whole)
-            heap.remove(largest)
-            heapq.heapify(heap)
-        else:
-            largest = heapq.heappop(heap)
-        part = largest[-1]
-        middle = (part.start + part.end) // 2
-        size = part.bytes // 2
-        for half in (replace(part, end=middle, bytes=size), replace(part, start=middle, bytes=size)):
-            heapq.heappush(heap, (-size, -(half.end - half.start), half.partition, half.start, half))
-    return sorted((item[-1] for item in heap), key=lambda part: (part.partition, part.start))
+def _how_many(ranges: Sequence[Range], settings: SourceSettings, slots: int, *, counted: bool) -> int:
+    """Tasks for the ranges. A count has them for the rows that Spark makes of records."""
+    size, offsets = sum(part.bytes for part in ranges), sum(part.end - part.start for part in ranges)
+    partitions = len({part.partition for part in ranges})
+    if counted:
+        counting = min(_parts(offsets, _COUNTED_ROWS), _COUNTING_TASKS)
+        count = max(_parts(size, settings.split_bytes * _COUNTED_AT_ONCE), counting)
+    elif slots:
+        count = max(_parts(size, settings.split_bytes), min(slots, max(partitions, size // _LEAST_BYTES)))
+    else:
+        count = max(_parts(size, min(settings.split_bytes, _RANGE_BYTES)), partitions)
+    if slots and count > slots:
+        # No slot is idle in the last round.
+        count = _parts(count, slots) * slots
+    if settings.split_records:
+        count = max(count, _parts(offsets, settings.split_records))
+    return max(count, settings.min_partitions)
+
+
+def _parts(whole: int, most: int) -> int:
+    """How many parts of at most ``most``."""
+    return -(-whole // most)
+
+
+def divided(ranges: Iterable[Range], count: int, *, by_bytes: bool = True) -> list[list[Range]]:
+    """The same offsets in order, in ``count`` parts, if there are so many: of even bytes, or of even offsets.
+
+    A part may have ranges of several partitions; within a range, all offsets are taken to have as many bytes.
+    """
+    ordered = sorted(ranges, key=lambda part: (part.partition, part.start))
+    if not ordered:
+        return []
+    sizes = [part.end - part.start for part in ordered]
+    weights = [size + part.bytes * by_bytes for size, part in zip(sizes, ordered, strict=True)]
+    # Of each range: how many offsets, and how much weight, come before it; then those of all.
+    ends, sums = ([*accumulate(each, initial=0)] for each in (sizes, weights))
+    count = min(count, ends[-1])
+    cuts = [0]
+    for number in range(1, count):
+        wanted = sums[-1] * number // count
+        at = bisect_right(sums, wanted) - 1
+        cut = ends[at] + sizes[at] * (wanted - sums[at]) // weights[at]
+        # One offset at least for each part, those that come included.
+        cuts.append(min(max(cut, cuts[-1] + 1), ends[-1] - (count - number)))
+    return [_between(ordered, ends, start, end) for start, end in pairwise([*cuts, ends[-1]])]
+
+
+def _between(ordered: Sequence[Range], ends: Sequence[int], start: int, end: int) -> list[Range]:
+    """From the offset number ``start`` of all ranges to the one before ``end``; ``ends`` as in `divided`."""
+    found = []
+    at = bisect_right(ends, start) - 1
+    while at < len(ordered) and ends[at] < end:
+        part, size = ordered[at], ends[at + 1] - ends[at]
+        first, last = max(start - ends[at], 0), min(end - ends[at], size)
+        found.append(
+            replace(part, start=part.start + first, end=part.start + last, bytes=part.bytes * (last - first) // size)
+        )
+        at += 1
+    return found

@@ -1,4 +1,4 @@
-"""A task: one range, from any instance, decoded or counted; never a record twice, and none left out.
+"""A task: its ranges, each from any instance, decoded or counted; never a record twice, and none left out.
 
 A scan that ends before the range does, whatever the reason, is gone on with where it stood, on the next instance.
 """
@@ -16,7 +16,7 @@ from kafscale_spark.connection import Connection
 from kafscale_spark.decode import Decoder
 from kafscale_spark.loss import data_lost
 from kafscale_spark.pieces import Partition, Piece, Wanted
-from kafscale_spark.planning import GONE, Split
+from kafscale_spark.planning import GONE, Range, Split
 from kafscale_spark.schema import COLUMNS, only_counted
 from kafscale_spark.workers import begin_task
 
@@ -42,28 +42,29 @@ class Reading:
 
 
 def read_split(reading: Reading, split: Split) -> Iterator[pa.RecordBatch]:
-    """The records of a range in order. Raises CorruptData, DataLoss, Unavailable; all name where."""
+    """The records of its ranges in order. Raises CorruptData, DataLoss, Unavailable; all name where."""
     begin_task()
     with Client(reading.connection) as client:
-        yield from _Range(reading, split, client).read()
+        for part in split.ranges:
+            yield from _Range(reading, split, part, client).read()
 
 
 class _Range:
     """Where the reading of one range stands: ``_next`` is the first offset that was not given yet."""
 
-    def __init__(self, reading: Reading, split: Split, client: Client) -> None:
+    def __init__(self, reading: Reading, split: Split, part: Range, client: Client) -> None:
         self._reading = reading
         self._split = split
+        self._part = part
         self._client = client
-        self._topic, self._number = split.range.partition
-        self._next = split.range.start
-        self._end = split.range.end
+        self._topic, self._number = part.partition
+        self._next = part.start
 
     def read(self) -> Iterator[pa.RecordBatch]:
         attempts = self._client.attempts()
         endpoints = self._split.endpoints
         asked = 0
-        while self._next < self._end:
+        while self._next < self._part.end:
             before = self._next
             endpoint = endpoints[asked % len(endpoints)]
             asked += 1
@@ -75,16 +76,18 @@ class _Range:
             if self._next > before:
                 attempts.progress()
             # The next instance is asked at once, all of them once more after a pause.
-            if self._next < self._end and asked % len(endpoints) == 0 and not attempts.pause():
+            if self._next < self._part.end and asked % len(endpoints) == 0 and not attempts.pause():
                 raise Unavailable(f"{self._place()}: no storage instance gets on: {trouble}")
 
     def _scan(self, endpoint: str) -> Iterator[pa.RecordBatch]:
         """One stream, from where the last one came to. What it gave is given on, however it ends."""
         reading = self._reading
         request = pb.ScanRequest(
-            partition=common_pb2.PartitionRef(topic=self._topic, topic_id=self._split.topic_id, partition=self._number),
+            partition=common_pb2.PartitionRef(
+                topic=self._topic, topic_id=self._split.ids[self._topic], partition=self._number
+            ),
             start=self._next,
-            end=self._end,
+            end=self._part.end,
             piece_bytes=reading.piece_bytes,
             mode=pb.ScanRequest.COUNT if reading.counts else pb.ScanRequest.BATCHES,
             since_ms=reading.since_ms,
@@ -93,7 +96,7 @@ class _Range:
         rows = _Counted(reading, self._partition) if reading.counts else _Decoded(reading, self._partition, request)
         failure: KafscaleError | None = None
         with self._client.stream_at(endpoint, SCAN, request) as pieces:
-            while self._next < self._end:
+            while self._next < self._part.end:
                 try:
                     found = next(pieces, None)
                 except KafscaleError as error:
@@ -121,11 +124,11 @@ class _Range:
         status = common_pb2.Status.Name(piece.status)
         if piece.status in GONE:
             data_lost(f"{place} and what follows is not there any more ({status}): {piece.detail}", fail=fail)
-            self._next = self._end
+            self._next = self._part.end
             return None
         if piece.status == common_pb2.OFFSET_OUT_OF_RANGE and piece.log_start > self._next:
             data_lost(f"{place} is not there any more, the log begins at {piece.log_start}", fail=fail)
-            self._next = min(piece.log_start, self._end)
+            self._next = min(piece.log_start, self._part.end)
             return None
         said = f"{place}{f' in {piece.object}' if piece.object else ''}, told by {endpoint} ({status}): {piece.detail}"
         if piece.status in _LATER:

@@ -138,11 +138,11 @@ MAX_RECORDS_PER_PARTITION = Option(
 SPLIT_BYTES = Option(
     "splitBytes",
     size(1, 1 << 40),
-    256 * _MIB,
-    "Of segments for one task, about; where records are only counted 4 times as much, or about a million of them "
-    "while that makes no more than 1,000 tasks.",
+    1024 * _MIB,
+    "Of segments for one task at most, about, and 256 MB where it is not known how many tasks run at a time; where "
+    "records are only counted 4 times as much, or about a million of them while that makes no more than 1,000 tasks.",
     _BOTH,
-    "256MB",
+    "1GB",
 )
 MAX_OFFSETS = Option(
     "maxOffsetsPerTrigger",

@@ -11,7 +11,7 @@ from kafscale.v1 import storage_pb2 as pb
 from kafscale_spark.client import Client
 from kafscale_spark.edges import TopicPartition
 from kafscale_spark.loss import data_lost
-from kafscale_spark.planning import Range, check_range, find, is_gone, plan, tasks
+from kafscale_spark.planning import Range, check_range, find, is_gone, plan, range_request, tasks
 from kafscale_spark.rates import Behind, Rates, ends_by_bytes, ends_by_offsets, too_few
 from kafscale_spark.source_options import SourceSettings
 from kafscale_spark.stream_offsets import StreamOffsets
@@ -99,11 +99,10 @@ class Stream:
         if not wanted:
             return []
         known = Found(tuple(sorted(wanted)), end.ids)
-        request = pb.PlanScanRequest(split_bytes=settings.split_bytes, split_records=settings.split_records)
         with Client(settings.connection) as client:
             # Also whom else can be asked.
             find(client, settings.subscription, expected=StreamOffsets(wanted, end.ids))
-            plans = plan(client, _scans(known, begun, known.partitions, wanted), request=request)
+            plans = plan(client, _scans(known, begun, known.partitions, wanted), request=range_request(settings))
             ranges = []
             for key, one in plans.items():
                 self._check(key, begun.offsets.get(key), one)

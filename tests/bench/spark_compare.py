@@ -23,6 +23,7 @@ from typing import Any
 
 import click
 
+from kafscale_spark.slots import SLOTS
 from tests.bench.targets import load_average
 from tests.bench.usage import cpu_seconds, descendants
 from tests.clients.adapters.confluent import ConfluentClient
@@ -118,7 +119,8 @@ def spark40(directory: Path, bootstrap: str, endpoints: str, servers: dict[str, 
         "spark.jars": ",".join(str(jar) for jar in kafka_source_jars()),
     }
     python = str(spark40_python())
-    variables = [f"{name}={value}" for name, value in environment(python).items()]
+    # Spark finds the source by itself there, and would not tell it how many tasks `local[2]` runs at a time.
+    variables = [f"{name}={value}" for name, value in (environment(python) | {SLOTS: "2"}).items()]
     command = ["env", *variables, python, str(PROGRAM), json.dumps(settings), bootstrap, endpoints]
     # Spark makes a directory for artifacts where it is started.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory) as process:

@@ -21,8 +21,10 @@ from kafscale_spark.types import spark_schema
 
 JSON_SCHEMA = "id long, level string"
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-# Of a RecordBatch and of a task, as ours has them.
-_ROWS, _BATCH_BYTES, _TASK_BYTES = 1 << 16, 8 << 20, 256 << 20
+# Of a RecordBatch, as ours has them.
+_ROWS, _BATCH_BYTES = 1 << 16, 8 << 20
+# As many as run at a time, as ours has them of so many bytes.
+_TASKS = 2
 
 
 class Memory(DataSource):
@@ -53,8 +55,7 @@ class MemoryReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        tasks = max(1, self._records * self._record_bytes // _TASK_BYTES)
-        return [InputPartition(self._records * (n + 1) // tasks - self._records * n // tasks) for n in range(tasks)]
+        return [InputPartition(self._records * (n + 1) // _TASKS - self._records * n // _TASKS) for n in range(_TASKS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         values = {"value": bytes(self._record_bytes), "topic": "memory", "partition": 0, "offset": 0, "timestamp": 0}

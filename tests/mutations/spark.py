@@ -3,10 +3,12 @@
 from tests.mutations.mutation import Mutation
 
 _CLIENT = "spark/kafscale_spark/client.py"
+_PLANNING = "spark/kafscale_spark/planning.py"
 _READING = "spark/kafscale_spark/reading.py"
 _STREAM = "spark/kafscale_spark/stream.py"
 _CHAIN = "spark/kafscale_spark/audit/chain.py"
 _CLIENT_TESTS = "tests/unit/spark/test_client.py::"
+_PLANNING_TESTS = "tests/unit/spark/test_planning.py::"
 _READING_TESTS = "tests/unit/spark/test_reading.py::"
 _STREAM_TESTS = "tests/unit/spark/test_stream.py::"
 _CHAIN_TEST = "tests/unit/spark/test_chain.py::test_segments_and_what_is_known_of_their_log"
@@ -18,10 +20,31 @@ def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
 
 MUTATIONS = (
     _breaking(
+        "no slot is idle in the last round of tasks",
+        _PLANNING,
+        "count = _parts(count, slots) * slots",
+        "count = max(count, slots)",
+        _PLANNING_TESTS + "test_how_many_tasks_there_are",
+    ),
+    _breaking(
+        "each offset is in one task",
+        _PLANNING,
+        "min(end - ends[at], size)",
+        "min(end - ends[at] + 1, size)",
+        _PLANNING_TESTS + "test_ranges_are_divided_evenly",
+    ),
+    _breaking(
+        "after a message of a stream that could not be written none is",
+        "kafscale/rpc/outgoing.py",
+        "if self._failure is None:",
+        "if data:",
+        "tests/unit/rpc/test_outgoing.py::test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_follows",
+    ),
+    _breaking(
         "a scan that broke is gone on with where it stands",
         _READING,
-        "            start=self._next,\n            end=self._end,",
-        "            start=self._split.range.start,\n            end=self._end,",
+        "            start=self._next,\n            end=self._part.end,",
+        "            start=self._part.start,\n            end=self._part.end,",
         _READING_TESTS + "test_pitfall_25_streams_that_break_are_gone_on_with",
     ),
     _breaking(

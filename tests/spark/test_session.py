@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
+from kafscale_spark.slots import SLOTS
 from tests.spark.conftest import Kafscale
 from tests.spark.session import environment, settings
 from tests.spark.topics import Topics
@@ -37,17 +38,21 @@ def test_its_python_workers_import_the_package_from_the_tree(spark: SparkSession
 def test_where_it_is_installed_spark_finds_the_source_by_itself(
     kafscale: Kafscale, topics: Topics, tmp_path: Path
 ) -> None:
-    """Also for a program that imports the package before it has a session, and where filters are not pushed down."""
-    topic = topics.make(1)
-    topics.fill(topic, 0, 500)
+    """Also for a program that imports the package before it has a session, and where filters are not pushed down.
+
+    How many tasks run at a time its planner learns from the environment alone.
+    """
+    topic = topics.make(3)
+    for partition in range(3):
+        topics.fill(topic, partition, 500)
     program = Path(__file__).parent / "programs" / "imports_first.py"
     done = subprocess.run(
         [sys.executable, str(program), kafscale.endpoints, topic, json.dumps(settings(tmp_path))],
-        env={**os.environ, **environment()},
+        env={**os.environ, **environment(), SLOTS: "2"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
         timeout=200,
         check=True,
     )
-    assert done.stdout == "2\n"
+    assert done.stdout == "6 2\n"

@@ -39,21 +39,27 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 @pytest.fixture(scope="module")
 def topic(kafscale: Kafscale) -> str:
-    """Two partitions of 500 records, whose values are their offsets."""
+    """Three partitions of 500 records, whose values are their offsets."""
     topics = Topics(kafscale.bootstrap)
-    topic = topics.make(2)
-    for partition in range(2):
+    topic = topics.make(3)
+    for partition in range(3):
         topics.fill(topic, partition, 500)
     return topic
 
 
 def test_as_py_files(standalone: Standalone, kafscale: Kafscale, topic: str, tmp_path: Path) -> None:
-    """For batches and for streams, whose planners Spark itself gives no such files."""
+    """For batches and for streams, whose planners Spark itself gives no such files.
+
+    They are told by the driver that two tasks run at a time.
+    """
     package, python = tmp_path / "kafscale.zip", python_with(tmp_path / "env")
     write_package(package)
     arguments = kafscale.endpoints, topic, str(tmp_path / "read")
-    found = standalone.submit(READ_TOPIC, *arguments, options=["--py-files", str(package)], python=python)
-    for rows in map(_whole, json.loads(found).values()):
+    options = ["--py-files", str(package), "--conf", "spark.cores.max=2"]
+    found = standalone.submit(READ_TOPIC, *arguments, options=options, python=python)
+    said = json.loads(found)
+    assert said.pop("tasks") == 2
+    for rows in map(_whole, said.values()):
         assert {Path(row["python"]) for row in rows} == {python}
         # Each executor has a copy in its own directory.
         assert len({row["directory"] for row in rows}) == len(standalone.workers)
@@ -67,7 +73,7 @@ def test_a_job_with_an_installed_wheel(standalone: Standalone, kafscale: Kafscal
     output = tmp_path / "archive"
     arguments = ["--endpoints", kafscale.endpoints, "--topics", topic, "--output", str(output)]
     said = standalone.submit(ARCHIVE, *arguments, "--checkpoint", str(tmp_path / "checkpoint"), python=python)
-    assert said.startswith("1,000 records read")
+    assert said.startswith("1,500 records read")
     files = (output / f"topic={topic}").glob("date=*/hour=*/*.parquet")
     rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
     _whole([{**row, "value": row["value"].decode()} for row in rows])
@@ -91,5 +97,5 @@ def test_what_a_task_staged_twice_is_written_once(standalone: Standalone, kafsca
 def _whole(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """The same, which are all of the topic, once."""
     found = sorted((row["partition"], row["offset"], row["value"]) for row in rows)
-    assert found == [(partition, offset, str(offset)) for partition in range(2) for offset in range(500)]
+    assert found == [(partition, offset, str(offset)) for partition in range(3) for offset in range(500)]
     return rows

@@ -15,7 +15,8 @@ def main() -> None:
     for name, value in json.loads(settings).items():
         builder = builder.config(name, value)
     reader = builder.getOrCreate().read.format("kafscale").option("kafscale.endpoints", endpoints)
-    print(reader.option("subscribe", topic).option("columns", "offset").load().where("offset >= 498").count())
+    read = reader.option("subscribe", topic).option("columns", "offset").load()
+    print(read.where("offset >= 498").count(), read.rdd.getNumPartitions())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""``read_topic.py ENDPOINTS TOPIC DIRECTORY``: prints the topic's rows, and where the executors that read them are.
+"""``read_topic.py ENDPOINTS TOPIC DIRECTORY``: prints the topic's rows, where the executors that read them are, and
+how many tasks the batch has.
 
 Those of a batch, and those of a stream, which go through ``DIRECTORY``.
 
@@ -39,7 +40,8 @@ def main(endpoints: str, topic: str, directory: str) -> None:
     written = stream.writeStream.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True)
     written.format("parquet").start(f"{directory}/rows").awaitTermination()
     found = {"batch": batch, "stream": session.read.parquet(f"{directory}/rows")}
-    print(json.dumps({name: [_plain(row) for row in frame.collect()] for name, frame in found.items()}))
+    rows = {name: [_plain(row) for row in frame.collect()] for name, frame in found.items()}
+    print(json.dumps({**rows, "tasks": batch.rdd.getNumPartitions()}))
     session.stop()
 
 

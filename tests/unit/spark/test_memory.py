@@ -44,7 +44,7 @@ class _Repeated:
     def read(self, endpoint: str) -> Iterator[int]:
         """The rows of each RecordBatch of a task that reads it all."""
         reading = Reading(Connection((endpoint,)), ("offset", "value"), True, self._piece_bytes)
-        split = Split(Range(("orders", 0), 0, self.rows), b"i" * 16, (endpoint,))
+        split = Split([Range(("orders", 0), 0, self.rows)], {"orders": b"i" * 16}, (endpoint,))
         for batch in read_split(reading, split):
             yield batch.num_rows
 

@@ -1,18 +1,21 @@
 """A batch's tasks: one plan for everything, cut by the options and by what filters want."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
+from pyspark.sql.datasource import InputPartition
 
 from kafscale.errors import ConfigError
 from kafscale_spark import planning
 from kafscale_spark.client import Client
 from kafscale_spark.filters import Pushed, push
 from kafscale_spark.loss import DataLoss
-from kafscale_spark.planning import Split, plan_batch
+from kafscale_spark.planning import Range, Split, plan_batch
 from kafscale_spark.source_options import batch_settings, source_options
+from tests.unit.spark.joined import joined
 from tests.unit.spark.storage import Storage
 
 
@@ -36,12 +39,20 @@ def endpoint(storage: Storage) -> Iterator[str]:
 
 
 def _plan(endpoint: str, *filters: object, **options: str) -> list[tuple[int, int, int]]:
-    given = {"kafscale.endpoints": endpoint, "subscribe": "a"} | options
-    settings = batch_settings(source_options(given))
+    options = {"kafscale.endpoints": endpoint, "subscribe": "a"} | options
+    asked = batch_settings(source_options(options))
     pushed = push(filters)[0] if filters else Pushed()
-    with Client(settings.connection) as client:
-        tasks = plan_batch(client, settings, pushed)
-    return [(task.range.partition[1], task.range.start, task.range.end) for task in tasks if isinstance(task, Split)]
+    with Client(asked.connection) as client:
+        tasks = plan_batch(client, asked, pushed)
+    return [(number, first, last) for (_, number), first, last in joined(tasks)]
+
+
+def _ranges(tasks: list[InputPartition]) -> list[list[tuple[int, int, int]]]:
+    """Of each task."""
+    assert all(isinstance(task, Split) for task in tasks)
+    return [
+        [(part.partition[1], part.start, part.end) for part in task.ranges] for task in tasks if isinstance(task, Split)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,6 @@ def _plan(endpoint: str, *filters: object, **options: str) -> list[tuple[int, in
         ({"startingOffsets": '{"a":{"0":33,"1":-2}}'}, [(0, 33, 100), (1, 0, 20)]),
         ({"endingOffsets": '{"a":{"0":33,"1":-1}}'}, [(0, 15, 33), (1, 0, 20)]),
         ({"endingOffsets": '{"a":{"0":15,"1":0}}'}, []),
-        ({"minPartitions": "4"}, [(0, 15, 57), (0, 57, 78), (0, 78, 100), (1, 0, 20)]),
     ],
 )
 def test_options(endpoint: str, storage: Storage, options: dict[str, str], planned: list[tuple[int, int, int]]) -> None:
@@ -60,35 +70,107 @@ def test_options(endpoint: str, storage: Storage, options: dict[str, str], plann
 
 
 def test_tasks_that_only_count_are_larger_unless_they_count_by_time(endpoint: str, storage: Storage) -> None:
-    settings = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a", "splitBytes": "1k"}))
+    asked = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a", "splitBytes": "1k"}))
     for pushed in (Pushed(), Pushed(since_ms=5), Pushed(until_ms=5)):
-        with Client(settings.connection) as client:
-            plan_batch(client, settings, pushed, counted=True)
-    assert [asked.split_bytes for asked in storage.plans_asked] == [4 * 1024, 1024, 1024]
+        with Client(asked.connection) as client:
+            plan_batch(client, asked, pushed, counted=True)
+    assert [request.split_bytes for request in storage.plans_asked] == [4 * 1024, 1024, 1024]
 
 
-@pytest.mark.parametrize(("rows", "most", "tasks"), [(30, 100, 3), (10, 5, 5), (1000, 100, 2)])
+@pytest.mark.parametrize(("rows", "most", "tasks"), [(30, 100, 4), (10, 5, 5), (1000, 100, 1)])
 def test_a_count_has_tasks_for_what_spark_makes_rows_of(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, rows: int, most: int, tasks: int
 ) -> None:
-    """Of the 105 records that are there, which one task each would read."""
+    """Of the 105 records that are there, which one task each partition would read."""
     monkeypatch.setattr(planning, "_COUNTED_ROWS", rows)
     monkeypatch.setattr(planning, "_COUNTING_TASKS", most)
-    settings = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a"}))
-    with Client(settings.connection) as client:
-        assert len(plan_batch(client, settings, Pushed(), counted=True)) == tasks
-        assert len(plan_batch(client, settings, Pushed())) == 2
+    asked = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a"}))
+    with Client(asked.connection) as client:
+        assert len(plan_batch(client, asked, Pushed(), counted=True)) == tasks
+        assert len(plan_batch(client, asked, Pushed())) == 2
 
 
-def test_ranges_are_halved_until_all_are_about_as_large() -> None:
-    ranges = [planning.Range(("t", partition), 0, 5_000_000, 500 << 20) for partition in range(6)]
-    found = planning.at_least(ranges, 30)
-    assert set(Counter(part.partition[1] for part in found).values()) <= {4, 5, 6, 7, 8}
-    assert {part.end - part.start for part in found} == {1_250_000, 625_000}
+_MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("slots", "partitions", "each", "options", "planned"),
+    [
+        # As many as there are slots where that is enough, and never less than one for each partition until then.
+        ("2", 6, 200 * _MB, {}, 2),
+        ("2", 6, 1, {}, 2),
+        ("8", 6, 1, {}, 6),
+        ("8", 6, 20 * _MB, {}, 7),
+        ("8", 1, 15 * _MB, {}, 1),
+        ("8", 1, 200 * _MB, {}, 8),
+        # No task larger than splitBytes, and no idle slot in the last round.
+        ("2", 6, 500 * _MB, {}, 4),
+        ("2", 6, 200 * _MB, {"splitBytes": "256MB"}, 6),
+        ("8", 1, 9001 * _MB, {}, 16),
+        ("8", 6, 1, {"minPartitions": "9"}, 9),
+        ("2", 6, 1, {"maxRecordsPerPartition": "300"}, 20),
+        # It is not known how many there are.
+        ("", 6, 1, {}, 6),
+        ("", 6, 200 * _MB, {}, 6),
+        ("", 1, 2000 * _MB, {}, 8),
+        ("", 1, 2000 * _MB, {"splitBytes": "100MB"}, 20),
+    ],
+)
+def test_how_many_tasks_there_are(
+    monkeypatch: pytest.MonkeyPatch, slots: str, partitions: int, each: int, options: dict[str, str], planned: int
+) -> None:
+    """Each partition has 1000 records."""
+    monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", slots)
+    asked = batch_settings(source_options({"kafscale.endpoints": "h:1", "subscribe": "a"} | options))
+    ranges = [Range(("a", number), 0, 1000, each) for number in range(partitions)]
+    found = planning.tasks(ranges, {"a": b"i"}, ("h:1", "h:2"), asked)
+    assert len(found) == planned
+    assert len({len(task) for task in _ranges(found)}) <= 3
+
+
+def test_a_task_has_the_ids_of_its_topics_and_asks_another_instance_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", "2")
+    asked = batch_settings(source_options({"kafscale.endpoints": "h:1", "subscribe": "a"}))
+    ranges = [Range((topic, 0), 0, 10, 20) for topic in ("a", "b", "c")]
+    first, second = planning.tasks(ranges, {"a": b"1", "b": b"2", "c": b"3"}, ("h:1", "h:2"), asked)
+    assert isinstance(first, Split)
+    assert isinstance(second, Split)
+    assert first.ranges == (Range(("a", 0), 0, 10, 20), Range(("b", 0), 0, 5, 10))
+    assert (first.ids, first.endpoints) == ({"a": b"1", "b": b"2"}, ("h:1", "h:2"))
+    assert second.ranges == (Range(("b", 0), 5, 10, 10), Range(("c", 0), 0, 10, 20))
+    assert (second.ids, second.endpoints) == ({"b": b"2", "c": b"3"}, ("h:2", "h:1"))
+
+
+_keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(_keys, st.integers(1, 40), st.integers(0, 9000)), max_size=6, unique_by=lambda one: one[0]),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_ranges_are_divided_evenly(parts: list[tuple[tuple[str, int], int, int]], count: int, by_bytes: bool) -> None:
+    ranges = [Range(key, 5, 5 + offsets, size) for key, offsets, size in parts]
+    found = planning.divided(ranges, count, by_bytes=by_bytes)
+    total = sum(part.end - part.start for part in ranges)
+    assert len(found) == min(count, total)
+    assert all(part.start < part.end for task in found for part in task)
+    covered = [(part.partition, offset) for task in found for part in task for offset in range(part.start, part.end)]
+    assert covered == sorted((part.partition, offset) for part in ranges for offset in range(part.start, part.end))
+    sizes = [sum(part.end - part.start for part in task) for task in found]
+    if not by_bytes and found:
+        assert max(sizes) == -(-total // len(found))
+    if by_bytes and found and total >= 4 * count:
+        # Beyond its share, the first offset and the last one that a task has may be larger than others.
+        largest = max((size // offsets + 2 for _, offsets, size in parts), default=0)
+        whole = sum(part.bytes for part in ranges) + total
+        taken = [sum(part.bytes + part.end - part.start for part in task) for task in found]
+        assert max(taken) <= whole // len(found) + 2 * largest + len(parts)
 
 
 def test_sizes_go_to_the_server(endpoint: str, storage: Storage) -> None:
-    assert len(_plan(endpoint, splitBytes="1k", maxRecordsPerPartition="7")) > 2
+    assert _plan(endpoint, splitBytes="1k", maxRecordsPerPartition="7") == [(0, 15, 100), (1, 0, 20)]
     [asked] = storage.plans_asked
     assert (asked.split_bytes, asked.split_records) == (1024, 7)
 

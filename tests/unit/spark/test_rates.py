@@ -1,9 +1,8 @@
-"""Shares of a trigger's limit, and ranges cut into more tasks: nothing is lost and nothing waits for ever."""
+"""Shares of a trigger's limit: nothing is lost and nothing waits for ever."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale_spark.planning import Range, at_least
 from kafscale_spark.rates import Behind, Rates, ends_by_bytes, ends_by_offsets, shares, too_few
 
 _keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5))
@@ -64,17 +63,3 @@ def test_too_few_wait_until_their_time_is_over() -> None:
     assert not too_few({("t", 0): Behind(0, 9)}, rates, 5.0)
     assert not too_few({("t", 0): Behind(0, 9), ("t", 1): Behind(3, 4)}, rates, 0)
     assert not too_few({}, Rates(), 0)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(_keys, st.integers(1, 40), st.integers(0, 9000)), max_size=6, unique_by=lambda one: one[0]),
-    st.integers(0, 60),
-)
-def test_ranges_for_more_tasks(parts: list[tuple[tuple[str, int], int, int]], count: int) -> None:
-    ranges = [Range(key, 5, 5 + offsets, size) for key, offsets, size in parts]
-    found = at_least(ranges, count)
-    total = sum(part.end - part.start for part in ranges)
-    assert len(found) == max(len(ranges), min(count, total))
-    covered = [(part.partition, offset) for part in found for offset in range(part.start, part.end)]
-    assert covered == sorted((part.partition, offset) for part in ranges for offset in range(part.start, part.end))

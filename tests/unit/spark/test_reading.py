@@ -37,7 +37,7 @@ def _rows(
     retry_seconds: float = 5.0,
 ) -> list[tuple[Any, ...]]:
     reading = Reading(Connection(endpoints, retry_seconds=retry_seconds), columns, fail, 1 << 20)
-    split = Split(Range(("orders", 0), start, end), storage.ids["orders"], endpoints)
+    split = Split([Range(("orders", 0), start, end)], storage.ids, endpoints)
     rows: list[tuple[Any, ...]] = []
     for batch in read_split(reading, split):
         rows += zip(*[column.to_pylist() for column in batch.columns], strict=True)

@@ -17,6 +17,7 @@ from kafscale_spark.source_options import SourceSettings, source_options, stream
 from kafscale_spark.stream import Stream
 from kafscale_spark.stream_offsets import StreamOffsets, is_ours, parse_offsets
 from tests.servers.ports import free_ports
+from tests.unit.spark.joined import joined
 from tests.unit.spark.storage import Storage
 
 
@@ -50,13 +51,7 @@ def _at(offsets: StreamOffsets) -> dict[str, int]:
 
 
 def _ranges(stream: Stream, start: StreamOffsets, end: StreamOffsets) -> list[tuple[str, int, int]]:
-    tasks = stream.partitions(start, end)
-    assert all(isinstance(task, Split) for task in tasks)
-    return [
-        (f"{task.range.partition[0]}{task.range.partition[1]}", task.range.start, task.range.end)
-        for task in tasks
-        if isinstance(task, Split)
-    ]
+    return [(f"{topic}{number}", first, last) for (topic, number), first, last in joined(stream.partitions(start, end))]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +126,7 @@ def test_bytes_limit_a_trigger_where_records_grow(storage: Storage, endpoints: t
     while (end := stream.latest(at, Rates(max_bytes=20_000))) != at:
         [task] = stream.partitions(at, end)
         assert isinstance(task, Split)
-        sizes.append(task.range.bytes)
+        sizes.append(sum(part.bytes for part in task.ranges))
         at = end
     assert _at(at) == {"b0": 200}
     assert max(sizes) <= 22_000

@@ -1,0 +1,21 @@
+"""What tasks read, however it is divided among them."""
+
+from collections.abc import Iterable
+
+from pyspark.sql.datasource import InputPartition
+
+from kafscale_spark.edges import TopicPartition
+from kafscale_spark.planning import Split
+
+
+def joined(tasks: Iterable[InputPartition]) -> list[tuple[TopicPartition, int, int]]:
+    """Partitions with offsets from and to: ranges that follow each other are one."""
+    found: list[tuple[TopicPartition, int, int]] = []
+    for task in tasks:
+        assert isinstance(task, Split)
+        for part in task.ranges:
+            start = part.start
+            if found and found[-1][0] == part.partition and found[-1][2] == start:
+                _, start, _ = found.pop()
+            found.append((part.partition, start, part.end))
+    return found
