@@ -177,11 +177,11 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             await outgoing.send(partial(self._encoded, call.method, message))
 
         try:
-            with outgoing.reader:
-                try:
+            try:
+                with outgoing.giver:
                     await call.handler(request, send)
-                finally:
-                    await outgoing.flushed()
+            finally:
+                await outgoing.flushed()
             outgoing.check()
         finally:
             outgoing.close()

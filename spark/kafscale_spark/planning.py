@@ -24,7 +24,8 @@ GONE = (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH)
 
 _NOTHING = StreamOffsets()
 _RANGE_BYTES = 256 << 20
-"""Of a range as it is planned, at most: within one, all offsets count alike. And of a task where no slots are known."""
+"""Of a range as it is planned: within one, all offsets count alike. And of a task where no slots are known."""
+_TASK_BYTES = 1 << 30
 _LEAST_BYTES = 16 << 20
 """For less no task is made only that a slot is not idle: Spark takes about a tenth of a second for each."""
 _COUNTED_AT_ONCE = 4
@@ -40,6 +41,11 @@ class Range:
     start: int
     end: int
     bytes: int = 0
+
+    def within(self, start: int, end: int) -> "Range":
+        """What of it lies from ``start`` up to ``end``, its share of the bytes too."""
+        start, end = max(self.start, start), min(self.end, end)
+        return replace(self, start=start, end=end, bytes=self.bytes * (end - start) // (self.end - self.start))
 
 
 class Split(InputPartition):
@@ -138,7 +144,7 @@ def plan_batch(
     for partition, one in plans.items():
         check_range(settings, partition, one)
         ranges += [
-            Range(partition, max(split.start, pushed.start), min(split.end, pushed.end), split.bytes)
+            Range(partition, split.start, split.end, split.bytes).within(pushed.start, pushed.end)
             for split in one.splits
             if max(split.start, pushed.start) < min(split.end, pushed.end)
         ]
@@ -147,7 +153,7 @@ def plan_batch(
 
 def range_request(settings: SourceSettings) -> pb.PlanScanRequest:
     """How large the ranges of a plan are to be, of which tasks are made."""
-    return pb.PlanScanRequest(split_bytes=min(settings.split_bytes, _RANGE_BYTES), split_records=settings.split_records)
+    return pb.PlanScanRequest(split_bytes=settings.split_bytes or _RANGE_BYTES, split_records=settings.split_records)
 
 
 def _later(edge: Edge, partition: TopicPartition, offset: int) -> pb.Bound:
@@ -192,9 +198,12 @@ def tasks(
     *,
     counted: bool = False,
 ) -> list[InputPartition]:
-    """All ranges in tasks of even sizes, spread over the instances; ``counted``: no record of them is read."""
-    count = _how_many(ranges, settings, told_slots(), counted=counted)
-    parts = divided(ranges, count, by_bytes=not settings.split_records)
+    """All ranges in tasks of even bytes, spread over the instances; ``counted``: no record of them is read."""
+    parts = divided(ranges, _how_many(ranges, settings, told_slots(), counted=counted))
+    if settings.split_records:
+        parts = [
+            few for part in parts for few in divided(part, _parts(_offsets(part), settings.split_records), even=True)
+        ]
     return [
         Split(part, ids, endpoints[i % len(endpoints) :] + endpoints[: i % len(endpoints)])
         for i, part in enumerate(parts)
@@ -203,21 +212,23 @@ def tasks(
 
 def _how_many(ranges: Sequence[Range], settings: SourceSettings, slots: int, *, counted: bool) -> int:
     """Tasks for the ranges. A count has them for the rows that Spark makes of records."""
-    size, offsets = sum(part.bytes for part in ranges), sum(part.end - part.start for part in ranges)
-    partitions = len({part.partition for part in ranges})
+    size, partitions = sum(part.bytes for part in ranges), len({part.partition for part in ranges})
+    most = settings.split_bytes or (_TASK_BYTES if slots else _RANGE_BYTES)
     if counted:
-        counting = min(_parts(offsets, _COUNTED_ROWS), _COUNTING_TASKS)
-        count = max(_parts(size, settings.split_bytes * _COUNTED_AT_ONCE), counting)
+        counting = min(_parts(_offsets(ranges), _COUNTED_ROWS), _COUNTING_TASKS)
+        count = max(_parts(size, most * _COUNTED_AT_ONCE), counting)
     elif slots:
-        count = max(_parts(size, settings.split_bytes), min(slots, max(partitions, size // _LEAST_BYTES)))
+        count = max(_parts(size, most), min(slots, max(partitions, size // _LEAST_BYTES)))
     else:
-        count = max(_parts(size, min(settings.split_bytes, _RANGE_BYTES)), partitions)
+        count = max(_parts(size, most), partitions)
     if slots and count > slots:
         # No slot is idle in the last round.
         count = _parts(count, slots) * slots
-    if settings.split_records:
-        count = max(count, _parts(offsets, settings.split_records))
     return max(count, settings.min_partitions)
+
+
+def _offsets(ranges: Iterable[Range]) -> int:
+    return sum(part.end - part.start for part in ranges)
 
 
 def _parts(whole: int, most: int) -> int:
@@ -225,8 +236,8 @@ def _parts(whole: int, most: int) -> int:
     return -(-whole // most)
 
 
-def divided(ranges: Iterable[Range], count: int, *, by_bytes: bool = True) -> list[list[Range]]:
-    """The same offsets in order, in ``count`` parts, if there are so many: of even bytes, or of even offsets.
+def divided(ranges: Iterable[Range], count: int, *, even: bool = False) -> list[list[Range]]:
+    """The same offsets in order, in ``count`` parts, if there are so many: of even bytes, or ``even`` in offsets.
 
     A part may have ranges of several partitions; within a range, all offsets are taken to have as many bytes.
     """
@@ -234,29 +245,35 @@ def divided(ranges: Iterable[Range], count: int, *, by_bytes: bool = True) -> li
     if not ordered:
         return []
     sizes = [part.end - part.start for part in ordered]
-    weights = [size + part.bytes * by_bytes for size, part in zip(sizes, ordered, strict=True)]
-    # Of each range: how many offsets, and how much weight, come before it; then those of all.
-    ends, sums = ([*accumulate(each, initial=0)] for each in (sizes, weights))
-    count = min(count, ends[-1])
+    # In parts, so that each part's share is a whole number.
+    weights = [count * (size if even else max(part.bytes, 1)) for size, part in zip(sizes, ordered, strict=True)]
+    # How many offsets, and how much weight, come before each range; then those of all.
+    before, sums = ([*accumulate(each, initial=0)] for each in (sizes, weights))
+    count = min(count, before[-1])
     cuts = [0]
     for number in range(1, count):
         wanted = sums[-1] * number // count
         at = bisect_right(sums, wanted) - 1
-        cut = ends[at] + sizes[at] * (wanted - sums[at]) // weights[at]
+        cut = before[at] + sizes[at] * (wanted - sums[at]) // weights[at]
         # One offset at least for each part, those that come included.
-        cuts.append(min(max(cut, cuts[-1] + 1), ends[-1] - (count - number)))
-    return [_between(ordered, ends, start, end) for start, end in pairwise([*cuts, ends[-1]])]
+        cuts.append(min(max(cut, cuts[-1] + 1), before[-1] - (count - number)))
+    return [_between(ordered, before, start, end) for start, end in pairwise([*cuts, before[-1]])]
 
 
-def _between(ordered: Sequence[Range], ends: Sequence[int], start: int, end: int) -> list[Range]:
-    """From the offset number ``start`` of all ranges to the one before ``end``; ``ends`` as in `divided`."""
-    found = []
-    at = bisect_right(ends, start) - 1
-    while at < len(ordered) and ends[at] < end:
-        part, size = ordered[at], ends[at + 1] - ends[at]
-        first, last = max(start - ends[at], 0), min(end - ends[at], size)
-        found.append(
-            replace(part, start=part.start + first, end=part.start + last, bytes=part.bytes * (last - first) // size)
-        )
+def _between(ordered: Sequence[Range], before: Sequence[int], start: int, end: int) -> list[Range]:
+    """From the offset number ``start`` of all ranges to the one before ``end``; ``before`` as in `divided`.
+
+    Ranges that follow each other become one: each is a stream of its own.
+    """
+    found: list[Range] = []
+    at = bisect_right(before, start) - 1
+    while at < len(ordered) and before[at] < end:
+        whole = ordered[at]
+        part = whole.within(whole.start + start - before[at], whole.start + end - before[at])
+        last = found[-1] if found else None
+        if last is not None and (last.partition, last.end) == (part.partition, part.start):
+            found[-1] = replace(last, end=part.end, bytes=last.bytes + part.bytes)
+        else:
+            found.append(part)
         at += 1
     return found

@@ -3,6 +3,7 @@
 A scan that ends before the range does, whatever the reason, is gone on with where it stood, on the next instance.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,47 +46,74 @@ def read_split(reading: Reading, split: Split) -> Iterator[pa.RecordBatch]:
     """The records of its ranges in order. Raises CorruptData, DataLoss, Unavailable; all name where."""
     begin_task()
     with Client(reading.connection) as client:
+        instances = _Instances(split.endpoints)
         for part in split.ranges:
-            yield from _Range(reading, split, part, client).read()
+            yield from _Range(reading, split.ids[part.partition[0]], part, client, instances).read()
+            instances.turn()
+
+
+class _Instances:
+    """Whom a task asks: one after the other for its ranges, and those last that failed it."""
+
+    def __init__(self, endpoints: tuple[str, ...]) -> None:
+        self._ready = deque(endpoints)
+        self._failed: deque[str] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._failed)
+
+    @property
+    def next(self) -> str:
+        return self._ready[0] if self._ready else self._failed[0]
+
+    def turn(self) -> None:
+        self._ready.rotate(-1)
+
+    def failed(self) -> None:
+        """The next one did."""
+        if self._ready:
+            self._failed.append(self._ready.popleft())
+        else:
+            self._failed.rotate(-1)
 
 
 class _Range:
     """Where the reading of one range stands: ``_next`` is the first offset that was not given yet."""
 
-    def __init__(self, reading: Reading, split: Split, part: Range, client: Client) -> None:
+    def __init__(self, reading: Reading, topic_id: bytes, part: Range, client: Client, instances: _Instances) -> None:
         self._reading = reading
-        self._split = split
+        self._topic_id = topic_id
         self._part = part
         self._client = client
+        self._instances = instances
         self._topic, self._number = part.partition
         self._next = part.start
 
     def read(self) -> Iterator[pa.RecordBatch]:
         attempts = self._client.attempts()
-        endpoints = self._split.endpoints
         asked = 0
         while self._next < self._part.end:
             before = self._next
-            endpoint = endpoints[asked % len(endpoints)]
+            endpoint = self._instances.next
             asked += 1
             try:
                 yield from self._scan(endpoint)
                 trouble = f"{endpoint}: the scan ended early"
             except Unavailable as error:
                 trouble = str(error)
+            if self._next < self._part.end:
+                self._instances.failed()
             if self._next > before:
                 attempts.progress()
             # The next instance is asked at once, all of them once more after a pause.
-            if self._next < self._part.end and asked % len(endpoints) == 0 and not attempts.pause():
+            if self._next < self._part.end and asked % len(self._instances) == 0 and not attempts.pause():
                 raise Unavailable(f"{self._place()}: no storage instance gets on: {trouble}")
 
     def _scan(self, endpoint: str) -> Iterator[pa.RecordBatch]:
         """One stream, from where the last one came to. What it gave is given on, however it ends."""
         reading = self._reading
         request = pb.ScanRequest(
-            partition=common_pb2.PartitionRef(
-                topic=self._topic, topic_id=self._split.ids[self._topic], partition=self._number
-            ),
+            partition=common_pb2.PartitionRef(topic=self._topic, topic_id=self._topic_id, partition=self._number),
             start=self._next,
             end=self._part.end,
             piece_bytes=reading.piece_bytes,

@@ -5,11 +5,15 @@ installed source by itself it asks no driver: then the variable must be in the e
 """
 
 import os
+import re
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from kafscale.errors import ConfigError
+
 SLOTS = "KAFSCALE_SPARK_SLOTS"
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 
 
 def tell_planners(spark: SparkSession) -> None:
@@ -22,21 +26,33 @@ def tell_planners(spark: SparkSession) -> None:
 
 
 def told_slots() -> int:
-    """In a planner; 0: not known."""
-    told = os.environ.get(SLOTS, "")
-    return int(told) if told.isdecimal() else 0
+    """In a planner; 0: not known. Raises ConfigError."""
+    told = os.environ.get(SLOTS) or "0"
+    if not told.isdecimal():
+        raise ConfigError(
+            f"{SLOTS} is {told!r}, and must be a whole number: how many tasks run at a time, 0: not known"
+        )
+    return int(told)
 
 
 def slots_of(context: SparkContext) -> int:
     """0: not known, as where executors come and go, or each takes all cores of its machine."""
     conf = context.getConf()
-    executors, cores, most = (
-        int(conf.get(f"spark.{name}", "0") or 0) for name in ("executor.instances", "executor.cores", "cores.max")
-    )
-    if (context.master or "").startswith("local"):
-        found = context.defaultParallelism
-    elif conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        found = 0
-    else:
-        found = executors * cores or most
-    return found // int(conf.get("spark.task.cpus", "1") or 1)
+    names = ("task.cpus", "executor.instances", "executor.cores", "cores.max")
+    of_task, executors, of_executor, most = (int(conf.get(f"spark.{name}", "0") or 0) for name in names)
+    of_task = of_task or 1
+    local = _LOCAL.fullmatch(context.master or "")
+    if local is not None:
+        return _cores(context, local[1]) // of_task
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return 0
+    known = [slots for slots in (executors * (of_executor // of_task), most // of_task) if slots]
+    return min(known, default=0)
+
+
+def _cores(context: SparkContext, said: str | None) -> int:
+    """Of a local master, which says how many, or that it takes all."""
+    if said != "*":
+        return int(said or 1)
+    # What is set there is for shuffles; else it is the cores that the JVM sees.
+    return 0 if context.getConf().get("spark.default.parallelism") else context.defaultParallelism

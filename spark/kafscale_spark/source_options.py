@@ -137,12 +137,12 @@ MAX_RECORDS_PER_PARTITION = Option(
 )
 SPLIT_BYTES = Option(
     "splitBytes",
-    size(1, 1 << 40),
-    1024 * _MIB,
-    "Of segments for one task at most, about, and 256 MB where it is not known how many tasks run at a time; where "
-    "records are only counted 4 times as much, or about a million of them while that makes no more than 1,000 tasks.",
+    optional(size(1, 1 << 40)),
+    None,
+    "Of segments for one task at most, about: where it is not given 1 GB, or 256 MB when it is not known how many "
+    "tasks run at a time. Where records are only counted 4 times as much, or about a million of them while that makes "
+    "no more than about 1,000 tasks.",
     _BOTH,
-    "1GB",
 )
 MAX_OFFSETS = Option(
     "maxOffsetsPerTrigger",
@@ -242,7 +242,7 @@ class SourceSettings:
     latest_if_no_timestamp: bool
     min_partitions: int
     split_records: int
-    split_bytes: int
+    split_bytes: int | None
     piece_bytes: int
     rates: Rates
 

@@ -1,6 +1,6 @@
 """What bounds a gRPC server, and what it answers beside its services."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import grpc
@@ -31,11 +31,11 @@ from kafscale.v1.indexer_pb2 import (
     SegmentRef,
     WriteCatalogPageRequest,
 )
-from kafscale.v1.storage_pb2 import AppendRequest, FetchReply, FetchRequest, PartitionAppend
+from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest, PartitionAppend
 from kafscale.vitals import Finding, State
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 from tests.contract.rpc.conftest import connected, serving
 
 STORAGE = "kafscale.v1.SegmentStorage"
@@ -48,6 +48,14 @@ REFLECT = method(_REFLECTION, "ServerReflectionInfo", ReflectionRequest, reflect
 async def test_a_message_above_the_limit_is_refused_and_the_connection_lives(carrier: Carrier) -> None:
     small = RpcLimits(max_message_bytes=100_000)
     request = AppendRequest(appends=[PartitionAppend(records=bytes(100_000))])
+
+    async def stream_it(_: CommitsRequest, send: Send) -> None:
+        await send(numbered(1))
+        with suppress(Refused):
+            await send(numbered(2, "x" * 100_000))
+        await send(numbered(3))
+
+    carrier.streaming = stream_it
     async with serving(carrier, small) as port:
         async with connected(port, small) as client:
             with pytest.raises(Refused, match=r"a request of 1000\d\d bytes"):
@@ -55,6 +63,10 @@ async def test_a_message_above_the_limit_is_refused_and_the_connection_lives(car
             with pytest.raises(Refused, match=r"an answer of 1000\d\d bytes"):
                 await client.fetch(FetchRequest(max_bytes=100_000), timeout=TIMEOUT)
             await client.fetch(FetchRequest(max_bytes=99_000), timeout=TIMEOUT)
+            async with client.commits(CommitsRequest()) as stream:
+                assert number_of(await stream.receive()) == 1
+                with trio.fail_after(TIMEOUT), pytest.raises(Refused, match=r"an answer of 1000\d\d bytes"):
+                    await stream.receive()
         async with connected(port) as generous:
             # The server's own limit: gRPC answers as if it were busy.
             with pytest.raises(Unavailable, match="larger than max"):

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.bridge import asyncio_loop
 from kafscale.rpc.outgoing import Outgoing
 
@@ -21,10 +21,11 @@ class Reader:
     def __init__(self, takes: int) -> None:
         self.taken: list[bytes] = []
         self.error: Exception | None = None
-        self.given_up = False
+        self.asked = self.given_up = False
         self._room = asyncio.Semaphore(takes)
 
     async def write(self, data: bytes) -> None:
+        self.asked = True
         try:
             await self._room.acquire()
         except asyncio.CancelledError:
@@ -88,7 +89,7 @@ async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_fol
     """Wherever it waits: it may have nothing to send for hours."""
     reader = Reader(1)
     async with _outgoing(reader, 4) as outgoing:
-        with trio.fail_after(5), outgoing.reader:
+        with trio.fail_after(5), outgoing.giver:
             await outgoing.send(lambda: b"1")
             await _eventually(lambda: reader.taken == [b"1"])
             reader.error = ConnectionResetError("gone")
@@ -96,13 +97,36 @@ async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_fol
             await outgoing.send(lambda: b"3")
             reader.take(8)
             await trio.sleep_forever()
-        assert outgoing.reader.cancelled_caught
+        assert outgoing.giver.cancelled_caught
+        await outgoing.flushed()
         reader.error = None
         await outgoing.send(lambda: b"4")
         with pytest.raises(Unavailable, match="the reader of the stream is gone"):
             outgoing.check()
         await trio.testing.wait_all_tasks_blocked(0.05)
     assert reader.taken == [b"1"]
+
+
+async def test_a_message_that_cannot_be_encoded_ends_the_stream_with_that_error() -> None:
+    """Not within the giver, which would take an error of this kind for one of what it does."""
+    reader = Reader(8)
+
+    def too_large() -> bytes:
+        raise Refused("an answer of 9 bytes")
+
+    async with _outgoing(reader, 1) as outgoing:
+        with trio.fail_after(5), outgoing.giver:
+            await outgoing.send(lambda: b"1")
+            try:
+                await outgoing.send(too_large)
+            except Refused:
+                pytest.fail("the giver sees it")
+            await outgoing.send(lambda: b"2")
+        with trio.fail_after(5):
+            await outgoing.flushed()
+        assert reader.taken == [b"1"]
+        with pytest.raises(Refused, match="9 bytes"):
+            outgoing.check()
 
 
 async def test_a_send_that_is_given_up_is_not_written() -> None:
@@ -123,6 +147,7 @@ async def test_closed_it_writes_no_more() -> None:
     async with _outgoing(reader, 4) as outgoing:
         for number in range(3):
             await outgoing.send(partial(bytes, number))
+        await _eventually(lambda: reader.asked)
     await _eventually(lambda: reader.given_up)
     reader.take(8)
     await trio.testing.wait_all_tasks_blocked(0.05)

@@ -114,6 +114,7 @@ _MB = 1 << 20
         ("", 6, 200 * _MB, {}, 6),
         ("", 1, 2000 * _MB, {}, 8),
         ("", 1, 2000 * _MB, {"splitBytes": "100MB"}, 20),
+        ("", 1, 2000 * _MB, {"splitBytes": "1GB"}, 2),
     ],
 )
 def test_how_many_tasks_there_are(
@@ -150,23 +151,40 @@ _keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5))
     st.integers(1, 60),
     st.booleans(),
 )
-def test_ranges_are_divided_evenly(parts: list[tuple[tuple[str, int], int, int]], count: int, by_bytes: bool) -> None:
+def test_ranges_are_divided_evenly(parts: list[tuple[tuple[str, int], int, int]], count: int, even: bool) -> None:
+    """``even``: by offsets; else by bytes, of which no more are in a task than its share and one offset's."""
     ranges = [Range(key, 5, 5 + offsets, size) for key, offsets, size in parts]
-    found = planning.divided(ranges, count, by_bytes=by_bytes)
+    found = planning.divided(ranges, count, even=even)
     total = sum(part.end - part.start for part in ranges)
     assert len(found) == min(count, total)
     assert all(part.start < part.end for task in found for part in task)
     covered = [(part.partition, offset) for task in found for part in task for offset in range(part.start, part.end)]
     assert covered == sorted((part.partition, offset) for part in ranges for offset in range(part.start, part.end))
     sizes = [sum(part.end - part.start for part in task) for task in found]
-    if not by_bytes and found:
+    if found and even:
         assert max(sizes) == -(-total // len(found))
-    if by_bytes and found and total >= 4 * count:
-        # Beyond its share, the first offset and the last one that a task has may be larger than others.
-        largest = max((size // offsets + 2 for _, offsets, size in parts), default=0)
-        whole = sum(part.bytes for part in ranges) + total
-        taken = [sum(part.bytes + part.end - part.start for part in task) for task in found]
-        assert max(taken) <= whole // len(found) + 2 * largest + len(parts)
+    elif found:
+        each = {key: max(size, 1) / offsets for key, offsets, size in parts}
+        taken = [sum(each[part.partition] * (part.end - part.start) for part in task) for task in found]
+        assert max(taken) <= sum(max(size, 1) for *_, size in parts) / count + max(each.values()) + 0.001
+
+
+def test_ranges_that_follow_each_other_are_one() -> None:
+    ranges = [Range(("a", 0), start, start + 10, 30) for start in (0, 10, 20, 40)] + [Range(("a", 1), 50, 60, 30)]
+    [all_of_them] = planning.divided(ranges, 1)
+    assert all_of_them == [Range(("a", 0), 0, 30, 90), Range(("a", 0), 40, 50, 30), Range(("a", 1), 50, 60, 30)]
+
+
+def test_many_records_and_many_bytes_are_no_task_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 11 GB, 10 are in the first partition, which has a thousandth of the records."""
+    monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", "8")
+    asked = batch_settings(
+        source_options({"kafscale.endpoints": "h:1", "maxRecordsPerPartition": "5000000", "subscribe": "a"})
+    )
+    ranges = [Range(("a", 0), 0, 10_000, 10_000 * _MB), Range(("a", 1), 0, 10_000_000, 1_000 * _MB)]
+    found = [task.ranges for task in planning.tasks(ranges, {"a": b"i"}, ("h:1",), asked) if isinstance(task, Split)]
+    assert max(sum(part.end - part.start for part in task) for task in found) <= 5_000_000
+    assert max(sum(part.bytes for part in task) for task in found) <= 700 * _MB
 
 
 def test_sizes_go_to_the_server(endpoint: str, storage: Storage) -> None:

@@ -1,6 +1,7 @@
 """A task's range, whatever its storage instances do: every record once, or an error that says where."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,37 @@ def test_pitfall_24_a_range_begins_and_ends_inside_batches(storage: Storage, sta
         assert _rows(storage, endpoints, start, end) == _expected(start, end)
         assert _rows(storage, endpoints, start, end, columns=("partition", "topic")) == [(0, "orders")] * (end - start)
     assert [scan.mode for scan in storage.scans_asked] == [pb.ScanRequest.BATCHES, pb.ScanRequest.COUNT]
+
+
+def _read(endpoints: tuple[str, ...], split: Split, *, fail: bool = True) -> list[tuple[str, int, int]]:
+    reading = Reading(Connection(endpoints, retry_seconds=5.0), ("topic", "partition", "offset"), fail, 1 << 20)
+    batches = read_split(reading, split)
+    return [row for batch in batches for row in zip(*[column.to_pylist() for column in batch.columns], strict=True)]
+
+
+def test_a_task_reads_ranges_of_several_topics_in_turn_from_all_instances(storage: Storage) -> None:
+    for log in storage.make("others", 2):
+        log.add(10)
+    other = replace(storage, scans_asked=[])
+    ranges = [Range(("orders", 0), 95, 100), Range(("others", 0), 0, 10), Range(("others", 1), 3, 7)]
+    expected = [(*part.partition, offset) for part in ranges for offset in range(part.start, part.end)]
+    with storage.running() as [first], other.running() as [second]:
+        assert _read((first, second), Split(ranges, storage.ids, (first, second))) == expected
+        # A topic that is gone is lost, and no other.
+        ids = storage.ids | {"others": b"-" * 16}
+        assert _read((first,), Split(ranges, ids, (first,)), fail=False) == expected[:5]
+    assert [(scan.partition.topic, scan.start) for scan in storage.scans_asked[:2]] == [("orders", 95), ("others", 3)]
+    assert [(scan.partition.topic, scan.start) for scan in other.scans_asked] == [("others", 0)]
+
+
+def test_an_instance_that_failed_is_not_asked_first_for_each_range(storage: Storage) -> None:
+    other = replace(storage, scans_asked=[])
+    other.before = lambda _request, _number: pb.ScanPiece(status=common_pb2.UNAVAILABLE, detail="busy")
+    ranges = [Range(("orders", 0), start, start + 5) for start in range(0, 60, 10)]
+    with storage.running() as [good], other.running() as [bad]:
+        rows = _read((bad, good), Split(ranges, storage.ids, (bad, good)))
+    assert [offset for *_, offset in rows] == [offset for part in ranges for offset in range(part.start, part.end)]
+    assert len(other.scans_asked) == 1
 
 
 @pytest.mark.parametrize("columns", [("offset",), ("partition",)])

@@ -5,36 +5,55 @@ from typing import Any, cast
 
 import pytest
 
-from kafscale_spark.slots import slots_of, tell_planners, told_slots
+from kafscale.errors import ConfigError
+from kafscale_spark.slots import SLOTS, slots_of, tell_planners, told_slots
 
 
-def _context(master: str, parallelism: int, settings: dict[str, str]) -> Any:
+def _context(master: str, settings: dict[str, str]) -> Any:
     given = {f"spark.{name}": value for name, value in settings.items()}
+    # As Spark has it: what is set, else a local master's cores, else 2 before a cluster's executors are there.
+    parallelism = int(given.get("spark.default.parallelism", 8 if master == "local[*]" else 2))
     return SimpleNamespace(master=master, defaultParallelism=parallelism, getConf=lambda: given)
+
+
+_YARN = {"executor.instances": "5", "executor.cores": "4"}
 
 
 @pytest.mark.parametrize(
     ("master", "settings", "slots"),
     [
+        ("local", {}, 1),
         ("local[6]", {}, 6),
+        ("local[6,3]", {"default.parallelism": "200"}, 6),
         ("local[6]", {"task.cpus": "2"}, 3),
-        ("yarn", {"executor.instances": "5", "executor.cores": "4"}, 20),
-        ("yarn", {"executor.instances": "5", "executor.cores": "4", "task.cpus": "2"}, 10),
-        ("yarn", {"executor.instances": "5", "executor.cores": "4", "dynamicAllocation.enabled": "true"}, 0),
+        ("local[*]", {}, 8),
+        ("local[*]", {"default.parallelism": "200"}, 0),
+        ("local-cluster[2,4,1024]", {}, 0),
+        ("yarn", _YARN, 20),
+        ("yarn", _YARN | {"task.cpus": "2"}, 10),
+        ("yarn", _YARN | {"executor.cores": "3", "task.cpus": "2"}, 5),
+        ("yarn", _YARN | {"dynamicAllocation.enabled": "true"}, 0),
+        ("spark://h:7077", _YARN | {"cores.max": "12"}, 12),
         ("spark://h:7077", {"cores.max": "12", "executor.cores": "4"}, 12),
         ("spark://h:7077", {"executor.cores": "4"}, 0),
-        # Before its executors are there, a cluster's parallelism is 2.
         ("spark://h:7077", {}, 0),
     ],
 )
 def test_what_is_known_of_slots(master: str, settings: dict[str, str], slots: int) -> None:
-    assert slots_of(_context(master, 6 if master.startswith("local") else 2, settings)) == slots
+    assert slots_of(_context(master, settings)) == slots
 
 
-@pytest.mark.parametrize(("told", "slots"), [("", 0), ("12", 12), ("0", 0), ("many", 0), ("-3", 0)])
+@pytest.mark.parametrize(("told", "slots"), [("", 0), ("12", 12), ("0", 0)])
 def test_what_planners_are_told(monkeypatch: pytest.MonkeyPatch, told: str, slots: int) -> None:
-    monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", told)
+    monkeypatch.setenv(SLOTS, told)
     assert told_slots() == slots
+
+
+@pytest.mark.parametrize("told", ["many", "-3", "1.5"])
+def test_planners_are_told_a_number(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    monkeypatch.setenv(SLOTS, told)
+    with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{told}'"):
+        told_slots()
 
 
 def test_a_session_of_spark_connect_has_nobody_to_tell() -> None:

@@ -40,7 +40,7 @@ def test_what_counts_by_default() -> None:
     assert (stream.start.everywhere, stream.end.everywhere) == (-1, -1)
     assert batch.fail_on_data_loss
     assert not batch.latest_if_no_timestamp
-    assert (batch.min_partitions, batch.split_records, batch.split_bytes) == (0, 0, 1 << 30)
+    assert (batch.min_partitions, batch.split_records, batch.split_bytes) == (0, 0, None)
     assert stream.rates == Rates(max_delay_seconds=900.0)
 
 
