@@ -5,6 +5,5 @@ import crc32c as _crc32c
 Buffer = bytes | bytearray | memoryview
 
 
-def crc32c(data: Buffer, value: int = 0) -> int:
-    """The CRC-32C of ``data`` as an unsigned 32-bit number; ``value`` is the CRC of what came before it."""
-    return _crc32c.crc32c(data, value)
+crc32c = _crc32c.crc32c
+"""``crc32c(data, value=0)``: the CRC-32C of ``data``, unsigned, 32 bits; ``value`` is that of what came before it."""

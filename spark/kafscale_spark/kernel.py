@@ -54,14 +54,13 @@ _BYTES_PER_HEADER = 12
 
 
 @compiled
-def link(data: Bytes, place: Ints, asked: Ints, table: Ints, most_bytes: int) -> int:
-    """Notes batches in ``table`` until it is full or they have ``most_bytes``, and how many: 0 at the end or a fault.
+def link(data: Bytes, place: Ints, asked: Ints, table: Ints) -> int:
+    """Notes batches in ``table`` until it is full, and how many: 0 at the end or a fault.
 
     Checksums are for the caller to verify. BEYOND is set where a batch begins at or above END_OFFSET.
     """
     position, found = place[POSITION], 0
-    limit = position + most_bytes
-    while found < table.shape[0] and position < limit and position + _HEADER_SIZE <= data.size:
+    while found < table.shape[0] and position + _HEADER_SIZE <= data.size:
         size = _LENGTH_COUNTS_FROM + np.int64(np.int32(read_number(data, position + 8, 4)))
         if size < _HEADER_SIZE or size > data.size - position or data[position + 16] != _MAGIC:
             break

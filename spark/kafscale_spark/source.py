@@ -44,10 +44,16 @@ from kafscale_spark.source_options import (
 from kafscale_spark.stream import Stream
 from kafscale_spark.stream_offsets import StreamOffsets, parse_offsets
 from kafscale_spark.types import checked_columns, spark_schema
+from kafscale_spark.workers import begin_task
 
 
 class KafscaleDataSource(DataSource):
     """`spark.read.format("kafscale")`, and `readStream`, `write`, `writeStream`; docs/spark.md has the options."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        # Spark has a worker make the source, another one plan with what was made.
+        begin_task()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +63,7 @@ class KafscaleDataSource(DataSource):
         return spark_schema(columns_of(source_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        begin_task()
         options = source_options(self.options)
         reader = FilteringReader if PUSHED_FILTERS and options[PUSH_DOWN_FILTERS] else BatchReader
         return reader(batch_settings(options), _columns(schema))

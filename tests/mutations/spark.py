@@ -118,6 +118,27 @@ MUTATIONS = (
         "tests/unit/spark/test_workers.py::test_workers_of_spark_do_so_from_the_second_task_on",
     ),
     _breaking(
+        "a worker that makes sources does so too",
+        "spark/kafscale_spark/source.py",
+        "        begin_task()\n        super().__init__(options)",
+        "        super().__init__(options)",
+        "tests/unit/spark/test_workers.py::test_workers_of_spark_do_so_from_the_second_task_on",
+    ),
+    _breaking(
+        "a worker that plans does so too",
+        "spark/kafscale_spark/source.py",
+        "        begin_task()\n        options = source_options(self.options)",
+        "        options = source_options(self.options)",
+        "tests/unit/spark/test_workers.py::test_workers_of_spark_do_so_from_the_second_task_on",
+    ),
+    _breaking(
+        "a batch whose bytes are not those of its checksum is an error",
+        "spark/kafscale_spark/pieces.py",
+        "np.flatnonzero(sums != table[:, kernel.CRC])",
+        "np.flatnonzero(sums < 0)",
+        "tests/unit/spark/test_damage.py::test_every_damaged_byte_is_an_error_or_changes_nothing",
+    ),
+    _breaking(
         "what is lost fails the query unless failOnDataLoss is false",
         "spark/kafscale_spark/loss.py",
         "    if fail:\n",
