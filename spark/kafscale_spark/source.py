@@ -50,16 +50,12 @@ from kafscale_spark.workers import begin_task
 class KafscaleDataSource(DataSource):
     """`spark.read.format("kafscale")`, and `readStream`, `write`, `writeStream`; docs/spark.md has the options."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        # Spark has a worker make the source, another one plan with what was made.
-        begin_task()
-        super().__init__(options)
-
     @classmethod
     def name(cls) -> str:
         return "kafscale"
 
     def schema(self) -> StructType:
+        begin_task()
         return spark_schema(columns_of(source_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,7 +1,8 @@
 """What a Python worker of Spark pays for each task, whatever it does.
 
 Between two tasks Spark has it collect garbage, which looks at each object of all that was imported: a tenth of a second
-where numba is. What is there when the second task begins has just been looked at, and most of it stays for good.
+where numba is. What is there when the second task begins has just been looked at, and most of it stays for good. The
+same holds for the worker that makes sources, and for the one that plans: making one, or a plan, is a task of theirs.
 """
 
 import gc

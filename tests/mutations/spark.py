@@ -11,6 +11,7 @@ _CLIENT_TESTS = "tests/unit/spark/test_client.py::"
 _PLANNING_TESTS = "tests/unit/spark/test_planning.py::"
 _READING_TESTS = "tests/unit/spark/test_reading.py::"
 _STREAM_TESTS = "tests/unit/spark/test_stream.py::"
+_DAMAGE_TESTS = "tests/unit/spark/test_damage.py::"
 _CHAIN_TEST = "tests/unit/spark/test_chain.py::test_segments_and_what_is_known_of_their_log"
 
 
@@ -120,8 +121,8 @@ MUTATIONS = (
     _breaking(
         "a worker that makes sources does so too",
         "spark/kafscale_spark/source.py",
-        "        begin_task()\n        super().__init__(options)",
-        "        super().__init__(options)",
+        "        begin_task()\n        return spark_schema(",
+        "        return spark_schema(",
         "tests/unit/spark/test_workers.py::test_workers_of_spark_do_so_from_the_second_task_on",
     ),
     _breaking(
@@ -136,7 +137,21 @@ MUTATIONS = (
         "spark/kafscale_spark/pieces.py",
         "np.flatnonzero(sums != table[:, kernel.CRC])",
         "np.flatnonzero(sums < 0)",
-        "tests/unit/spark/test_damage.py::test_every_damaged_byte_is_an_error_or_changes_nothing",
+        _DAMAGE_TESTS + "test_every_damaged_byte_is_an_error_or_changes_nothing",
+    ),
+    _breaking(
+        "nothing is read of the first damaged batch of a piece",
+        "spark/kafscale_spark/pieces.py",
+        "return int(damaged[0]) if",
+        "return int(damaged[-1]) if",
+        _DAMAGE_TESTS + "test_of_many_batches_those_before_the_first_damaged_one_are_read",
+    ),
+    _breaking(
+        "damage is told of with the offset of its batch",
+        "spark/kafscale_spark/pieces.py",
+        "expected = int(table[whole - 1,",
+        "_ = int(table[whole - 1,",
+        _DAMAGE_TESTS + "test_of_many_batches_those_before_the_first_damaged_one_are_read",
     ),
     _breaking(
         "what is lost fails the query unless failOnDataLoss is false",

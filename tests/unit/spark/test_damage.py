@@ -1,20 +1,22 @@
 """Torn and damaged ranges: an error that names topic, partition, offset and object, or the same rows."""
 
 import struct
+from bisect import bisect_right
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptData
-from kafscale.records.batch import HEADER_SIZE, BatchHeader, peek_one
+from kafscale.records.batch import HEADER_SIZE, BatchHeader, peek_one, walk
 from kafscale.records.codecs import Codec, compress
 from kafscale.records.record import Record, build_batch, read_records
 from kafscale.records.varint import append_varint
+from kafscale_spark.decode import Decoder, Limits
 from kafscale_spark.pieces import Piece
 from tests.golden.records.known import SMALL
 from tests.unit.records.test_fuzz import mutated
-from tests.unit.spark.logs import MAX_BYTES, SOURCE, Log, decoded, logs, sealed
+from tests.unit.spark.logs import MAX_BYTES, PARTITION, SOURCE, Log, decoded, logs, sealed
 
 PLAIN = build_batch(SMALL, base_offset=0)[HEADER_SIZE:]
 LENGTHS = [0, 1, -1, -2, 2**31 - 1, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
@@ -31,8 +33,10 @@ def _log() -> Log:
 def test_every_damaged_byte_is_an_error_or_changes_nothing() -> None:
     log = _log()
     expected = log.expected()
+    starts = [position for position, _ in walk(log.data)]
     harmless = 0
     for position in range(len(log.data)):
+        offset = 100 + 8 * (bisect_right(starts, position) - 1)
         for flip in (1 << position % 8, 0xFF):
             data = bytearray(log.data)
             data[position] ^= flip
@@ -40,9 +44,21 @@ def test_every_damaged_byte_is_an_error_or_changes_nothing() -> None:
                 assert decoded(Piece(bytes(data), SOURCE, 100, epoch=3)) == expected
                 harmless += 1
             except CorruptData as error:
-                assert "topic orders, partition 7, offset 1" in str(error)  # noqa: PT017
-                assert SOURCE in str(error)  # noqa: PT017
+                assert f"topic orders, partition 7, offset {offset} in {SOURCE}: " in str(error)  # noqa: PT017
     assert harmless == 0
+
+
+@pytest.mark.parametrize("damaged", [(0,), (255,), (256, 599), (300, 302), (599,)])
+def test_of_many_batches_those_before_the_first_damaged_one_are_read(damaged: tuple[int, ...]) -> None:
+    batches = [bytearray(build_batch([Record(base, 0, None, b"some")], base_offset=base)) for base in range(600)]
+    for number in damaged:
+        batches[number][-1] ^= 1
+    decoder = Decoder(PARTITION, ["offset"], limits=Limits(rows=1))
+    found: list[int] = []
+    with pytest.raises(CorruptData, match=f"^topic orders, partition 7, offset {damaged[0]} in {SOURCE}: .*CRC"):
+        found.extend(row["offset"][0].as_py() for row in decoder.feed(Piece(b"".join(batches), SOURCE, 0)))
+    found.extend(row["offset"][0].as_py() for row in decoder.finish())
+    assert found == list(range(damaged[0]))
 
 
 def test_every_torn_end_is_an_error() -> None:

@@ -9,31 +9,34 @@ import pytest
 from tests.spark.session import environment
 
 _CODE = """
-import gc, pickle, {module}
+import gc, {module}
 from kafscale_spark.source import KafscaleDataSource
+from kafscale_spark.types import spark_schema
 from kafscale_spark.workers import begin_task
-made = pickle.dumps(KafscaleDataSource.__new__(KafscaleDataSource))
 options = {{"kafscale.endpoints": "localhost:1", "subscribe": "topic"}}
-def plan():
-    source = pickle.loads(made)
-    source.options = options
-    source.reader(source.schema())
+rows = spark_schema(("key",))
 for _ in range({tasks}):
     {task}
     gc.collect()
 print(gc.get_freeze_count() > 0)
 """
-_TASKS = ("begin_task()", "KafscaleDataSource(options)", "plan()")
+_WORKER, _DRIVER = "pyspark.worker_util", "pyspark.sql"
+_READ, _MAKE, _PLAN = "begin_task()", "KafscaleDataSource(options).schema()", "KafscaleDataSource(options).reader(rows)"
 
 
-@pytest.mark.parametrize("task", _TASKS)
 @pytest.mark.parametrize(
-    ("module", "tasks", "frozen"),
-    [("pyspark.worker_util", 1, False), ("pyspark.worker_util", 2, True), ("pyspark.sql", 3, False)],
+    ("module", "task", "tasks", "frozen"),
+    [
+        (_WORKER, _READ, 1, False),
+        (_WORKER, _READ, 2, True),
+        (_WORKER, _MAKE, 2, True),
+        (_WORKER, _PLAN, 2, True),
+        (_DRIVER, _PLAN, 3, False),
+    ],
 )
-def test_workers_of_spark_do_so_from_the_second_task_on(module: str, tasks: int, frozen: bool, task: str) -> None:
-    """A single task, or a source that is made or planned with once, has nothing of it; a driver is left alone."""
-    code = _CODE.format(module=module, tasks=tasks, task=task)
+def test_workers_of_spark_do_so_from_the_second_task_on(module: str, task: str, tasks: int, frozen: bool) -> None:
+    """A single task has nothing of it; a driver or a test is left alone."""
+    code = _CODE.format(module=module, task=task, tasks=tasks)
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | environment(), capture_output=True, text=True, check=True
     )
