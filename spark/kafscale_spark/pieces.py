@@ -14,7 +14,7 @@ from kafscale.segment.reader import verify_batch
 from kafscale_spark import kernel
 from kafscale_spark.machine import Ints, frozen
 
-_BATCHES = 256
+_BATCHES = 256  # verified, then decoded, before the next ones
 _CHECKED_FROM = 40  # bytes of the header under the checksum
 
 
