@@ -47,6 +47,7 @@ servers: $(VENV)/.dev ## Build or install the servers and clients that the tests
 	@$(BIN)/python -m tests.servers.promtool build
 	@$(BIN)/python -m tests.java.build
 	@$(BIN)/python -m tests.matrix.build
+	@$(BIN)/python -m tests.ecosystem.python_env
 	@$(BIN)/python -m tests.spark.build
 	@$(BIN)/python -m tests.servers.docker build
 
@@ -88,6 +89,7 @@ lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes
 	$(LOCK) --upgrade --output-file requirements-dev.lock requirements-dev.in
 	$(LOCK) --upgrade --output-file requirements-spark.lock requirements-spark.in
 	$(LOCK) --upgrade --output-file tests/spark/spark40/requirements.lock tests/spark/spark40/requirements.in
+	$(LOCK) --upgrade --output-file tests/ecosystem/python/requirements.lock tests/ecosystem/python/requirements.in
 
 spark-demo: $(VENV)/.dev ## Take a year of flights through topics and Spark's jobs on one process, and draw what comes out: spark-demo.png
 	@PYTHONPATH=spark:. $(BIN)/python spark/demo.py

@@ -11,27 +11,22 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote, unquote
 
-_OBJECT = re.compile(
-    r"(?P<namespace>[^/]+(?:/[^/]+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
-    r"/segment-(?P<base>[0-9]{20})\.(?P<kind>kfs|index)"
-)
+_IN_NAMESPACE = r"(?P<namespace>[^/]+(?:/[^/]+)*)/"
+_OF_PARTITION = r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
+_OBJECT = re.compile(_IN_NAMESPACE + _OF_PARTITION + r"/segment-(?P<base>[0-9]{20})\.(?P<kind>kfs|index)")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
-_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})")
+_PARTITION = re.compile(_OF_PARTITION)
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_CATALOG_PAGE = re.compile(
-    r"(?P<namespace>[^/]+(?:/[^/]+)*)/~catalog/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})"
-    r"/(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})"
-)
-_PRODUCER_SNAPSHOT = re.compile(r".*/~producers/[^/]+/[0-9]+/[0-9]{20}-(?P<epoch>0|[1-9][0-9]{0,9})")
+_BASE_AND_EPOCH = r"(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})"
+_CATALOG_PAGE = re.compile(_IN_NAMESPACE + "~catalog/" + _OF_PARTITION + "/" + _BASE_AND_EPOCH)
+_PRODUCER_SNAPSHOT = re.compile(r".*/~producers/[^/]+/[0-9]+/" + _BASE_AND_EPOCH)
 _ETCD_SNAPSHOT = re.compile(r"(?P<namespace>.+)/~etcd/[0-9]{8}T[0-9]{6}Z/([0-9]{8}|manifest\.json)")
 _STAGE = re.compile(
-    r"(?P<namespace>[^/]+(?:/[^/]+)*)/~stages/(?P<sink>[A-Za-z0-9._~%-]{1,255})/(?P<epoch>[0-9]{20})"
+    _IN_NAMESPACE + r"~stages/(?P<sink>[A-Za-z0-9._~%-]{1,255})/(?P<epoch>[0-9]{20})"
     r"/(?P<created>[0-9]{13})-(?P<token>[A-Za-z0-9-]{1,100})(?P<manifest>\.manifest)?"
 )
-_BACKUP = re.compile(
-    r"(?P<namespace>[^/]+(?:/[^/]+)*)/~backups/(?P<created>[0-9]{13})-(?P<revision>[1-9][0-9]{0,18})"
-    r"/(?:(?P<part>[0-9]{8})|manifest)"
-)
+_SNAPSHOT = r"(?P<created>[0-9]{13})-(?P<revision>[1-9][0-9]{0,18})"
+_BACKUP = re.compile(_IN_NAMESPACE + "~backups/" + _SNAPSHOT + "/(?:(?P<part>[0-9]{8})|manifest)")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 _GROUP_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
@@ -200,6 +195,11 @@ def parse_segment_key(key: str) -> SegmentKey | None:
     return SegmentKey(found["namespace"], found["topic"], int(found["partition"]), int(found["base"]), kind)
 
 
+def parse_segment_key_in(prefix: str, key: str) -> SegmentKey | None:
+    """The same, or None where it lies deeper: it may be of the cluster whose namespace is ``{namespace}/{topic}``."""
+    return None if "/" in key.removeprefix(prefix) else parse_segment_key(key)
+
+
 def producers_prefix(namespace: str, topic: str, partition: int) -> str:
     """The prefix of a partition's producer snapshots; ``~`` cannot occur in topic names."""
     return f"{namespace}/~producers/{topic}/{partition}/"
@@ -279,6 +279,10 @@ def topic_object_key(namespace: str, topic: str) -> str:
 def backups_prefix(namespace: str) -> str:
     """The prefix of all snapshots of the metadata."""
     return f"{namespace}/~backups/"
+
+
+def backup_mark_key(namespace: str) -> str:
+    return f"{backups_prefix(namespace)}cluster"
 
 
 def parse_backup_key(key: str) -> BackupKey | None:
@@ -431,6 +435,11 @@ def group_shards_prefix(namespace: str) -> str:
 
 def group_shard_key(namespace: str, shard: int) -> str:
     return f"{group_shards_prefix(namespace)}{shard}"
+
+
+def group_clock_key(namespace: str) -> str:
+    """The key of the time that retention of committed offsets goes by."""
+    return f"{metadata_root(namespace)}group-clock"
 
 
 def parse_group_shard_key(namespace: str, key: str) -> int | None:

@@ -41,6 +41,9 @@ _LONGEST = [
     "matrix/test_group_clients.py",
     "contract/metadata/test_leases.py",
     "matrix/test_connect.py",
+    "ecosystem/test_python.py",
+    "ecosystem/test_connect.py",
+    "ecosystem/test_mirror_maker.py",
     "contract/metadata/test_etcd_members.py",
     "clients/test_corpus.py",
 ]

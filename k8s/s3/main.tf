@@ -97,7 +97,7 @@ resource "aws_iam_role_policy" "kafscale" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = "s3:ListBucket"
+        Action   = ["s3:ListBucket", "s3:GetLifecycleConfiguration"]
         Resource = aws_s3_bucket.kafscale_data.arn
       },
       {

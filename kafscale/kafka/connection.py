@@ -149,6 +149,11 @@ class KafkaConnection:
         """Bytes in all of a frame of which a part has come, as far as that is known; 0: none has."""
         return self._partial_needs if self._partial else 0
 
+    @property
+    def arrived(self) -> int:
+        """Bytes of that part."""
+        return len(self._partial)
+
     def receive_data(self, data: bytes) -> None:
         """Take what was read from the peer. Raises ProtocolError for a negative or excessive frame size."""
         view = memoryview(data)

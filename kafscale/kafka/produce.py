@@ -70,6 +70,8 @@ class ProduceResult:
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+    """Places in the batch, from 0, each with what is wrong there."""
 
 
 @dataclass(slots=True)
@@ -158,6 +160,9 @@ def _encode_result(result: ProduceResult, version: int) -> bytes:
     if version < 8:
         return fixed
     flexible = version >= FLEXIBLE_FROM
-    # No record errors, then the message, then no tags.
-    ending = b"\0" if flexible else b""
-    return fixed + array_length(0, flexible) + nullable_string(result.error_message, flexible) + ending
+    no_tags = b"\0" if flexible else b""
+    parts = [fixed, array_length(len(result.record_errors), flexible)]
+    for place, message in result.record_errors:
+        parts += (INT32.pack(place), nullable_string(message, flexible), no_tags)
+    parts += (nullable_string(result.error_message, flexible), no_tags)
+    return b"".join(parts)

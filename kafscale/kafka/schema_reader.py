@@ -157,5 +157,6 @@ _FIXED: dict[str, Reader] = {
     "error_code": _fixed(">h", ErrorCode),
     "timedelta_i32": _fixed(">i", _milliseconds),
     "timedelta_i64": _fixed(">q", _milliseconds),
+    "datetime_i64": _fixed(">q"),  # in replies only; -1 is none
     "uuid": _fixed(">16s", lambda raw: None if raw == _NO_ID else UUID(bytes=raw)),
 }

@@ -1,45 +1,206 @@
-"""Keeps a shared store's history from growing without end: of its revisions, one per write, the last are needed."""
+"""Keeps etcd from filling up: compacts its history by time and by size, and recovers it from the alarm NOSPACE.
+
+Any number of processes do this without agreeing on it. Each compacts what it has itself seen to be old. A compaction
+walks all live keys, so by time nobody compacts when another process did so since its sample before. Recovery steps may
+be done twice; defragmentation is costly, so processes that see the alarm wait for a random time and look again.
+"""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 import trio
 
 from kafscale.errors import Refused, Unavailable
-from kafscale.metadata.interface import Get, MetadataStore
+from kafscale.metadata.etcd_maintenance import EtcdStatus
+from kafscale.metadata.etcd_space import EtcdSpace
+from kafscale.metadata.interface import MetadataStore
 
-_SAMPLES_PER_SPAN = 20
+SIZE_SHARE = 0.5
+"""Of the quota, in use: from here on history is compacted by size. The rest is for what comes while etcd compacts."""
+
+_LOOK_SECONDS = 5.0
+_PRESSED_LOOK_SECONDS = 1.0
+_PRESSED_SHARE = 0.4  # of the quota, in use
+_SAMPLES_PER_SPAN = 10
+_GROWTH_SHARE = 0.05  # of the quota, since the last compaction by size
+_TURN_SECONDS = 10.0
+# A member that is being defragmented does not answer; one that stays away is not waited for longer.
+_MISSING_MEMBER_SECONDS = 60.0
+_SETTLED_SECONDS = 5.0
+_DISARM_SHARE = 0.8  # of the quota, of the largest file: above it the alarm would soon be back
 
 _log = structlog.get_logger(__name__)
 
 
-async def compact_history(store: MetadataStore, key: str, kept_seconds: float, *, random: Callable[[], float]) -> None:
-    """Compact, until cancelled, what is older than ``kept_seconds``; nothing is written.
+class Maintenance(Protocol):
+    """See `kafscale.metadata.etcd_maintenance.EtcdMaintenance`."""
 
-    Any number of processes may do it: each compacts what it has itself seen to be so old. ``key`` is one that may be
-    read. ``random`` (0 to 1) keeps the processes apart. A store that refuses is asked again too; etcd lets only users
-    with its root role compact.
+    @property
+    def members(self) -> int: ...
+
+    async def statuses(self) -> Sequence[EtcdStatus]: ...
+
+    async def is_compacted(self, revision: int) -> bool: ...
+
+    async def defragment(self, address: str) -> None: ...
+
+    async def disarm(self) -> None: ...
+
+
+class Upkeep:
+    """``history_seconds``: what is older is compacted. ``random`` (0 to 1) keeps processes apart.
+
+    ``recovers``: whether the alarm NOSPACE is disarmed, after what it takes.
     """
-    # When (on this process's clock) a revision was the newest, the oldest first.
-    seen: deque[tuple[float, int]] = deque()
-    told = ""
-    while True:
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        maintenance: Maintenance,
+        space: EtcdSpace,
+        *,
+        history_seconds: float,
+        recovers: bool = True,
+        random: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._maintenance = maintenance
+        self._space = space
+        self._history_seconds = history_seconds
+        self._recovers = recovers
+        self._random = random
+        # When (on this process's clock) a revision was the newest, the oldest first.
+        self._seen: deque[tuple[float, int]] = deque()
+        self._before = 0  # the newest revision at the last look
+        self._least_used = 0.0  # since the last compaction by size; 0: there is nothing to do by size
+        # With the alarm: when this process may do something, and what it has done.
+        self._turn: float | None = None
+        self._full_since = 0.0
+        self._emptied = 0
+        self._shrunk: set[str] = set()
+        self._used: tuple[float, float] | None = None
+        self._told = ""
+
+    async def run(self) -> None:
+        """Until cancelled. Without an answer, and when etcd refuses, it is tried again at the next look."""
+        while True:
+            try:
+                await self._look()
+            except (Unavailable, Refused) as error:
+                self._tell(error)
+            pressed = self._space.full or self._space.most_used >= _PRESSED_SHARE
+            seconds = _PRESSED_LOOK_SECONDS if pressed else _LOOK_SECONDS
+            await trio.sleep(min(seconds, self._sample_seconds) * (0.75 + self._random() / 2))
+
+    @property
+    def _sample_seconds(self) -> float:
+        return self._history_seconds / _SAMPLES_PER_SPAN
+
+    def _tell(self, error: Exception) -> None:
+        if self._told != str(error):
+            self._told = str(error)
+            _log.warning("the metadata store's history could not be compacted", error=self._told)
+
+    async def _look(self) -> None:
+        self._space.members = await self._maintenance.statuses()
+        newest, now = self._space.revision, trio.current_time()
+        before, self._before = self._before, newest
+        # A restored etcd assigns the revisions above it again.
+        while self._seen and self._seen[-1][1] > newest:
+            self._seen.pop()
+        if not self._seen or now - self._seen[-1][0] >= self._sample_seconds:
+            self._seen.append((now, newest))
+        if self._space.full:
+            await self._recover(now, newest)
+            return
+        self._turn = None
+        if self._is_growing() and before:
+            # What came since the last look is enough for watches that are connected, and most that come back.
+            await self._compact(min(before, newest), "size")
+            self._least_used = self._space.most_used
+        else:
+            await self._compact_older(now - self._history_seconds)
+
+    def _is_growing(self) -> bool:
+        """Whether history, rather than what the keys themselves take, may be what fills the database."""
+        used = self._space.most_used
+        if used < SIZE_SHARE:
+            self._least_used = 0.0
+            return False
+        if used >= self._least_used + _GROWTH_SHARE:
+            return True
+        self._least_used = min(self._least_used, used)
+        return False
+
+    async def _compact_older(self, limit: float) -> None:
+        """Compact at the newest sample that is older than ``limit``, at most once per sample among all processes."""
+        while len(self._seen) > 2 and self._seen[2][0] <= limit:
+            self._seen.popleft()
+        if len(self._seen) > 1 and self._seen[1][0] <= limit:
+            (_, before), (_, due) = self._seen[0], self._seen[1]
+            if not await self._maintenance.is_compacted(before):
+                await self._compact(due, "time")
+            self._seen.popleft()
+
+    async def _compact(self, revision: int, reason: str) -> None:
         try:
-            revision = (await store.txn([], [Get(key)])).revision
-            seen.append((trio.current_time(), revision))
-            await _compact_older(store, seen, trio.current_time() - kept_seconds)
-            told = ""
-        except (Unavailable, Refused) as error:
-            if told != str(error):
-                told = str(error)
-                _log.warning("the metadata store's history could not be compacted", error=told)
-        await trio.sleep(kept_seconds / _SAMPLES_PER_SPAN * (0.75 + random() / 2))
+            await self._store.compact(revision)
+        except Refused as error:
+            self._space.refused = str(error)
+            raise
+        self._space.compacted(reason)
+        self._told = ""
 
+    async def _recover(self, now: float, newest: int) -> None:
+        """One step: compact all history, then shrink the files one by one, then disarm."""
+        if self._turn is None:
+            self._turn, self._full_since = now + self._random() * _TURN_SECONDS, now
+            self._emptied, self._used = 0, None
+            _log.error("etcd is full and takes no writes", recovers=self._recovers, see="docs/etcd.md")
+        if not self._recovers or now < self._turn:
+            return
+        if len(self._space.members) < self._maintenance.members and now < self._full_since + _MISSING_MEMBER_SECONDS:
+            return
+        # A step that fails leaves the next one to another process.
+        self._turn = now + self._random() * _TURN_SECONDS
+        if newest > self._emptied:
+            await self._compact(newest, "alarm")
+            self._emptied, self._shrunk = newest, set()
+        elif self._is_settled(now):
+            await self._shrink_or_disarm()
+        self._turn = now
 
-async def _compact_older(store: MetadataStore, seen: deque[tuple[float, int]], limit: float) -> None:
-    while len(seen) > 1 and seen[1][0] <= limit:
-        seen.popleft()
-    if seen[0][0] <= limit:
-        await store.compact(seen[0][1])
-        seen.popleft()
+    def _is_settled(self, now: float) -> bool:
+        """Whether etcd has deleted what it compacted. What was freed last is shown as in use until it writes again."""
+        used = self._space.most_used
+        if self._used is None or self._used[1] != used:
+            self._used = now, used
+        return used <= SIZE_SHARE or now - self._used[0] >= _SETTLED_SECONDS
+
+    async def _shrink_or_disarm(self) -> None:
+        space = self._space
+        for member in space.members:
+            if space.file_share(member) > SIZE_SHARE and member.address not in self._shrunk:
+                # A member that does not answer delays a look, so this one's answer may be old by now.
+                if not await self._is_still_large(member.address):
+                    return
+                _log.warning("defragmenting a member of etcd", member=member.address)
+                await self._maintenance.defragment(member.address)
+                space.defragmentations += 1
+                self._shrunk.add(member.address)
+                return
+        largest = max(map(space.file_share, space.members))
+        if largest > _DISARM_SHARE:
+            raise Unavailable(f"its keys alone take {largest:.0%} of its quota, which has to be raised")
+        await self._maintenance.disarm()
+        space.disarmed += 1
+        _log.warning("etcd's alarm NOSPACE is disarmed")
+
+    async def _is_still_large(self, address: str) -> bool:
+        """Whether a member needs defragmentation, and no other member has stopped answering since the last look."""
+        space, answered = self._space, len(self._space.members)
+        space.members = await self._maintenance.statuses()
+        large = {member.address for member in space.members if space.file_share(member) > SIZE_SHARE}
+        return address in large and len(space.members) >= answered

@@ -5,12 +5,12 @@ What etcd promises is the interface; this adds fail-over between members, withou
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.etcdpb import etcd_pb2 as pb
 from kafscale.metadata.etcd_client import EtcdClient, EtcdConfig
 from kafscale.metadata.etcd_errors import FutureRevision, ReplyTooLarge
+from kafscale.metadata.etcd_maintenance import EtcdMaintenance, EtcdStatus, status_of
 from kafscale.metadata.etcd_watch import EtcdWatch
 from kafscale.metadata.etcd_wire import (
     COMPACT,
@@ -55,18 +55,6 @@ async def open_etcd(config: EtcdConfig, *, random: Callable[[], float]) -> Async
         yield EtcdMetadataStore(client)
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdStatus:
-    """What one member says of itself. ``revision``: the newest it has. ``problems``: alarms such as a full database."""
-
-    version: str
-    revision: int
-    database_bytes: int
-    database_bytes_in_use: int
-    has_leader: bool
-    problems: tuple[str, ...]
-
-
 class EtcdMetadataStore:
     """See `kafscale.metadata.interface.MetadataStore`.
 
@@ -75,6 +63,7 @@ class EtcdMetadataStore:
 
     def __init__(self, client: EtcdClient) -> None:
         self._client = client
+        self.maintenance = EtcdMaintenance(client)
         # Of prefixes whose values are too large for whole pages, until their last page is read.
         self._limits: dict[str, int] = {}
 
@@ -156,15 +145,8 @@ class EtcdMetadataStore:
 
     async def status(self) -> EtcdStatus:
         """Of the member that is asked at present."""
-        reply = await self._client.call(STATUS, pb.StatusRequest(), repeatable=True)
-        return EtcdStatus(
-            version=reply.version,
-            revision=reply.header.revision,
-            database_bytes=reply.dbSize,
-            database_bytes_in_use=reply.dbSizeInUse,
-            has_leader=reply.leader != 0,
-            problems=tuple(reply.errors),
-        )
+        member = self._client.current
+        return status_of(member.address, await self._client.call(STATUS, pb.StatusRequest(), repeatable=True))
 
     def _keep_limit(self, prefix: str, limit: int) -> None:
         if prefix not in self._limits and len(self._limits) == _MOST_LIMITS:

@@ -112,6 +112,11 @@ class EtcdClient:
         return self._current
 
     @property
+    def members(self) -> list[Member]:
+        """All of them, in the order of the endpoints."""
+        return self._members
+
+    @property
     def token(self) -> str:
         """The one in use; empty: none yet, or none needed."""
         return self._token
@@ -148,6 +153,19 @@ class EtcdClient:
                 raise Unavailable(f"etcd ({member.address}): {failure}") from failure
             await trio.sleep(pause)
         raise AssertionError("unreachable")
+
+    async def ask(self, member: Member, method: Method[Q, A], request: Q, *, timeout: float | None = None) -> A:
+        """The reply of this member and no other, asked once. ``timeout``: None: a member's share of an operation's.
+
+        Raises Unavailable, Refused.
+        """
+        token = self._token
+        metadata = await self.credentials(self._current)
+        try:
+            return await member.channel.call(method, request, timeout=timeout or self._share, metadata=metadata)
+        except TokenRefused as error:
+            self.renew_token(token, error)
+            raise Unavailable(f"etcd ({member.address}): {error}") from error
 
     async def credentials(self, member: Member, until: float = math.inf) -> Metadata:
         """What goes with every call, after the password was sent where that is needed.

@@ -28,6 +28,8 @@ REVOKE = method(_SERVICES["Lease"], "LeaseRevoke", pb.LeaseRevokeRequest, pb.Lea
 KEEP_ALIVE = method(_SERVICES["Lease"], "LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
 AUTHENTICATE = method(_SERVICES["Auth"], "Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse)
 STATUS = method(_SERVICES["Maintenance"], "Status", pb.StatusRequest, pb.StatusResponse)
+ALARM = method(_SERVICES["Maintenance"], "Alarm", pb.AlarmRequest, pb.AlarmResponse)
+DEFRAGMENT = method(_SERVICES["Maintenance"], "Defragment", pb.DefragmentRequest, pb.DefragmentResponse)
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:

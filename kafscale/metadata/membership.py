@@ -16,15 +16,46 @@ from kafscale.v1.metadata_pb2 import Member
 
 log = structlog.get_logger()
 
+_STEP_SECONDS = 0.1  # of the wall clock, which is no slewing
 _MARGIN = 0.2  # of the time to live: what the proof is short of it
 _LEAVE_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 
 
-def suspension_clock() -> float:
-    """Seconds on a clock that goes on while the machine sleeps, unlike Trio's."""
+def boot_clock() -> float:
+    """Seconds since the machine started, suspension included. Steps of the wall clock do not change it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class LeaseClock:
+    """Seconds on a clock that goes on while the machine sleeps, unlike Trio's, and never goes back.
+
+    ``boot`` does not count while a hypervisor has stopped the machine. Where ``wall`` is set forward afterwards, that
+    time is counted too: a lease that cannot be judged counts as lost.
+    """
+
+    def __init__(
+        self,
+        boot: Callable[[], float] = boot_clock,
+        wall: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_REALTIME),
+    ) -> None:
+        self._boot = boot
+        self._wall = wall
+        self._ahead = wall() - boot()
+        self._stopped = 0.0
+
+    def __call__(self) -> float:
+        boot = self._boot()
+        ahead = self._wall() - boot
+        step = ahead - self._ahead
+        if abs(step) > _STEP_SECONDS:
+            self._ahead = ahead
+            self._stopped += max(step, 0.0)
+        return boot + self._stopped
+
+
+suspension_clock = LeaseClock()
 
 
 def new_run_id() -> str:

@@ -117,6 +117,11 @@ class TopicsView:
             revision, by_name, by_id, {_folded(topic.name): topic.name for topic in by_name.values() if topic.live}
         )
 
+    @property
+    def live_names(self) -> list[str]:
+        """The names of all topics that clients see, in order."""
+        return sorted(name for name, topic in self.by_name.items() if topic.live)
+
     def live(self, name: str) -> TopicInfo | None:
         """The topic that clients see under this name."""
         found = self.by_name.get(name)

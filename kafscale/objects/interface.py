@@ -73,6 +73,10 @@ class ObjectStore(Protocol):
         """The store's clock minus this machine's, as last seen; None: not known, or the same clock."""
         ...
 
+    def now(self) -> float:
+        """The time that requests are dated with, in seconds."""
+        ...
+
     async def put_if_absent(self, key: str, body: Body) -> str:
         """Create the object, durably before this returns, and give its etag.
 
@@ -103,10 +107,11 @@ class ObjectStore(Protocol):
         """
         ...
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         """Delete up to 1000 objects; absent ones are no error. When it raises, any of them may be gone.
 
-        On S3 the deletes are dated before the first await and refused ``settle_seconds`` later, and no wrapper repeats
-        them: so a caller that checks its lease right before this call knows by when each has landed or never will.
+        On S3 the deletes are refused ``settle_seconds`` after ``dated``, or after this call, and no wrapper repeats
+        them. A caller takes ``dated`` from `now` before it looks at its lease: then it knows by when each has landed or
+        never will, even if the process is stopped in between.
         """
         ...

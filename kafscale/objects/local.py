@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -47,6 +48,9 @@ class LocalObjectStore:
                 raise _unusable(directory, error) from error
             yield cls(files, run_sync)
 
+    def now(self) -> float:
+        return time.time()
+
     async def put_if_absent(self, key: str, body: Body) -> str:
         check_key(key)
         return await self._run_sync(partial(self._files.create, key, body))
@@ -72,7 +76,7 @@ class LocalObjectStore:
         check_limit(limit)
         return await self._run_sync(partial(self._files.list_from, prefix, start_after, limit))
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         await self._run_sync(partial(self._files.delete, check_keys(keys)))
 
 

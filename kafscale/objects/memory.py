@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 
 import trio
 
+from kafscale.errors import Unavailable
 from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
 
@@ -78,6 +79,9 @@ class MemoryObjectStore:
             except PreconditionFailed:
                 continue
 
+    def now(self) -> float:
+        return trio.current_time()
+
     async def put_if_absent(self, key: str, body: Body) -> str:
         check_key(key)
         kept = bytes(body)
@@ -124,7 +128,9 @@ class MemoryObjectStore:
 
         return await self._run(Call("list_from", (prefix,)), apply)
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+        if dated is not None and self.settle_seconds and self.now() > dated + self.settle_seconds:
+            raise Unavailable("the delete was dated too long ago")
         checked = check_keys(keys)
 
         def apply() -> None:

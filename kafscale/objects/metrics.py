@@ -140,6 +140,9 @@ class MeteredObjectStore:
     def clock_skew_seconds(self) -> float | None:
         return self._inner.clock_skew_seconds
 
+    def now(self) -> float:
+        return self._inner.now()
+
     async def put_if_absent(self, key: str, body: Body) -> str:
         return await self._told("put_if_absent", self._inner.put_if_absent(key, body), size=len(body))
 
@@ -158,8 +161,8 @@ class MeteredObjectStore:
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         return await self._told("list_from", self._inner.list_from(prefix, start_after, limit))
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
-        await self._told("delete_many", self._inner.delete_many(keys))
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+        await self._told("delete_many", self._inner.delete_many(keys, dated=dated))
 
     async def _told(
         self, kind: str, operation: Awaitable[T], *, size: int = 0, sized: Callable[[T], int] | None = None

@@ -55,6 +55,9 @@ class RetryingObjectStore:
     def clock_skew_seconds(self) -> float | None:
         return self._inner.clock_skew_seconds
 
+    def now(self) -> float:
+        return self._inner.now()
+
     async def put_if_absent(self, key: str, body: Body) -> str:
         return await self._put(key, body, lambda: self._inner.put_if_absent(key, body))
 
@@ -73,8 +76,8 @@ class RetryingObjectStore:
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         return await self._repeat(prefix, lambda: self._inner.list_from(prefix, start_after, limit))
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
-        await self._inner.delete_many(keys)
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+        await self._inner.delete_many(keys, dated=dated)
 
     async def _put(self, key: str, body: Body, put: Callable[[], Awaitable[str]]) -> str:
         in_doubt = False

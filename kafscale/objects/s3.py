@@ -17,6 +17,7 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.objects.interface import (
     MAX_KEYS,
+    MOST_CLOCK_SKEW_SECONDS,
     Body,
     Object,
     ObjectInfo,
@@ -32,6 +33,7 @@ from kafscale.objects.s3_wire import (
     CredentialsProvider,
     Reply,
     S3Config,
+    S3Refused,
     Signer,
     parse_listing,
     static_credentials,
@@ -47,7 +49,8 @@ def _utc_now() -> datetime:
 class S3ObjectStore:
     """``kafscale.objects.interface.ObjectStore`` on one bucket. Made by ``open``; does not repeat requests itself."""
 
-    settle_seconds = float(SIGNATURE_SECONDS)
+    # Dated by a clock that is as much ahead of S3's as is allowed, a request is taken for that much longer.
+    settle_seconds = SIGNATURE_SECONDS + MOST_CLOCK_SKEW_SECONDS
 
     def __init__(self, http: S3Http) -> None:
         self._http = http
@@ -84,6 +87,18 @@ class S3ObjectStore:
     def clock_skew_seconds(self) -> float | None:
         """S3's clock minus this machine's, within about a second; None before the first quick answer."""
         return self._http.clock_skew_seconds
+
+    async def lifecycle(self) -> bytes:
+        """The bucket's lifecycle configuration, as XML; empty: it has none. Refused where it may not be read."""
+        try:
+            return (await self._http.request("GET", query={"lifecycle": ""})).body
+        except S3Refused as refusal:
+            if refusal.code == "NoSuchLifecycleConfiguration":
+                return b""
+            raise
+
+    def now(self) -> float:
+        return self._http.now().timestamp()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
         check_key(key)
@@ -138,11 +153,11 @@ class S3ObjectStore:
             page += found
         return page
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         skew = self.clock_skew_seconds
         if skew is not None and not clocks_agree(skew):
             raise Unavailable(f"S3's clock is {skew:+.1f} s off this machine's: a delete could land any time later")
-        date = self._http.now()
+        date = datetime.fromtimestamp(self.now() if dated is None else dated, UTC)
         waiting = iter(check_keys(keys))
         errors: list[KafscaleError] = []
 

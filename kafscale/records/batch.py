@@ -140,6 +140,15 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         pos += header.size
 
 
+def check_producers(records: Buffer) -> None:
+    """Of several batches none may be an idempotent producer's: only one batch's sequences are checked at a time.
+
+    Raises InvalidRecord, CorruptBatch.
+    """
+    if any(header.producer_id >= 0 for _, header in walk(records)):
+        raise InvalidRecord("an idempotent producer sends one batch for a partition in a request")
+
+
 def check_produced(header: BatchHeader) -> None:
     """Kafka's rules for what a client may send, as far as the header shows them (``LogValidator.validateBatch``).
 

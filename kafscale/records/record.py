@@ -71,6 +71,30 @@ def largest_timestamp(batch: Buffer, *, min_offset: int = 0, max_bytes: int) -> 
     return found
 
 
+def records_without_key(batch: Buffer, *, max_bytes: int) -> list[int]:
+    """The places in the batch, from 0, of the records whose key is null. An empty key is a key."""
+    header, data = _open(batch, max_bytes)
+    found = []
+    pos, size = 0, len(data)
+    for place in range(header.record_count):
+        start = pos
+        try:
+            length, pos = read_varint(data, pos)
+            end = pos + length
+            _, pos = read_varint(data, pos + 1)
+            _, pos = read_varint(data, pos)
+            key_length, pos = read_varint(data, pos)
+        except IndexError:
+            raise CorruptBatch(f"the record at {start} does not end within the batch") from None
+        if not pos + max(key_length, 0) < end <= size:
+            raise CorruptBatch(f"the record at {start} ends at {end}, the batch's records at {size}")
+        if key_length < 0:
+            found.append(place)
+        pos = end
+    _check_all_read(pos, data)
+    return found
+
+
 def build_batch(
     records: Iterable[Record],
     *,

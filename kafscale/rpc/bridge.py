@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
+_END_SECONDS = 1.0
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -60,6 +62,14 @@ async def in_asyncio(work: Coroutine[Any, Any, T]) -> T:
     return await result_of(asyncio.run_coroutine_threadsafe(work, asyncio_loop()))
 
 
+async def _end_tasks() -> None:
+    """A loop that is closed with tasks of grpc.aio's complains of each."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @cache
 def asyncio_loop() -> asyncio.AbstractEventLoop:
     """The process's asyncio loop, running in its thread until the interpreter ends."""
@@ -68,6 +78,8 @@ def asyncio_loop() -> asyncio.AbstractEventLoop:
     thread.start()
 
     def stop() -> None:
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result(_END_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -69,6 +69,8 @@ from kafscale.v1.storage_pb2 import (
     LogSizesRequest,
     PlanScanReply,
     PlanScanRequest,
+    ProducersReply,
+    ProducersRequest,
     ScanPiece,
     ScanRequest,
     SegmentsReply,
@@ -94,6 +96,7 @@ class SegmentStorage(Protocol):
     async def flush(self, request: FlushRequest) -> FlushReply: ...
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply: ...
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply: ...
+    async def producers(self, request: ProducersRequest) -> ProducersReply: ...
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply: ...
     async def segments(self, request: SegmentsRequest) -> SegmentsReply: ...
     async def stage(self, request: StageRequest) -> StageReply: ...
@@ -206,6 +209,9 @@ class DirectStorage:
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         return await _call(self._service.epoch_ends, request, timeout)
+
+    async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
+        return await _call(self._service.producers, request, timeout)
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await _call(self._service.log_sizes, request, timeout)

@@ -64,6 +64,8 @@ from kafscale.v1.storage_pb2 import (
     LogSizesRequest,
     PlanScanReply,
     PlanScanRequest,
+    ProducersReply,
+    ProducersRequest,
     ScanPiece,
     ScanRequest,
     SegmentsReply,
@@ -82,6 +84,7 @@ _LIST_OFFSETS = method(_STORAGE, "ListOffsets", ListOffsetsRequest, ListOffsetsR
 _FLUSH = method(_STORAGE, "Flush", FlushRequest, FlushReply)
 _DELETE_RECORDS = method(_STORAGE, "DeleteRecords", DeleteRecordsRequest, DeleteRecordsReply)
 _EPOCH_ENDS = method(_STORAGE, "EpochEnds", EpochEndsRequest, EpochEndsReply)
+_PRODUCERS = method(_STORAGE, "Producers", ProducersRequest, ProducersReply)
 _LOG_SIZES = method(_STORAGE, "LogSizes", LogSizesRequest, LogSizesReply)
 _SEGMENTS = method(_STORAGE, "Segments", SegmentsRequest, SegmentsReply)
 _TOPICS = method(_STORAGE, "Topics", TopicsRequest, TopicsReply)
@@ -152,6 +155,9 @@ class GrpcStorage:
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         return await self._channel.call(_EPOCH_ENDS, request, timeout=timeout)
+
+    async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
+        return await self._channel.call(_PRODUCERS, request, timeout=timeout)
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await self._channel.call(_LOG_SIZES, request, timeout=timeout)

@@ -8,15 +8,16 @@ from typing import Protocol, TypeVar
 import structlog
 import trio
 
-from kafscale import paths
 from kafscale.clock import wall_clock_ms
 from kafscale.errors import ConfigError, Unavailable
-from kafscale.metadata.compaction import compact_history
+from kafscale.metadata.compaction import Upkeep
+from kafscale.metadata.etcd_space import EtcdSpace
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
+from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.client import Channel
 from kafscale.rpc.methods import BoundService
@@ -93,25 +94,36 @@ async def open_operations(settings: Loaded, service: str, stopping: trio.Event) 
 
 @asynccontextmanager
 async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterator[MetadataStore]:
-    """etcd, whose history is compacted meanwhile. Raises ConfigError, or Unavailable when it does not come up."""
+    """etcd, which is kept from filling up meanwhile. Raises ConfigError, or Unavailable when it does not come up."""
     etcd, namespace = settings[EtcdSettings], settings[NamespaceSettings].namespace
     async with (
         open_etcd_store(etcd, namespace, random=random.random, patience=_patience(settings)) as opened,
         trio.open_nursery() as nursery,
     ):
-        store = operations.observed(opened)
-
-        async def compact() -> None:
-            await compact_history(store, paths.cluster_key(namespace), etcd.history_ms / 1000, random=random.random)
-
-        nursery.start_soon(compact)
+        store, space = operations.observed(opened), EtcdSpace(etcd.quota_bytes)
+        operations.watch_space(space)
+        upkeep = Upkeep(
+            store,
+            opened.maintenance,
+            space,
+            history_seconds=etcd.history_ms / 1000,
+            recovers=etcd.recover_space,
+            random=random.random,
+        )
+        nursery.start_soon(upkeep.run)
         yield store
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def open_objects(settings: Loaded, operations: Operations) -> AsyncIterator[ObjectStore]:
-    """The bucket. Raises ConfigError, or Unavailable when S3 does not come up."""
+async def open_objects(
+    settings: Loaded, operations: Operations, *, watch_lifecycle: bool = False
+) -> AsyncIterator[ObjectStore]:
+    """The bucket. Raises ConfigError, or Unavailable when S3 does not come up.
+
+    ``watch_lifecycle``: this process reports rules of the bucket that endanger the cluster.
+    """
+    lifecycle = LifecycleWatch(settings[NamespaceSettings].namespace) if watch_lifecycle else None
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     async with open_object_store(
         settings[S3Settings],
@@ -119,8 +131,9 @@ async def open_objects(settings: Loaded, operations: Operations) -> AsyncIterato
         health=s3,
         random=random.random,
         patience=_patience(settings),
+        lifecycle=lifecycle,
     ) as objects:
-        operations.observe_objects(objects, s3, counters)
+        operations.observe_objects(objects, s3, counters, lifecycle)
         yield objects
     _log.info("object store", **counters.totals())
 

@@ -14,7 +14,7 @@ from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.rpc.tls import RpcTls
-from kafscale.service.settings import Parser, integer, optional, setting, text
+from kafscale.service.settings import GIB, MIB, Parser, boolean, integer, optional, setting, size, text, within
 
 _path = Parser("a path", Path)
 _ENDPOINT = re.compile(r"(?:(https?)://)?((?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5}))/?")
@@ -90,10 +90,24 @@ class EtcdSettings:
     )
     history_ms: int = setting(
         "KAFSCALE_ETCD_HISTORY_MS",
-        default=3_600_000,
-        parse=integer(900_000, 604_800_000),
+        default=300_000,
+        parse=integer(60_000, 604_800_000),
         doc="Revisions older than this are compacted, which takes etcd's root role; else use etcd's own "
-        "`--auto-compaction`. A watcher that was away for longer reads all state anew.",
+        "`--auto-compaction`. A watcher that was away for longer reads all state again. Where more than half of etcd's "
+        "quota is in use, less is kept. See docs/etcd.md.",
+    )
+    quota_bytes: int = setting(
+        "KAFSCALE_ETCD_QUOTA_BYTES",
+        default=2 * GIB,
+        parse=within(size, 1 * MIB, 1024 * GIB),
+        doc="etcd's `--quota-backend-bytes`, for releases before 3.6, which do not tell it; later ones are believed.",
+    )
+    recover_space: bool = setting(
+        "KAFSCALE_ETCD_RECOVER_SPACE",
+        default=True,
+        parse=boolean,
+        doc="When etcd has raised the alarm NOSPACE: compact all history, defragment the members one by one, and "
+        "disarm the alarm, which takes etcd's root role. See docs/etcd.md.",
     )
 
     def __post_init__(self) -> None:
@@ -131,9 +145,9 @@ async def open_etcd_store(
 ) -> AsyncIterator[EtcdMetadataStore]:
     """The store that ``settings`` ask for, proven to answer and to let this user read; never another one.
 
-    ``random`` (0 to 1) spreads members and pauses. ``patience``: seconds to wait for etcd to come up. Its history is
-    for the caller to compact (`kafscale.metadata.compaction`). Raises ConfigError, naming the settings that are wrong,
-    or Unavailable when etcd does not answer.
+    ``random`` (0 to 1) spreads members and pauses. ``patience``: seconds to wait for etcd to come up. It is for
+    the caller to keep it from filling up (`kafscale.metadata.compaction.Upkeep`). Raises ConfigError, naming the
+    settings that are wrong, or Unavailable when etcd does not answer.
     """
     async with open_etcd(settings.config(), random=random) as store:
         deadline = trio.current_time() + patience

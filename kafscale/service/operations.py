@@ -13,12 +13,14 @@ from http import HTTPStatus
 import structlog
 import trio
 
+from kafscale.metadata.etcd_space import EtcdSpace
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members, MembersView
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
 from kafscale.objects.health import StoreHealth, clock_finding
 from kafscale.objects.interface import ObjectStore
+from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.server import RpcServer
@@ -75,12 +77,23 @@ class Operations:
     def routes(self) -> dict[str, Route]:
         return {"/healthz": _alive, "/readyz": self._readiness, "/metrics": self._metrics}
 
-    def observe_objects(self, objects: ObjectStore, s3: StoreHealth, counters: OperationCounters) -> None:
-        """Show how the object store does, whose requests are told to ``s3`` and ``counters``."""
+    def observe_objects(
+        self,
+        objects: ObjectStore,
+        s3: StoreHealth,
+        counters: OperationCounters,
+        lifecycle: LifecycleWatch | None = None,
+    ) -> None:
+        """Show how the object store does, whose requests are told to ``s3`` and ``counters``.
+
+        With ``lifecycle``, also whether the bucket's rules endanger the cluster, which makes no process unready.
+        """
         self.metrics.add(counters.families())
         self.metrics.add(s3.families())
         self.health.add("s3", s3.finding, unready_from=State.UNAVAILABLE)
         self.health.add("clock", lambda: clock_finding(objects), unready_from=State.UNAVAILABLE)
+        if lifecycle is not None:
+            self.health.add("lifecycle", lifecycle.finding)
 
     def observed(self, metadata: MetadataStore) -> MetadataStore:
         """The store, whose operations are shown from now on. That it answers is no condition: the lease is."""
@@ -88,6 +101,11 @@ class Operations:
         self.metrics.add(health.families())
         self.health.add("etcd", health.finding)
         return ObservedMetadataStore(metadata, health)
+
+    def watch_space(self, space: EtcdSpace) -> None:
+        """Show how full etcd is. That is no condition either: what is committed is served all the same."""
+        self.metrics.add(space.families())
+        self.health.add("etcd_space", space.finding)
 
     def watch_lease(
         self, current: Callable[[], Membership | None], *, unready_from: State | None = State.UNAVAILABLE

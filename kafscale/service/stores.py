@@ -13,6 +13,7 @@ from kafscale.errors import ConfigError
 from kafscale.objects.credentials import RenewedCredentials, find_source
 from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
+from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.local import LocalObjectStore
 from kafscale.objects.metrics import MeteredObjectStore, Recorder
 from kafscale.objects.retry import RetryingObjectStore
@@ -152,10 +153,12 @@ async def open_object_store(
     health: StoreHealth,
     random: Callable[[], float],
     patience: float = 30.0,
+    lifecycle: LifecycleWatch | None = None,
 ) -> AsyncIterator[ObjectStore]:
     """The store that ``settings`` ask for, proven to work, with retries, metrics and health; never another one.
 
-    ``random`` (0 to 1) spreads the retries. ``patience``: seconds to wait for S3 to come up.
+    ``random`` (0 to 1) spreads the retries. ``patience``: seconds to wait for S3 to come up. ``lifecycle`` is
+    kept up to date with a bucket's rules.
     Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 does not answer or cannot serve.
     """
     if settings.bucket:
@@ -164,8 +167,11 @@ async def open_object_store(
             S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
         ):
             await store.probe(settings.namespace, patience=patience)
-            async with _told(store, settings, recorder, health) as told:
+            async with _told(store, settings, recorder, health) as told, trio.open_nursery() as nursery:
+                if lifecycle is not None:
+                    await nursery.start(lifecycle.run, store.lifecycle)
                 yield RetryingObjectStore(told, random)
+                nursery.cancel_scope.cancel()
     elif settings.endpoint:
         raise ConfigError("KAFSCALE_S3_BUCKET: it is not set, but KAFSCALE_S3_ENDPOINT is")
     else:

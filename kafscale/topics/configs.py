@@ -8,7 +8,14 @@ from kafscale.errors import KafscaleError
 from kafscale.records.batch import BatchHeader
 from kafscale.records.codecs import Codec, codec_by_name
 from kafscale.records.errors import InvalidTimestamp
-from kafscale.topics.definitions import COMPRESSION_TYPES, DEFINITIONS, LONGEST_FLUSH_MS
+from kafscale.topics.definitions import (
+    CLEANUP_POLICY,
+    COMPACT,
+    COMPRESSION_TYPES,
+    DEFINITIONS,
+    DELETE,
+    LONGEST_FLUSH_MS,
+)
 
 _NO_DEFAULTS: Mapping[str, str] = {}
 _ANY_AGE = (1 << 63) - 1
@@ -43,6 +50,8 @@ class ClusterDefaults(Protocol):
     """What the cluster is set to: the settings of gateways and of storage."""
 
     @property
+    def cleanup_policy(self) -> str: ...
+    @property
     def compression_codec(self) -> str: ...
     @property
     def flush_interval_ms(self) -> int: ...
@@ -57,6 +66,7 @@ class ClusterDefaults(Protocol):
 def default_values(cluster: ClusterDefaults) -> dict[str, str]:
     """Every config's value where a topic does not set it."""
     return {name: definition.default for name, definition in DEFINITIONS.items()} | {
+        CLEANUP_POLICY: cluster.cleanup_policy,
         "compression.type": COMPRESSION_TYPES[cluster.compression_codec],
         "flush.ms": str(cluster.flush_interval_ms),
         "retention.bytes": str(cluster.retention_bytes),
@@ -78,8 +88,10 @@ class TopicConfig:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     """How far a record's timestamp may lie before and after the time of its append; not for ``log_append_time``."""
+    compacted: bool
+    """Every record must have a key, as the cleanup policy has ``compact``."""
     retention_ms: int
-    """How old a segment's newest record may become; -1: any age."""
+    """How old a segment's newest record may become; -1: any age, as where the cleanup policy lacks ``delete``."""
     retention_bytes: int
     """Segments that are not needed to have so much are dropped; -1: none for their size."""
     segment_bytes: int
@@ -92,7 +104,7 @@ class TopicConfig:
         """From validated ``configs``; what they do not set comes from ``defaults``, then from Kafka's own."""
 
         def value(name: str) -> str:
-            found = configs.get(name) or defaults.get(name)
+            found = configs.get(name, defaults.get(name))
             return DEFINITIONS[name].default if found is None else found
 
         def bound(name: str) -> int:
@@ -102,14 +114,17 @@ class TopicConfig:
         flush_ms = int(value("flush.ms"))
         if flush_ms > LONGEST_FLUSH_MS:
             flush_ms = int(defaults.get("flush.ms", LONGEST_FLUSH_MS))
+        policy = value(CLEANUP_POLICY).split(",")
+        deletes = DELETE in policy
         return cls(
             compression=codec_by_name(value("compression.type")) or Codec.NONE,
             max_message_bytes=int(value("max.message.bytes")),
             log_append_time=value("message.timestamp.type") == "LogAppendTime",
             timestamp_before_max_ms=bound("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=bound("message.timestamp.after.max.ms"),
-            retention_ms=int(value("retention.ms")),
-            retention_bytes=int(value("retention.bytes")),
+            compacted=COMPACT in policy,
+            retention_ms=int(value("retention.ms")) if deletes else -1,
+            retention_bytes=int(value("retention.bytes")) if deletes else -1,
             segment_bytes=int(value("segment.bytes")),
             flush_ms=flush_ms,
         )

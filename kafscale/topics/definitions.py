@@ -13,6 +13,13 @@ _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 _NO_EFFECT = "Accepted and stored; does nothing here."
 
+CLEANUP_POLICY = "cleanup.policy"
+COMPACT, DELETE = "compact", "delete"
+"""What a cleanup policy may list."""
+
+CLEANUP_POLICIES = (DELETE, COMPACT, f"{COMPACT},{DELETE}", f"{DELETE},{COMPACT}")
+"""What a cluster's default may be."""
+
 LONGEST_FLUSH_MS = 10_000
 """No topic's records wait longer than this to be stored."""
 
@@ -34,6 +41,7 @@ class Definition:
 
     ``broker``: Kafka's name for the broker config that counts where a topic does not set it; empty: there is none.
     ``variable``: what that is set by here; empty: it is always the default.
+    ``fixed``: the value in effect whatever is set; empty: the one that is set.
     """
 
     name: str
@@ -44,6 +52,7 @@ class Definition:
     effect: str
     broker: str = ""
     variable: str = ""
+    fixed: str = ""
 
 
 def _number(
@@ -105,13 +114,18 @@ def _one_of(name: str, default: str, values: Mapping[str, str], effect: str) -> 
 
 def _cleanup_policy() -> Definition:
     def parse(text: str) -> str:
-        if {item.strip() for item in text.split(",")} != {"delete"}:
+        items = [item.strip() for item in text.split(",")]
+        if text and not set(items) <= {COMPACT, DELETE}:
             raise ValueError(text)
-        return "delete"
+        return ",".join(items)
 
-    accepts = "delete; compaction is not implemented"
-    effect = "Only `delete`; `compact` is refused rather than ignored."
-    return Definition("cleanup.policy", ConfigType.LIST, "delete", accepts, parse, effect)
+    accepts = "a list of compact and delete, or empty"
+    effect = (
+        "With `compact` every record must have a key; others are refused with INVALID_RECORD. Logs are not compacted "
+        "yet: every record is kept, so such a topic only grows. `retention.ms` and `retention.bytes` count with "
+        "`delete` only: nothing is removed from topics with `compact` alone, or with an empty list."
+    )
+    return Definition(CLEANUP_POLICY, ConfigType.LIST, DELETE, accepts, parse, effect)
 
 
 COMPRESSION_TYPES: Mapping[str, str] = {
@@ -184,7 +198,8 @@ _TABLE = (
         1,
         "Accepted and stored for tools that set it with a replication factor; without effect. Clients see one replica; "
         "the object store keeps the copies: acks=all is answered when the records are stored there, whatever this "
-        "says, and never with NOT_ENOUGH_REPLICAS because of it.",
+        "says, and never with NOT_ENOUGH_REPLICAS because of it. DescribeConfigs shows the value in effect, 1, and "
+        "what was set as a synonym, so that tools do not list partitions with one replica as under min ISR.",
     ),
     _boolean("preallocate", "false"),
     _boolean("remote.log.copy.disable", "false"),
@@ -249,16 +264,21 @@ _BROKER = {
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 _VARIABLES = {
+    "cleanup.policy": "KAFSCALE_CLEANUP_POLICY",
     "compression.type": "KAFSCALE_COMPRESSION_CODEC",
     "flush.ms": "KAFSCALE_FLUSH_INTERVAL_MS",
     "retention.bytes": "KAFSCALE_RETENTION_BYTES",
     "retention.ms": "KAFSCALE_RETENTION_MS",
     "segment.bytes": "KAFSCALE_SEGMENT_BYTES",
 }
+_FIXED = {"min.insync.replicas": "1"}
 
 DEFINITIONS: Mapping[str, Definition] = {
     definition.name: replace(
-        definition, broker=_BROKER.get(definition.name, ""), variable=_VARIABLES.get(definition.name, "")
+        definition,
+        broker=_BROKER.get(definition.name, ""),
+        variable=_VARIABLES.get(definition.name, ""),
+        fixed=_FIXED.get(definition.name, ""),
     )
     for definition in _TABLE
 }

@@ -12,6 +12,7 @@ class GroupError(_message.Message):
     class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         NONE: _ClassVar[GroupError.Code]
+        UNKNOWN_TOPIC_OR_PARTITION: _ClassVar[GroupError.Code]
         OFFSET_METADATA_TOO_LARGE: _ClassVar[GroupError.Code]
         COORDINATOR_LOAD_IN_PROGRESS: _ClassVar[GroupError.Code]
         COORDINATOR_NOT_AVAILABLE: _ClassVar[GroupError.Code]
@@ -31,6 +32,7 @@ class GroupError(_message.Message):
         GROUP_SUBSCRIBED_TO_TOPIC: _ClassVar[GroupError.Code]
         UNSTABLE_OFFSET_COMMIT: _ClassVar[GroupError.Code]
     NONE: GroupError.Code
+    UNKNOWN_TOPIC_OR_PARTITION: GroupError.Code
     OFFSET_METADATA_TOO_LARGE: GroupError.Code
     COORDINATOR_LOAD_IN_PROGRESS: GroupError.Code
     COORDINATOR_NOT_AVAILABLE: GroupError.Code

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kafscale.v1 import coordinator_pb2 as kafscale_dot_v1_dot_coordinator__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kafscale/v1/groups.proto\x12\x0bkafscale.v1\x1a\x1dkafscale/v1/coordinator.proto\":\n\nGroupShard\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\r\n\x05owner\x18\x03 \x01(\t\"\x91\x02\n\x05Group\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x05\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\x12\x10\n\x08protocol\x18\x04 \x01(\t\x12\x0e\n\x06leader\x18\x05 \x01(\t\x12-\n\x07members\x18\x06 \x03(\x0b\x32\x1c.kafscale.v1.Group.MemberRef\x12\x1b\n\x13\x61ssignments_version\x18\x07 \x01(\t\x12\x1a\n\x12\x61ssignments_chunks\x18\x08 \x01(\r\x12\x12\n\nchanged_ms\x18\t \x01(\x03\x1a/\n\tMemberRef\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\xd8\x01\n\x0bGroupMember\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x18\n\x0binstance_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\x05\x12-\n\tprotocols\x18\x07 \x03(\x0b\x32\x1a.kafscale.v1.GroupProtocolB\x0e\n\x0c_instance_id\"\'\n\x10GroupAssignments\x12\x13\n\x0b\x61ssignments\x18\x01 \x03(\x0c\"5\n\x15GroupAssignmentsChunk\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04part\x18\x02 \x01(\x0c\"\xa5\x01\n\x0bGroupOffset\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x10\n\x08metadata\x18\x04 \x01(\t\x12\x14\n\x0c\x63ommitted_ms\x18\x05 \x01(\x03\x12\x17\n\nexpires_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08topic_id\x18\x07 \x01(\x0c\x42\r\n\x0b_expires_msb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kafscale/v1/groups.proto\x12\x0bkafscale.v1\x1a\x1dkafscale/v1/coordinator.proto\":\n\nGroupShard\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\r\n\x05owner\x18\x03 \x01(\t\",\n\nGroupClock\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\"\x91\x02\n\x05Group\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x05\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\x12\x10\n\x08protocol\x18\x04 \x01(\t\x12\x0e\n\x06leader\x18\x05 \x01(\t\x12-\n\x07members\x18\x06 \x03(\x0b\x32\x1c.kafscale.v1.Group.MemberRef\x12\x1b\n\x13\x61ssignments_version\x18\x07 \x01(\t\x12\x1a\n\x12\x61ssignments_chunks\x18\x08 \x01(\r\x12\x12\n\nchanged_ms\x18\t \x01(\x03\x1a/\n\tMemberRef\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\xd8\x01\n\x0bGroupMember\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x18\n\x0binstance_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\x05\x12-\n\tprotocols\x18\x07 \x03(\x0b\x32\x1a.kafscale.v1.GroupProtocolB\x0e\n\x0c_instance_id\"\'\n\x10GroupAssignments\x12\x13\n\x0b\x61ssignments\x18\x01 \x03(\x0c\"5\n\x15GroupAssignmentsChunk\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0c\n\x04part\x18\x02 \x01(\x0c\"\xa5\x01\n\x0bGroupOffset\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x10\n\x08metadata\x18\x04 \x01(\t\x12\x14\n\x0c\x63ommitted_ms\x18\x05 \x01(\x03\x12\x17\n\nexpires_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08topic_id\x18\x07 \x01(\x0c\x42\r\n\x0b_expires_msb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +34,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GROUPSHARD']._serialized_start=72
   _globals['_GROUPSHARD']._serialized_end=130
-  _globals['_GROUP']._serialized_start=133
-  _globals['_GROUP']._serialized_end=406
-  _globals['_GROUP_MEMBERREF']._serialized_start=359
-  _globals['_GROUP_MEMBERREF']._serialized_end=406
-  _globals['_GROUPMEMBER']._serialized_start=409
-  _globals['_GROUPMEMBER']._serialized_end=625
-  _globals['_GROUPASSIGNMENTS']._serialized_start=627
-  _globals['_GROUPASSIGNMENTS']._serialized_end=666
-  _globals['_GROUPASSIGNMENTSCHUNK']._serialized_start=668
-  _globals['_GROUPASSIGNMENTSCHUNK']._serialized_end=721
-  _globals['_GROUPOFFSET']._serialized_start=724
-  _globals['_GROUPOFFSET']._serialized_end=889
+  _globals['_GROUPCLOCK']._serialized_start=132
+  _globals['_GROUPCLOCK']._serialized_end=176
+  _globals['_GROUP']._serialized_start=179
+  _globals['_GROUP']._serialized_end=452
+  _globals['_GROUP_MEMBERREF']._serialized_start=405
+  _globals['_GROUP_MEMBERREF']._serialized_end=452
+  _globals['_GROUPMEMBER']._serialized_start=455
+  _globals['_GROUPMEMBER']._serialized_end=671
+  _globals['_GROUPASSIGNMENTS']._serialized_start=673
+  _globals['_GROUPASSIGNMENTS']._serialized_end=712
+  _globals['_GROUPASSIGNMENTSCHUNK']._serialized_start=714
+  _globals['_GROUPASSIGNMENTSCHUNK']._serialized_end=767
+  _globals['_GROUPOFFSET']._serialized_start=770
+  _globals['_GROUPOFFSET']._serialized_end=935
 # @@protoc_insertion_point(module_scope)

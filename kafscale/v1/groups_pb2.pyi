@@ -17,6 +17,14 @@ class GroupShard(_message.Message):
     owner: str
     def __init__(self, format: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
+class GroupClock(_message.Message):
+    __slots__ = ("format", "now_ms")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    now_ms: int
+    def __init__(self, format: _Optional[int] = ..., now_ms: _Optional[int] = ...) -> None: ...
+
 class Group(_message.Message):
     __slots__ = ("format", "generation", "protocol_type", "protocol", "leader", "members", "assignments_version", "assignments_chunks", "changed_ms")
     class MemberRef(_message.Message):

@@ -272,6 +272,48 @@ class EpochEnd(_message.Message):
     owner: str
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
+class ProducersRequest(_message.Message):
+    __slots__ = ("queries",)
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    queries: _containers.RepeatedCompositeFieldContainer[ProducersQuery]
+    def __init__(self, queries: _Optional[_Iterable[_Union[ProducersQuery, _Mapping]]] = ...) -> None: ...
+
+class ProducersQuery(_message.Message):
+    __slots__ = ("partition",)
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ...) -> None: ...
+
+class ProducersReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionProducers]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionProducers, _Mapping]]] = ...) -> None: ...
+
+class PartitionProducers(_message.Message):
+    __slots__ = ("status", "detail", "producers", "owner")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    producers: _containers.RepeatedCompositeFieldContainer[KnownProducer]
+    owner: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., producers: _Optional[_Iterable[_Union[KnownProducer, _Mapping]]] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class KnownProducer(_message.Message):
+    __slots__ = ("producer_id", "epoch", "last_sequence", "used_ms")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    USED_MS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    used_ms: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., used_ms: _Optional[int] = ...) -> None: ...
+
 class LogSizesRequest(_message.Message):
     __slots__ = ("queries", "wait_ms")
     QUERIES_FIELD_NUMBER: _ClassVar[int]

@@ -13,12 +13,14 @@ from typing import NoReturn
 
 import click
 
+from kafscale.metadata.etcd_space import EtcdSpace
 from kafscale.metadata.observed import MetadataHealth
 from kafscale.objects.health import StoreHealth, Thresholds
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.pool import pool_families
 from kafscale.service.admin import AdminClientSettings, AdminTokenSettings
+from kafscale.service.backup_bucket import BackupSettings
 from kafscale.service.etcd import EtcdSettings
 from kafscale.service.groups import GroupSettings
 from kafscale.service.health import Health, HealthSettings
@@ -66,6 +68,7 @@ SETTINGS: dict[str, type] = {
     "Coordinator": CoordinatorSettings,
     "Consumer groups": GroupSettings,
     "Where objects are kept": S3Settings,
+    "Where backups are kept": BackupSettings,
     "Namespace": NamespaceSettings,
     "Leases": LeaseSettings,
     "Addresses of services": NetworkSettings,
@@ -88,7 +91,7 @@ READERS: dict[str, tuple[type, ...]] = {
     "coordinator": coordinator.SETTINGS,
     "operator": operator.SETTINGS,
     "the one-process mode": dev.SETTINGS,
-    "the `kafscale` command": ASKING,
+    "the `kafscale` command": (*ASKING, BackupSettings),
 }
 """What each process reads."""
 
@@ -136,6 +139,7 @@ METRICS = (
         SERVICES,
         lease_families(_nobody),
         MetadataHealth().families(),
+        EtcdSpace(0).families(),
     ),
     MetricGroup.of("Calls that are taken", SERVICES, CallFigures().families("server")),
     MetricGroup.of("Calls to other services", ("gateway", "storage"), CallFigures().families("client")),

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -21,9 +22,10 @@ T = TypeVar("T")
 
 @click.group("etcd-snapshot")
 def etcd_snapshot() -> None:
-    """Keep snapshots of etcd in the bucket, below NAMESPACE/~etcd/.
+    """Keep snapshots of etcd in a bucket, below NAMESPACE/~etcd/.
 
-    The bucket is that of the services: KAFSCALE_S3_BUCKET, KAFSCALE_S3_NAMESPACE and the others.
+    The bucket is KAFSCALE_BACKUP_S3_BUCKET or, without that, the one of the services: KAFSCALE_S3_BUCKET,
+    KAFSCALE_S3_NAMESPACE and the others.
     """
 
 
@@ -45,7 +47,7 @@ def store(file: Path, keep: int | None, keep_days: int) -> None:
         size = await snapshots.store(file, name)
         return size, await snapshots.expire(keep, keep_days) if keep else []
 
-    size, gone = _run(work)
+    size, gone = _run(work, stores=True)
     click.echo(f"stored {name}: {size} bytes")
     for old in gone:
         click.echo(f"deleted {old}")
@@ -77,19 +79,25 @@ def fetch(name: str, file: Path) -> None:
     click.echo(f"fetched {fetched}: {size} bytes")
 
 
-def _run(work: Callable[[Snapshots], Awaitable[T]]) -> T:
+def _run(work: Callable[[Snapshots], Awaitable[T]], *, stores: bool = False) -> T:
+    """``stores``: the work stores something."""
     # What speaks to S3 takes as long to import as all that other commands need.
     from kafscale.objects.s3 import S3ObjectStore  # noqa: PLC0415
-    from kafscale.service.stores import NamespaceSettings, S3Settings, open_credentials  # noqa: PLC0415
+    from kafscale.service.backup_bucket import mark_backup_bucket, open_backup_bucket  # noqa: PLC0415
+    from kafscale.service.stores import S3Settings, open_credentials  # noqa: PLC0415
 
     async def main() -> T:
         settings = load(S3Settings, os.environ).shared()
-        namespace = load(NamespaceSettings, os.environ).namespace
-        async with (
-            open_credentials(settings) as credentials,
-            S3ObjectStore.open(settings.s3_config(), credentials=credentials) as objects,
-        ):
-            return await work(Snapshots(RetryingObjectStore(objects, random.random), namespace))
+        async with open_backup_bucket(os.environ) as own, AsyncExitStack() as stack:
+            if own is not None and not stores:
+                # The log's store may be gone.
+                return await work(Snapshots(own, settings.namespace))
+            credentials = await stack.enter_async_context(open_credentials(settings))
+            opened = await stack.enter_async_context(S3ObjectStore.open(settings.s3_config(), credentials=credentials))
+            log = RetryingObjectStore(opened, random.random)
+            if own is not None:
+                await mark_backup_bucket(own, log, settings.namespace)
+            return await work(Snapshots(own or log, settings.namespace))
 
     try:
         return trio.run(main)

@@ -43,7 +43,7 @@ def _backup_id(text: str) -> BackupId:
 @click.option("--list", "listing", is_flag=True, help="Show the snapshots that there are; make none.")
 @_json
 def backup(*, keep: int | None, listing: bool, output: str) -> None:
-    """Store a snapshot of the metadata in the bucket, below ~backups/.
+    """Store a snapshot of the metadata, below ~backups/ in the bucket, or in KAFSCALE_BACKUP_S3_BUCKET.
 
     All of etcd's keys as they are at one revision, but for those of live processes. Services may go on. By the settings
     of the services: KAFSCALE_ETCD_*, KAFSCALE_S3_*; without KAFSCALE_ETCD_ENDPOINTS the SQLite file of a one-process
@@ -53,23 +53,28 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
         raise click.UsageError("--list changes nothing: leave out --keep")
 
     async def run(advance: Advance) -> tuple[list[Listed], list[BackupId]]:
-        from services.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
+        # Takes as long to import as all other commands.
+        from kafscale.service.backup_bucket import mark_backup_bucket  # noqa: PLC0415
+        from services.recovery.stores import opened  # noqa: PLC0415
 
         async with opened(os.environ) as stores:
             if listing:
-                return await read_manifests(stores.objects, stores.namespace), []
+                return await read_manifests(stores.backups, stores.namespace), []
+            if stores.backups is not stores.objects:
+                await mark_backup_bucket(stores.backups, stores.objects, stores.namespace)
             made = await take_backup(
                 stores.metadata,
                 stores.objects,
                 stores.namespace,
                 now_ms=wall_clock_ms(),
                 version=kafscale_version(),
+                into=stores.backups,
                 advance=advance,
             )
             if not keep:
                 return [Listed(made.backup, made)], []
             return [Listed(made.backup, made)], await prune_backups(
-                stores.objects, stores.namespace, keep, made=made.backup, now_ms=wall_clock_ms()
+                stores.backups, stores.namespace, keep, made=made.backup, now_ms=wall_clock_ms()
             )
 
     with _keys_read() as advance:

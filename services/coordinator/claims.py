@@ -36,7 +36,8 @@ class Claim:
 async def claim(metadata: MetadataStore, *, namespace: str, run_id: str, shard: int) -> Claim:
     """Become the shard's owner, unless a live run has it: StillOwned. Raises Unavailable, Refused.
 
-    Whatever is raised this run may be the owner then; the next claim raises the epoch once more.
+    Whatever is raised this run may be the owner then, at once or later. The next claim raises the epoch once more.
+    Where another run is given the shard by then, `release` is called when the key is seen to name this run.
     """
     key = paths.group_shard_key(namespace, shard)
     for _ in range(_ATTEMPTS):
@@ -57,11 +58,34 @@ async def claim(metadata: MetadataStore, *, namespace: str, run_id: str, shard: 
     raise Unavailable(f"{key} keeps changing")
 
 
-async def release(metadata: MetadataStore, *, namespace: str, claimed: Claim) -> None:
-    """Give the shard back; nothing where it was claimed since. Raises Unavailable, Refused: to be repeated."""
-    key = paths.group_shard_key(namespace, claimed.shard)
-    value = GroupShard(format=_FORMAT, epoch=claimed.epoch)
-    await metadata.txn([Unchanged(key, claimed.revision)], [Put(key, value.SerializeToString())])
+async def release(metadata: MetadataStore, *, namespace: str, run_id: str, shard: int) -> "Owner":
+    """Clear the shard's key if it names this run, whichever of its claims wrote that. Returns what the key says then.
+
+    Raises Unavailable, Refused: to be repeated. The run must not use the shard any more nor await a claim of it.
+    """
+    key = paths.group_shard_key(namespace, shard)
+    for _ in range(_ATTEMPTS):
+        kv = await metadata.get(key)
+        found = GroupShard.FromString(kv.value) if kv else GroupShard()
+        revision = kv.mod_revision if kv else 0
+        if found.owner != run_id:
+            return Owner(found.owner, revision)
+        after = GroupShard(format=_FORMAT, epoch=found.epoch)
+        result = await metadata.txn([Unchanged(key, revision)], [Put(key, after.SerializeToString())])
+        if result.succeeded:
+            return Owner("", result.revision)
+    raise Unavailable(f"{key} keeps changing")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom a shard's key names at one of its revisions; an empty ``run_id``: nobody."""
+
+    run_id: str
+    revision: int
+
+
+_NOBODY = Owner("", 0)
 
 
 class ShardOwners:
@@ -71,11 +95,16 @@ class ShardOwners:
         self._store = store
         self._namespace = namespace
         self._changed = changed
-        self._owners: dict[int, str] = {}
+        self._owners: dict[int, Owner] = {}
 
     def __getitem__(self, shard: int) -> str:
         """Empty: nobody."""
-        return self._owners.get(shard, "")
+        return self._owners.get(shard, _NOBODY).run_id
+
+    def learn(self, shard: int, owner: Owner) -> None:
+        """What the store has answered somebody: the watch, which may be behind, does not take it back."""
+        if owner.revision > self._owners.get(shard, _NOBODY).revision:
+            self._owners[shard] = owner
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep it until cancelled; started when it was read once. Raises Refused only before that."""
@@ -85,15 +114,15 @@ class ShardOwners:
     def _reset(self, snapshot: Snapshot) -> None:
         self._owners.clear()
         for item in snapshot.items:
-            self._put(item.key, item)
+            self._put(item.key, item, item.mod_revision)
         self._changed()
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         for event in events:
-            self._put(event.key, event.value)
+            self._put(event.key, event.value, event.revision)
         self._changed()
 
-    def _put(self, key: str, item: KeyValue | None) -> None:
+    def _put(self, key: str, item: KeyValue | None, revision: int) -> None:
         shard = paths.parse_group_shard_key(self._namespace, key)
         if shard is not None:
-            self._owners[shard] = GroupShard.FromString(item.value).owner if item else ""
+            self.learn(shard, Owner(GroupShard.FromString(item.value).owner if item else "", revision))

@@ -17,6 +17,26 @@ Errors in them are what is answered when member id, group.instance.id and genera
 UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or ILLEGAL_GENERATION; in a dead group none of them is looked at.
 """
 
+_BOUND = """
+## How long a group may be without a coordinator
+
+Groups are divided into 64 shards, and each live coordinator is given some of them. While at least one coordinator
+reaches the metadata store, every shard is served within KAFSCALE_LEASE_TTL_SECONDS, KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS
+and 5 seconds (20 seconds with the defaults) and the time that reading its groups takes, counted from the last
+coordinator that came or went and from the end of the last failure of the metadata store:
+
+- A coordinator that died, or cannot reach the metadata store, loses its lease within KAFSCALE_LEASE_TTL_SECONDS. Then
+  another one claims its shards.
+- A coordinator that is not given a shard any more stores what is queued for its groups, for up to
+  KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS, and releases it. Then the one that is given the shard claims it.
+- A claim or a release whose outcome is unknown, or a lease that could not be proven meanwhile, may leave a shard's key
+  that names a coordinator which does not have the shard. It notices that within a second: it claims the shard again
+  where it is given it, and releases it otherwise. Failed attempts are repeated after 2 seconds at most.
+
+Until then clients are answered COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, try again, and keep their members and
+offsets. Session timeouts start again when the shard is loaded.
+"""
+
 _DIFFERENCES = """
 ## Where it differs from Apache Kafka
 
@@ -37,15 +57,21 @@ _DIFFERENCES = """
   dies in between, a part of them is committed; the commit was not answered then.
 - Offsets of a deleted topic are not answered any more, in a new topic of its name neither; they are removed at the next
   look for offsets to expire (KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS), in Kafka at once.
-- A commit by a topic's name through a gateway that has not seen yet that the topic was deleted and made anew counts for
-  the old one, and is forgotten with it. Gateways see topics as fast as they follow the metadata store.
+- A gateway that has not seen yet that a topic was deleted and created again commits for the old one. The coordinator
+  looks topics up in the metadata store. It refuses such a commit with UNKNOWN_TOPIC_OR_PARTITION from
+  KAFSCALE_GROUP_TOPIC_CHECK_MS (10 seconds) after the deletion on, and at once where it would replace an offset of the
+  new topic. A commit that is taken before that is forgotten with the old topic.
+- The retention of offsets (KAFSCALE_GROUP_OFFSETS_RETENTION_MINUTES) goes by a clock that coordinators share and keep
+  in the metadata store, so a coordinator whose wall clock is days off expires nothing too early. Time in which no
+  coordinator runs does not count. The wall clock of the first coordinator that needs it sets this clock once;
+  setting a wall clock later does not change it.
 - Of protocols with equally many votes the one that came up first among the members' votes is chosen; in Kafka any.
 """
 
 
 def document() -> str:
     """The whole text."""
-    return _HEAD + _picture() + _states() + _answers() + _exits() + _DIFFERENCES
+    return _HEAD + _picture() + _states() + _answers() + _exits() + _BOUND + _DIFFERENCES
 
 
 def _picture() -> str:

@@ -23,7 +23,7 @@ class Now(NamedTuple):
     """One moment on two clocks, in milliseconds."""
 
     timer_ms: int  # never goes back; of this process only
-    wall_ms: int  # since 1970; for what is persisted
+    wall_ms: int  # since 1970, of the clock that coordinators share; for what is persisted
 
 
 class TimerKind(Enum):

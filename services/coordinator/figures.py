@@ -18,3 +18,4 @@ class CoordinatorFigures:
         self.expired_timers = 0
         self.generations = 0
         self.queued_bytes = 0
+        self.delayed_writes = 0

@@ -1,6 +1,7 @@
 """What is known of one group, and the small steps that keep it consistent; what requests do is in the other modules."""
 
-from collections import Counter
+from collections import Counter, UserDict
+from collections.abc import ItemsView, ValuesView
 from dataclasses import dataclass, field
 
 from kafscale.errors import CorruptData
@@ -36,6 +37,39 @@ class Offset:
     topic_id: bytes
 
 
+class Offsets(UserDict[tuple[str, int], Offset]):
+    """Committed offsets by partition, and how many bytes of metadata they have together."""
+
+    def __init__(self) -> None:
+        self.metadata_bytes = 0
+        super().__init__()
+
+    def metadata_bytes_of(self, partition: tuple[str, int]) -> int:
+        """0 where nothing is committed."""
+        offset = self.data.get(partition)
+        return 0 if offset is None else len(offset.metadata.encode())
+
+    def __setitem__(self, partition: tuple[str, int], offset: Offset) -> None:
+        self.metadata_bytes += len(offset.metadata.encode()) - self.metadata_bytes_of(partition)
+        self.data[partition] = offset
+
+    def __delitem__(self, partition: tuple[str, int]) -> None:
+        self.metadata_bytes -= self.metadata_bytes_of(partition)
+        del self.data[partition]
+
+    # Those of UserDict cost a call in Python for each offset.
+
+    def clear(self) -> None:
+        self.metadata_bytes = 0
+        self.data.clear()
+
+    def items(self) -> ItemsView[tuple[str, int], Offset]:
+        return self.data.items()
+
+    def values(self) -> ValuesView[Offset]:
+        return self.data.values()
+
+
 @dataclass(slots=True)
 class Group:
     """``revision`` is the one at which the group was loaded: it tells apart what successive coordinators wrote."""
@@ -60,7 +94,7 @@ class Group:
     supported: Counter[str] = field(default_factory=Counter)  # by how many members, for each protocol
     topics: frozenset[str] | None = None  # subscribed to by some member; None: not known
     deadlines: dict[Timer, int] = field(default_factory=dict)
-    offsets: dict[tuple[str, int], Offset] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=Offsets)
     # The first rebalance after Empty gives other members time to come: so much at once, so much in all.
     initial: bool = False
     initial_step_ms: int = 0

@@ -118,15 +118,25 @@ class Groups:
         leave(turn, request, ticket)
         return turn.effects
 
-    def commit(self, request: pb.OffsetCommitRequest, ticket: int, now: Now) -> Effects:
-        """Kafka's clients may commit to a group without a name, as long as they are no members."""
+    def replaced(self, request: pb.OffsetCommitRequest) -> AbstractSet[offsets.Replaced]:
+        """Committed offsets of other topic ids that a commit would replace."""
+        group = self._groups.get(request.group)
+        return frozenset() if group is None else offsets.replaced(group, request)
+
+    def commit(
+        self, request: pb.OffsetCommitRequest, ticket: int, now: Now, *, gone: AbstractSet[bytes] = frozenset()
+    ) -> Effects:
+        """Kafka's clients may commit to a group without a name, as long as they are no members.
+
+        ``gone``: ids of topics that are deleted.
+        """
         if is_too_long(request.group):
             return _reply(ticket, pb.OffsetCommitReply(error=E.INVALID_GROUP_ID))
         group = self._groups.get(request.group)
         if group is None and request.generation >= 0:
             return _reply(ticket, pb.OffsetCommitReply(error=NO_GROUP[Ask.COMMIT].error))
         turn = self._turn(group or self._new(request.group, now), now)
-        offsets.commit(turn, request, ticket)
+        offsets.commit(turn, request, ticket, gone)
         if turn.effects.writes:
             self._groups[request.group] = turn.group
         return turn.effects

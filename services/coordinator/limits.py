@@ -29,6 +29,8 @@ class GroupLimits:
     """How long a member that has not yet been told its id is waited for; a constant in Kafka."""
     offset_metadata_max_bytes: int = 4_096
     """offset.metadata.max.bytes"""
+    metadata_total_bytes: int = 16 * 1024 * 1024
+    """Of all of a group's offsets together; Kafka has no such bound."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     """offsets.retention.minutes"""
     max_member_bytes: int = 1_000_000

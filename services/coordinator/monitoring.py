@@ -162,6 +162,11 @@ def _work_families(figures: CoordinatorFigures, total: _Total, settings: Coordin
             lambda: by_label(figures.writes, ("stored", "refused", "unknown")),
             ("outcome",),
         ),
+        counter(
+            "kafscale_coordinator_delayed_writes_total",
+            "Writes that waited because their group writes more than KAFSCALE_GROUP_WRITE_BYTES_PER_SECOND.",
+            lambda: figures.delayed_writes,
+        ),
         Family(
             "kafscale_coordinator_write_seconds",
             "histogram",

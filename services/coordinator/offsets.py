@@ -1,6 +1,8 @@
 """Committed offsets: who may commit them, who may delete them, and when they expire."""
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import NamedTuple
 
 from kafscale.v1.coordinator_pb2 import (
     DeletedGroup,
@@ -21,6 +23,7 @@ from services.coordinator.table import Act, Ask, Cause, State
 from services.coordinator.turn import Turn
 
 _NOTHING_COMMITTED = -1
+_MOST_LATE_MS = 600_000
 
 
 def without_membership(request: OffsetCommitRequest) -> bool:
@@ -28,7 +31,25 @@ def without_membership(request: OffsetCommitRequest) -> bool:
     return request.generation < 0 and not request.member_id and not request.HasField("instance_id")
 
 
-def commit(turn: Turn, request: OffsetCommitRequest, ticket: int) -> None:
+class Replaced(NamedTuple):
+    """A committed offset of another topic id than the one that is to take its place."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+
+def replaced(group: Group, request: OffsetCommitRequest) -> AbstractSet[Replaced]:
+    """Committed offsets of other topic ids that a commit would replace."""
+    there = ((item, group.offsets.get((item.topic, item.partition))) for item in request.offsets)
+    return {
+        Replaced(item.topic, item.partition, offset.topic_id)
+        for item, offset in there
+        if offset is not None and offset.topic_id != item.topic_id
+    }
+
+
+def commit(turn: Turn, request: OffsetCommitRequest, ticket: int, gone: AbstractSet[bytes]) -> None:
     group = turn.group
     error = _commit_refusal(turn, request)
     if error != E.NONE:
@@ -37,7 +58,8 @@ def commit(turn: Turn, request: OffsetCommitRequest, ticket: int) -> None:
     member = group.members.get(request.member_id)
     if member is not None:
         turn.keep_session(member)
-    errors = [_metadata_error(turn, item) for item in request.offsets]
+    room = _MetadataRoom(turn)
+    errors = [_offset_error(room, item, gone) for item in request.offsets]
     stored = [item for item, wrong in zip(request.offsets, errors, strict=True) if wrong == E.NONE]
     if stored and not group.has_header:
         write_header(turn)
@@ -46,6 +68,8 @@ def commit(turn: Turn, request: OffsetCommitRequest, ticket: int) -> None:
     for item in stored:
         partition = (item.topic, item.partition)
         offset = Offset(item.offset, item.leader_epoch, item.metadata, committed_ms, expires_ms, item.topic_id)
+        if _says_the_same(turn, group.offsets.get(partition), offset):
+            continue
         group.offsets[partition] = offset
         turn.effects.commit.append(offset_record(group.keys, partition, offset))
     turn.reply(ticket, OffsetCommitReply(errors=errors))
@@ -58,10 +82,48 @@ def _commit_refusal(turn: Turn, request: OffsetCommitRequest) -> "E.Code":
     return turn.refusal(Ask.COMMIT, request.member_id, instance_id, request.generation)
 
 
-def _metadata_error(turn: Turn, item: OffsetToCommit) -> "E.Code":
-    # Kafka counts UTF-16 units.
-    size = len(item.metadata.encode("utf-16-le")) // 2
-    return E.OFFSET_METADATA_TOO_LARGE if size > turn.limits.offset_metadata_max_bytes else E.NONE
+def _offset_error(room: "_MetadataRoom", item: OffsetToCommit, gone: AbstractSet[bytes]) -> "E.Code":
+    if item.topic_id in gone:
+        return E.UNKNOWN_TOPIC_OR_PARTITION
+    return E.NONE if room.takes(item) else E.OFFSET_METADATA_TOO_LARGE
+
+
+class _MetadataRoom:
+    """What metadata a group may keep beside its offsets: of each one, and of all together."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._longest = turn.limits.offset_metadata_max_bytes
+        self._offsets = turn.group.offsets
+        # By the items of this request, as far as they were accepted.
+        self._changed: dict[tuple[str, int], int] = {}
+        self._free = turn.limits.metadata_total_bytes - self._offsets.metadata_bytes
+
+    def takes(self, item: OffsetToCommit) -> bool:
+        # Kafka counts UTF-16 units.
+        if len(item.metadata.encode("utf-16-le")) // 2 > self._longest:
+            return False
+        partition, size = (item.topic, item.partition), len(item.metadata.encode())
+        before = self._changed.get(partition)
+        more = size - (self._offsets.metadata_bytes_of(partition) if before is None else before)
+        if more > max(self._free, 0):
+            return False
+        self._changed[partition] = size
+        self._free -= more
+        return True
+
+
+def _says_the_same(turn: Turn, stored: Offset | None, offset: Offset) -> bool:
+    """Whether storing ``offset`` would change no more than when it was committed, and that by little.
+
+    Consumers commit all their partitions at each interval, also those without records.
+    """
+    if stored is None or stored.expires_ms is not None or offset.expires_ms is not None:
+        return False
+    late_ms = min(_MOST_LATE_MS, turn.limits.offsets_retention_ms // 10)
+    return (
+        0 <= offset.committed_ms - stored.committed_ms < late_ms
+        and replace(stored, committed_ms=offset.committed_ms) == offset
+    )
 
 
 def fetched(group: Group | None, query: GroupOffsetsQuery) -> GroupOffsets:

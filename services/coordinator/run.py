@@ -4,10 +4,14 @@ A shard is had in this order: claimed (`claims.py`), read, loaded, served. It is
 it, or when this run stops: nothing new is taken, what is queued is stored, the groups are let go of, and only then the
 key says that nobody has it. While the lease is not proven nothing is answered and no session ends; afterwards
 all is claimed and loaded anew, so that members have their whole session timeouts again.
+
+Every step may be interrupted or have an unknown outcome, so `_settle` relies on none that was begun: it compares what
+each shard's key says, what this run has and what it is given, and starts the step that is missing. A shard whose key
+names this run is served, being moved, claimed again or released.
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,17 +22,19 @@ from kafscale.errors import CorruptData
 from kafscale.metadata.follow import call_at_each
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.members import Members
-from kafscale.metadata.membership import Membership, suspension_clock
+from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topics import live_topic_ids
 from kafscale.service.version import kafscale_version
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.metadata_pb2 import Member
-from services.coordinator.claims import SERVICE, Claim, ShardOwners, StillOwned, claim, release
+from services.coordinator.claims import SERVICE, Claim, Owner, ShardOwners, StillOwned, claim, release
 from services.coordinator.effects import Now
 from services.coordinator.figures import CoordinatorFigures
+from services.coordinator.group_clock import GroupClock
 from services.coordinator.groups import Groups
 from services.coordinator.lag import Lags
+from services.coordinator.pacing import Pacing
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shard import Shard
 from services.coordinator.tickets import NotServed, Tickets
@@ -63,6 +69,8 @@ class Parts:
     # Where other services reach this instance; empty: they are in its process.
     address: str = ""
     lease_clock: Callable[[], float] = suspension_clock
+    # Unlike the lease clock, it does not count steps of the wall clock.
+    boot_clock: Callable[[], float] = boot_clock
     member_suffix: Callable[[], str] = new_member_suffix
     figures: CoordinatorFigures = field(default_factory=CoordinatorFigures)
 
@@ -98,13 +106,15 @@ class Run:
             most=settings.group_lag_series,
         )
         self._limits = settings.limits()
+        self._clock = GroupClock(parts.metadata, parts.namespace, clock=parts.boot_clock, wall_ms=parts.now_ms)
         self._timers = Timers(lambda: self.proven)
         self._owners = ShardOwners(parts.metadata, parts.namespace, self._wake)
         self._changed = trio.Event()
         self._loads = trio.CapacityLimiter(settings.group_loads_in_flight)
         self._writing = trio.CapacityLimiter(settings.group_writes_in_flight)
-        # Shards being claimed and loaded, and since when each that is given to this run is awaited.
-        self._taking: set[int] = set()
+        self._pacing = Pacing(settings.group_write_bytes_per_second, settings.group_write_burst_bytes)
+        # Shards with a task that takes or gives them, and since when each that is given to this run is awaited.
+        self._moving: set[int] = set()
         self._awaited: dict[int, float] = {}
         self._stopping = False
         self._outage = Outage("groups are loaded later", first=_RETRY, longest=_RETRY)
@@ -120,7 +130,7 @@ class Run:
 
     @property
     def now(self) -> Now:
-        return Now(timer_ms(), self._parts.now_ms())
+        return Now(timer_ms(), self._clock.now_ms)
 
     def awaited(self, seconds: float = 0) -> int:
         """How many shards this run is to have and does not have yet, since so long at least."""
@@ -130,6 +140,7 @@ class Run:
 
     async def start(self) -> None:
         """Join, wait until that is seen here, then keep everything going in the nursery."""
+        await self._read_clock()
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
         view = self._parts.members.view
@@ -142,6 +153,16 @@ class Run:
         self._nursery.start_soon(self._expire_offsets)
         if self._parts.settings.group_lag_series:
             self._nursery.start_soon(self.lags.run, self._served)
+
+    async def _read_clock(self) -> None:
+        outage = Outage("the time of the groups is not read", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while True:
+            try:
+                await self._clock.store()
+            except STORE_FAILURES as error:
+                await outage.pause(error)
+            else:
+                return
 
     def serving(self, group_id: str) -> Shard:
         """The shard of a group that can be asked now. Raises NotServed."""
@@ -172,7 +193,7 @@ class Run:
                 log.warning("leaving without telling", error=str(error))
         with trio.move_on_after(self._parts.settings.group_handover_timeout_ms / 1000 + _RELEASE_SECONDS):
             self._wake()
-            while self.shards or self._taking:
+            while self.shards or self._moving:
                 await self._changed.wait()
         with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()
@@ -212,35 +233,49 @@ class Run:
         while True:
             changed = self._changed
             if self.proven:
-                self._take_and_give()
+                self._settle()
             with trio.move_on_after(_RETRY):
                 await changed.wait()
 
-    def _take_and_give(self) -> None:
+    def _settle(self) -> None:
+        """Start what brings each shard to where it belongs, one task for each at a time."""
         for index in range(paths.GROUP_SHARDS):
             shard, given = self.shards.get(index), self._given(index)
             if not given or shard is not None:
                 self._awaited.pop(index, None)
-            if shard is None and given:
+            else:
                 self._awaited.setdefault(index, trio.current_time())
-                if not self._held_by_other(index):
-                    self._begin_taking(index)
-            elif shard is not None and not given and not shard.giving:
+            if given:
+                if shard is None and not self._held_by_other(index):
+                    self._begin(index, self._take, index)
+            elif shard is not None:
+                # From now on, also while the task has not begun, nothing more is asked of it.
                 shard.giving = True
-                self._nursery.start_soon(self._give, shard)
+                self._begin(index, self._give, shard)
+            elif self._owners[index] == self.run_id:
+                # A claim whose answer was lost, or a shard that was dropped while it was given back.
+                self._begin(index, self._release, index)
 
-    def _begin_taking(self, index: int, pause: float = 0) -> None:
-        if index not in self._taking:
-            self._taking.add(index)
-            self._nursery.start_soon(self._take, index, pause)
+    def _begin(self, index: int, move: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        async def moved() -> None:
+            try:
+                await move(*arguments)
+            finally:
+                self._moving.discard(index)
+                self._wake()
 
-    async def _take(self, index: int, pause: float) -> None:
+        if index not in self._moving:
+            self._moving.add(index)
+            self._nursery.start_soon(moved)
+
+    async def _take(self, index: int, pause: float = 0) -> None:
         parts = self._parts
         try:
             await trio.sleep(pause)
             async with self._loads:
                 began = trio.current_time()
                 claimed = await claim(parts.metadata, namespace=parts.namespace, run_id=self.run_id, shard=index)
+                self._owners.learn(index, Owner(self.run_id, claimed.revision))
                 shard = await self._loaded(claimed)
             self._outage.over()
         except StillOwned as error:
@@ -255,9 +290,6 @@ class Run:
                 self.shards[index] = shard
                 parts.figures.take_overs += 1
                 parts.figures.load_seconds.observe(trio.current_time() - began)
-        finally:
-            self._taking.discard(index)
-            self._wake()
 
     async def _loaded(self, claimed: Claim) -> Shard:
         """All groups of the shard, as they are after the claim: nothing of a former owner can change them now."""
@@ -270,6 +302,7 @@ class Run:
             namespace=parts.namespace,
             nursery=self._nursery,
             writing=self._writing,
+            pacing=self._pacing,
             timers=self._timers,
             tickets=self.tickets,
             now=lambda: self.now,
@@ -284,20 +317,26 @@ class Run:
         return shard
 
     async def _give(self, shard: Shard) -> None:
+        index = shard.claimed.shard
         self._timers.forget(shard)
         with trio.move_on_after(self._parts.settings.group_handover_timeout_ms / 1000):
             await shard.quiet()
-        shard.close(self._elsewhere(shard.claimed.shard))
+        self._drop(shard, self._elsewhere(index))
+        await self._release(index)
+
+    async def _release(self, index: int) -> None:
+        """Let whoever is given the shard have it; nothing where this run is given it again meanwhile."""
         outage = Outage("shard not given back", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        while self.shards.get(shard.claimed.shard) is shard:
+        while not self._given(index):
+            parts = self._parts
             try:
-                await release(self._parts.metadata, namespace=self._parts.namespace, claimed=shard.claimed)
+                owner = await release(parts.metadata, namespace=parts.namespace, run_id=self.run_id, shard=index)
             except STORE_FAILURES as error:
-                await outage.pause(error, shard=shard.claimed.shard)
+                await outage.pause(error, shard=index)
             else:
-                del self.shards[shard.claimed.shard]
-                self._parts.figures.hand_overs += 1
-        self._wake()
+                self._owners.learn(index, owner)
+                parts.figures.hand_overs += 1
+                return
 
     def _failed(self, shard: Shard, error: Exception) -> None:
         if not shard.closed:
@@ -305,11 +344,11 @@ class Run:
             self._parts.figures.fenced += not isinstance(error, STORE_FAILURES)
             if self._given(shard.claimed.shard) and not shard.giving:
                 # Not at once: what fails again must not keep the store busy with claims.
-                self._begin_taking(shard.claimed.shard, _FIRST_PAUSE)
+                self._begin(shard.claimed.shard, self._take, shard.claimed.shard, _FIRST_PAUSE)
             self._drop(shard, NotServed(E.COORDINATOR_LOAD_IN_PROGRESS))
 
     def _drop(self, shard: Shard, why: NotServed) -> None:
-        """Use it no more, without giving it back: whoever is to have it claims it, this run too."""
+        """Use it no more. Its key still names this run, which claims it again or releases it."""
         shard.close(why)
         if self.shards.get(shard.claimed.shard) is shard:
             del self.shards[shard.claimed.shard]
@@ -318,6 +357,11 @@ class Run:
     async def _expire_offsets(self) -> None:
         while True:
             await trio.sleep(self._parts.settings.group_offsets_retention_check_interval_ms / 1000)
+            try:
+                await self._clock.store()
+            except STORE_FAILURES as error:
+                log.warning("offsets are expired later", error=str(error))
+                continue
             gone = await self._gone_topics()
             for shard in list(self.shards.values()):
                 for number, group_id in enumerate(list(shard.groups)):

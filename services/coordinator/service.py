@@ -1,6 +1,7 @@
 """The GroupCoordinator service: what protos/kafscale/v1/coordinator.proto says, on the shards that this run has."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TypeVar, cast
 
@@ -8,20 +9,25 @@ import structlog
 import trio
 from google.protobuf.message import Message
 
+from kafscale import paths
 from kafscale.metadata.membership import new_run_id
+from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.service.leased import LeasedRuns
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from services.coordinator.effects import Effects, Now
 from services.coordinator.groups import Groups
 from services.coordinator.joining import refused
+from services.coordinator.offsets import Replaced
 from services.coordinator.run import Parts, Run
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.tickets import NotServed
+from services.coordinator.topics import LiveTopics
 
 log = structlog.get_logger()
 
 M = TypeVar("M", bound=Message)
+_DELAYED_PART = 8  # of the queue: one group that is slowed down may have so much
 _DAMAGED = "Unknown"  # as Java names a state that it does not know
 _Operation = Callable[[Groups, int, Now], Effects]
 
@@ -31,6 +37,7 @@ class CoordinatorService:
 
     def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
         self._parts = parts
+        self._topics = LiveTopics(parts.metadata, parts.namespace, seconds=parts.settings.group_topic_check_ms / 1000)
         self._runs = LeasedRuns(lambda nursery: Run(parts, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -85,7 +92,17 @@ class CoordinatorService:
         def refusal(_: str, error: NotServed) -> pb.OffsetCommitReply:
             return pb.OffsetCommitReply(error=error.code, owner=error.owner)
 
-        [reply] = await self._answers([(request.group, lambda groups, *at: groups.commit(request, *at))], refusal)
+        gone: AbstractSet[bytes] = frozenset()
+        if self._serves(request.group):
+            try:
+                gone = await self._topics.gone(request, lambda: self._replaced(request))
+            except STORE_FAILURES:
+                return pb.OffsetCommitReply(error=E.COORDINATOR_NOT_AVAILABLE)
+
+        def ask(groups: Groups, ticket: int, now: Now) -> Effects:
+            return groups.commit(request, ticket, now, gone=gone)
+
+        [reply] = await self._answers([(request.group, ask)], refusal)
         return reply
 
     async def offset_fetch(self, request: pb.OffsetFetchRequest) -> pb.OffsetFetchReply:
@@ -143,6 +160,17 @@ class CoordinatorService:
         asked = [(group, ask(group)) for group in request.groups]
         return pb.DeleteGroupsReply(groups=await self._answers(asked, refusal))
 
+    def _serves(self, group: str) -> bool:
+        try:
+            return self.current is not None and bool(self.current.serving(group))
+        except NotServed:
+            return False
+
+    def _replaced(self, request: pb.OffsetCommitRequest) -> AbstractSet[Replaced]:
+        run = self.current
+        shard = run and run.shards.get(paths.group_shard(request.group))
+        return shard.groups.replaced(request) if shard else frozenset()
+
     def _beat(self, run: Run | None, beat: pb.MemberHeartbeat) -> pb.HeartbeatResult:
         try:
             if run is None:
@@ -178,7 +206,8 @@ class CoordinatorService:
             shard = run.serving(group)
         except NotServed as error:
             return error
-        full = self._parts.figures.queued_bytes >= self._parts.settings.group_queue_bytes
+        room = self._parts.settings.group_queue_bytes
+        full = self._parts.figures.queued_bytes >= room or shard.delayed_bytes(group) >= room // _DELAYED_PART
         if full and (stores or shard.storing(group)):
             return NotServed(E.COORDINATOR_NOT_AVAILABLE)
         ticket = run.tickets.open()

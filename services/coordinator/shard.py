@@ -35,10 +35,11 @@ from services.coordinator.claims import Claim
 from services.coordinator.effects import Effects, Now, Reply, Timer
 from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.groups import Groups
+from services.coordinator.pacing import Pacing
 from services.coordinator.table import State
 from services.coordinator.tickets import NotServed, Tickets
 from services.coordinator.timers import Timers
-from services.coordinator.writes import Entry, in_order, together, transactions
+from services.coordinator.writes import Entry, in_order, together, transactions, written_bytes
 
 log = structlog.get_logger()
 
@@ -67,6 +68,7 @@ class Shard:
         namespace: str,
         nursery: trio.Nursery,
         writing: trio.CapacityLimiter,
+        pacing: Pacing,
         timers: Timers,
         tickets: Tickets,
         now: Callable[[], Now],
@@ -83,6 +85,7 @@ class Shard:
         self._namespace = namespace
         self._nursery = nursery
         self._writing = writing
+        self._pacing = pacing
         self._timers = timers
         self._tickets = tickets
         self._now = now
@@ -117,6 +120,12 @@ class Shard:
 
     def storing(self, group_id: str) -> bool:
         return group_id in self._queues
+
+    def delayed_bytes(self, group_id: str) -> int:
+        """What waits to be stored because the group writes too much; 0 of one that does not."""
+        if not self._pacing.wait(group_id, trio.current_time()):
+            return 0
+        return sum(entry.weight for entry in self._queues.get(group_id, ()))
 
     def perform(self, group_id: str, effects: Effects) -> None:
         """Do an operation's effects, behind those of the group's operations before it."""
@@ -191,6 +200,11 @@ class Shard:
         sweep: list[str] = []
         try:
             while queue and not self.closed:
+                wait = self._pacing.wait(group_id, trio.current_time())
+                if wait and not self.giving:
+                    self._figures.delayed_writes += 1
+                    await trio.sleep(wait)
+                    continue
                 batch = together(queue)
                 async with self._writing:
                     for part in in_order(batch):
@@ -246,6 +260,7 @@ class Shard:
             if shard is None or shard.mod_revision != self.claimed.revision:
                 raise _Lost(f"shard {self.claimed.shard} was claimed anew")
             raise _Refused("its header was changed by somebody else")
+        self._pacing.wrote(group_id, written_bytes(operations), trio.current_time())
         for operation in operations:
             if operation.key == header:
                 self._headers[group_id] = result.revision if isinstance(operation, Put) else 0

@@ -1,5 +1,6 @@
 """Requests that wait for their answer: one entry of a dict each, no thread and no object besides their task."""
 
+from collections.abc import Callable
 from itertools import count
 
 import trio
@@ -51,8 +52,14 @@ class Tickets:
         """The answer; the ticket is closed then."""
         try:
             if self._open[ticket] is None:
+
+                def abort(_: Callable[[], object]) -> trio.lowlevel.Abort:
+                    # The task wakes by this; an answer in the same turn of the event loop must not wake it again.
+                    self.close(ticket)
+                    return trio.lowlevel.Abort.SUCCEEDED
+
                 self._open[ticket] = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
+                await trio.lowlevel.wait_task_rescheduled(abort)
             answer = self._open[ticket]
         finally:
             self.close(ticket)

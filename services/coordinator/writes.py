@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kafscale.metadata.interface import MAX_OPERATIONS, MAX_REQUEST_BYTES, Delete, Put
 from services.coordinator.effects import Effects, Record, Reply
@@ -39,11 +40,14 @@ class Entry:
 def together(queue: deque[Entry]) -> list[Entry]:
     """The first operation, and those behind it whose offsets fit into the same transaction."""
     first = queue[0]
-    found, keys, size = [first], {write.key for write in first.commit}, sum(map(_size, first.commit))
-    for entry in list(queue)[1:]:
-        keys |= {write.key for write in entry.commit}
-        size += sum(map(_size, entry.commit))
-        if entry.alone or len(keys) > MAX_OPERATIONS or size > MAX_REQUEST_BYTES - _OVERHEAD_BYTES:
+    found, sizes = [first], {write.key: _size(write) for write in first.commit}
+    size = sum(sizes.values())
+    for entry in islice(queue, 1, None):
+        for write in entry.commit:
+            # Of writes to one key the last one is stored.
+            size += _size(write) - sizes.get(write.key, 0)
+            sizes[write.key] = _size(write)
+        if entry.alone or len(sizes) > MAX_OPERATIONS or size > MAX_REQUEST_BYTES - _OVERHEAD_BYTES:
             break
         found.append(entry)
     return found
@@ -70,6 +74,10 @@ def transactions(writes: Iterable[Write]) -> Iterator[list[Write]]:
         size += _size(write)
     if part:
         yield part
+
+
+def written_bytes(writes: Iterable[Write]) -> int:
+    return sum(map(_size, writes))
 
 
 def _writes(records: Iterable[Record]) -> list[Write]:

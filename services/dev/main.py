@@ -15,6 +15,7 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.health import StoreHealth
+from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.direct import DirectCoordinator, DirectIndexer, DirectStorage
@@ -81,16 +82,16 @@ def _grace_ms(settings: Loaded) -> int:
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
-    stores = settings[S3Settings]
-    namespace = stores.namespace
+    stores, namespace = settings[S3Settings], settings[NamespaceSettings].namespace
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
+    lifecycle = LifecycleWatch(namespace) if stores.bucket else None
     async with (
         Operations.open(settings[HttpSettings], "gateway", stopping, runs="all") as operations,
-        open_object_store(stores, recorder=counters, health=s3, random=random.random) as objects,
+        open_object_store(stores, recorder=counters, health=s3, random=random.random, lifecycle=lifecycle) as objects,
         open_sqlite(stores.data_dir / "metadata.sqlite") as sqlite,
         trio.open_nursery() as nursery,
     ):
-        operations.observe_objects(objects, s3, counters)
+        operations.observe_objects(objects, s3, counters, lifecycle)
         endpoint = await Endpoint.bind("storage", settings, operations)
         metadata = operations.observed(sqlite)
         catalog = TopicCatalog(metadata, namespace)
@@ -136,6 +137,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             connect_coordinator=lambda _: nullcontext(DirectCoordinator(coordinator)),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             now_ms=wall_clock_ms,
+            log_requests=settings[LogSettings].log_level == "debug",
         )
         gateway = Gateway(gateway_parts)
         show_gateway(gateway, gateway_parts.figures, operations)

@@ -20,6 +20,7 @@ from kafscale.service.cluster import (
     running,
     start_in_time,
 )
+from kafscale.service.logging import LogSettings
 from kafscale.service.network import LeaseSettings
 from kafscale.service.process import Loaded, run_process
 from kafscale.service.rpc import RpcSettings
@@ -59,6 +60,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
             tracer=operations.tracer,
+            log_requests=settings[LogSettings].log_level == "debug",
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 import trio
@@ -19,13 +20,14 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
-from kafscale.service.room import Room
 from kafscale.tracing import Tracer
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import Coordinators
 from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures, error_codes
+from services.gateway.intake import Intake
 from services.gateway.memory import ReplyMemory
+from services.gateway.pauses import Pauses
 from services.gateway.routing import Router
 from services.gateway.settings import GatewaySettings
 from services.gateway.topics import TopicCache
@@ -53,12 +55,13 @@ class Environment:
     listeners: tuple[Listener, ...]
     topics: TopicCache
     producer_ids: ProducerIds
-    # For frames that are read bit by bit. One gets room for all of it before it is read on, so it can be finished;
-    # a client that stops in the middle must be closed.
-    request_memory: Room
+    # For frames that are read bit by bit. A client that stops in the middle of one must be closed.
+    request_memory: Intake
     reply_memory: ReplyMemory
     fetch_sessions: FetchSessions
     conversions: trio.CapacityLimiter
+    pauses: Pauses
+    log_requests: bool = False
     figures: GatewayFigures = field(default_factory=GatewayFigures)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
@@ -124,13 +127,25 @@ class Call:
         self.request.slot.reply(body)
 
 
+class Order(Enum):
+    """Which requests of the same connection a request may overlap with; it waits for the answers to the others.
+
+    Kafka works on one request of a connection at a time. So whatever changes something has to be done before later
+    requests begin. Requests that only read cannot tell whether others do so at the same time.
+    """
+
+    ALONE = "none"
+    READS = "others that read"
+    APPENDS = "other appends, which reach each log in their order"
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One Kafka API in the versions that are implemented in full.
 
     ``handle`` decodes the request (CorruptData closes the connection), does what needs no waiting, and gives back the
-    rest as a coroutine, or None when it has answered or an event elsewhere will. ``ordered``: the coroutine is awaited
-    before the connection's next request is looked at. ``fail`` answers a request whose handler broke.
+    rest as a coroutine, or None when it has answered or an event elsewhere will. ``fail`` answers a
+    request whose handler broke.
     ``largest``: the bytes that a request may have; None: only the connection's own limit holds.
     """
 
@@ -139,5 +154,5 @@ class Api:
     versions: range
     handle: Callable[[Call], Work | None]
     fail: Callable[[Call, ErrorCode], None]
-    ordered: bool = False
+    order: Order = Order.ALONE
     largest: Callable[[GatewaySettings], int | None] = lambda settings: settings.max_control_request_bytes

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
 from services.gateway.commit_view import CommitView, Key
-from services.gateway.kafka_errors import MAY_BE_KEPT, NEVER_KEPT, append_code_of, behind
+from services.gateway.kafka_errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, append_code_of, behind
 from services.gateway.pending import PendingAppend
 
 _ENTRY_BYTES = 32
@@ -31,10 +31,22 @@ class AppendQueue:
         self._carried: Counter[Key] = Counter()
         self._arrived = trio.Event()
         self._room = trio.Event()
+        # Nothing leaves it at present: who waits for room gives up.
+        self._stuck = False
 
     @property
     def full(self) -> bool:
         return self._bytes >= self._max_bytes
+
+    @property
+    def stuck(self) -> bool:
+        return self._stuck
+
+    @stuck.setter
+    def stuck(self, stuck: bool) -> None:
+        self._stuck = stuck
+        if stuck:
+            self._wake()
 
     @property
     def empty(self) -> bool:
@@ -50,7 +62,8 @@ class AppendQueue:
         return key in self._carried
 
     async def wait_for_room(self) -> None:
-        while self.full:
+        """Wait while it is full and not stuck."""
+        while self.full and not self._stuck:
             await self._room.wait()
 
     async def wait_for_work(self) -> None:
@@ -87,8 +100,7 @@ class AppendQueue:
             if not self._carried[append.key]:
                 del self._carried[append.key]
         if not self.full:
-            self._room.set()
-            self._room = trio.Event()
+            self._wake()
 
     def refuse(self, key: Key, error: ErrorCode) -> None:
         """Give up all that waits for one partition."""
@@ -101,6 +113,10 @@ class AppendQueue:
         """Give up what has waited for its producer's whole timeout, with all that stands behind it."""
         for key in {append.key for append in self._waiting if append.deadline <= now}:
             self.refuse(key, NEVER_KEPT)
+
+    def _wake(self) -> None:
+        self._room.set()
+        self._room = trio.Event()
 
     def _drop(self, dropped: list[PendingAppend], error: ErrorCode) -> None:
         if not dropped:
@@ -192,7 +208,7 @@ class AppendStream:
         for appends in self._under_way.values():
             for append in appends:
                 if append.deadline <= now:
-                    append.finish(MAY_BE_KEPT)
+                    append.finish(TIMED_OUT)
 
     def end(self) -> None:
         """No reply will come: the outcome of what is under way is unknown."""

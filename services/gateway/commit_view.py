@@ -9,7 +9,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.v1.storage_pb2 import Committed
-from services.gateway.kafka_errors import MAY_BE_KEPT
+from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
 from services.gateway.pending import PendingAppend
 
 _LOST_REMEMBERED = 1024
@@ -148,7 +148,7 @@ class CommitView:
             partition = self._partitions[key]
             for append in partition.held:
                 if append.deadline <= now:
-                    append.finish(MAY_BE_KEPT)
+                    append.finish(TIMED_OUT)
             self._forget_finished(key, partition)
 
     def end(self) -> None:

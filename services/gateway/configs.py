@@ -32,7 +32,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ShownConfig:
-    """``synonyms``: what counts, then what would without it."""
+    """``synonyms``: what is set, then what would count without it. ``fixed``: what counts whatever is set."""
 
     name: str
     synonyms: tuple[Synonym, ...]
@@ -40,10 +40,11 @@ class ShownConfig:
     documentation: str | None
     read_only: bool = False
     is_sensitive: bool = False
+    fixed: str = ""
 
     @property
     def value(self) -> str:
-        return self.synonyms[0].value
+        return self.fixed or self.synonyms[0].value
 
     @property
     def config_source(self) -> ConfigSource:
@@ -209,7 +210,8 @@ def topic_configs(settings: GatewaySettings, configs: Mapping[str, str]) -> list
         if definition.broker:
             behind = BROKER_CONFIGS[definition.broker].synonyms(settings)
         counts = f" Where a topic does not set it, {definition.variable} counts." if definition.variable else ""
-        shown.append(ShownConfig(name, (*own, *behind), definition.type, definition.effect + counts))
+        text = definition.effect + counts
+        shown.append(ShownConfig(name, (*own, *behind), definition.type, text, fixed=definition.fixed))
     return shown
 
 

@@ -4,6 +4,7 @@ Nothing that one client does reaches another: what a client breaks closes its ow
 answered with an error for that request, or closes that connection.
 """
 
+from collections import Counter
 from ipaddress import ip_address
 
 import structlog
@@ -15,9 +16,11 @@ from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
 from kafscale.service.listeners import Listener
-from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.figures import UNSPOKEN
+from services.gateway.intake import Share
 from services.gateway.registry import API_VERSIONS, APIS, refusal
+from services.gateway.wire_log import WireLog
 
 _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
@@ -27,9 +30,11 @@ _MAX_PIECES = 1024  # IOV_MAX
 _MAX_TASKS = 4
 """Requests of one connection that work in tasks of their own (a parked fetch, say); more wait for one to end."""
 _ARRIVES_FREELY = 64 << 10
-"""A larger request needs room in the request memory before it is read to its end."""
+"""What comes of a larger request needs room in the request memory before more of it is read."""
 _SLOWEST_BYTES_PER_SECOND = 512 << 10
 """Of a request that room is held for; others wait for that room."""
+_PATIENCE_OF_OTHERS_SECONDS = 5.0
+"""The longest silence of a client whose request exceeds the room while others wait."""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,16 +55,21 @@ class ClientConnection:
             max_in_flight=environment.settings.max_in_flight,
             max_in_flight_bytes=environment.settings.max_in_flight_bytes,
         )
+        log_requests, hex_bytes = environment.log_requests, environment.settings.log_hex_bytes
+        self._wire_log = WireLog(self._peer, hex_bytes) if log_requests else None
         self._ready = trio.Event()
         self._room = trio.Event()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._tasks = 0
+        # Requests that have begun and are not answered.
+        self._under_way: Counter[Order] = Counter()
+        self._waits_for_answers = False
         self._receiving = False
         # A request has its place in the order of replies and is not under way yet.
         self._starting = False
-        self._reserved = 0
-        self._reserved_at = 0.0
+        self._large = Share(environment.request_memory)
+        self._large_since = 0.0
         self._unsent = 0
         self._sending = False
         self._closed = False
@@ -81,15 +91,21 @@ class ClientConnection:
 
     def stalls(self, now: float, patience: float) -> bool:
         """Room is held for a large request, and its client sends nothing for ``patience`` seconds, or bit by bit."""
-        if not (self._receiving and self._reserved):
+        if not (self._receiving and self._large.held):
             return False
-        allowed = patience + self._reserved / _SLOWEST_BYTES_PER_SECOND
-        return self.last_activity < now - patience or self._reserved_at < now - allowed
+        since = self._large_since
+        if self._large.keeps_others_waiting:
+            patience, since = min(patience, _PATIENCE_OF_OTHERS_SECONDS), self._large.beyond_since
+        allowed = patience + self._kafka.arriving / _SLOWEST_BYTES_PER_SECOND
+        return self.last_activity < now - patience or since < now - allowed
 
     def close(self, reason: str) -> None:
         """Close at once, with what is under way."""
         self._closed_because = self._closed_because or reason
         self._scope.cancel()
+
+    def _paused(self) -> None:
+        self.close("the process was paused: what this client sent may be old")
 
     def leave(self) -> None:
         """Take no more requests; close when those under way are answered."""
@@ -101,9 +117,13 @@ class ClientConnection:
 
     async def run(self) -> None:
         """Serve the client until it goes, breaks the protocol, or is closed."""
+        pauses = self._environment.pauses
         try:
             async with self._stream:
-                with self._scope:
+                with self._scope, pauses.telling(self._paused):
+                    pauses.look()
+                    if pauses.settling:
+                        self._paused()
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._write)
                         with self._reading:
@@ -113,7 +133,7 @@ class ClientConnection:
         finally:
             self._closed = True
             self._environment.reply_memory.used -= self._unsent
-            self._release()
+            self._large.release()
             self._kafka.close()
             if self._closed_because:
                 _log.info("connection closed", peer=self._peer, reason=self._closed_because)
@@ -143,8 +163,12 @@ class ClientConnection:
                         await self._room.wait()
                     else:
                         break
-                if kafka.arriving != self._reserved:
-                    await self._reserve(kafka.arriving)
+                if kafka.arriving > _ARRIVES_FREELY:
+                    # Most likely an append; it must not hold room while it waits for a fetch that is parked.
+                    await self._in_turn(Order.APPENDS)
+                    await self._hold_room(kafka.arrived)
+                else:
+                    self._large.release()
         except CorruptData as error:
             self.close(str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -161,9 +185,14 @@ class ClientConnection:
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:
             raise ProtocolError(f"a request of {size} bytes for {api.name}")
-        while not api.ordered and self._tasks >= _MAX_TASKS:
-            await self._room.wait()
+        await self._in_turn(api.order)
         call = Call(request, self, self._environment)
+        self._environment.pauses.look()
+        if self._scope.cancel_called:
+            return
+        if self._wire_log is not None:
+            self._wire_log.request(api, request)
+        self._under_way[api.order] += 1
         try:
             work = api.handle(call)
         except CorruptData:
@@ -173,11 +202,27 @@ class ClientConnection:
             return
         if work is None:
             return
-        if api.ordered:
+        if api.order is Order.APPENDS:
+            # What waits for room on the way to storage must not be overtaken.
             await self._work(api, call, work)
             return
         self._tasks += 1
         nursery.start_soon(self._work_in_task, api, call, work)
+
+    async def _in_turn(self, order: Order) -> None:
+        """Wait for the answers to earlier requests with which one of this ``order`` may not overlap."""
+        while not self._may_begin(order):
+            self._waits_for_answers = True
+            await self._room.wait()
+        self._waits_for_answers = False
+
+    def _may_begin(self, order: Order) -> bool:
+        others = self._under_way.total()
+        if order is Order.ALONE:
+            return others == 0
+        if order is Order.READS and self._tasks >= _MAX_TASKS:
+            return False
+        return others == self._under_way[order]
 
     async def _work_in_task(self, api: Api, call: Call, work: Work) -> None:
         try:
@@ -234,22 +279,24 @@ class ClientConnection:
         except OSError as error:
             raise trio.BrokenResourceError(str(error)) from error
 
-    async def _reserve(self, size: int) -> None:
-        """Hold room for the request that is arriving, of ``size`` bytes, when it is a large one."""
-        self._release()
-        if size > _ARRIVES_FREELY:
-            await self._environment.request_memory.reserve(size)
-            self._reserved = size
-            self._reserved_at = trio.current_time()
-
-    def _release(self) -> None:
-        if self._reserved:
-            self._environment.request_memory.release(self._reserved)
-        self._reserved = 0
+    async def _hold_room(self, size: int) -> None:
+        """Hold room for the ``size`` bytes that have come of a large request."""
+        began = trio.current_time()
+        if size <= self._large.held or not self._large.held:
+            self._large_since = began
+        await self._large.hold(size)
+        # Its client could not send meanwhile.
+        self.last_activity = trio.current_time()
+        self._large_since += self.last_activity - began
 
     def _replied(self, slot: ReplySlot, size: int) -> None:
         self._environment.figures.took(slot.api_key, trio.current_time() - slot.received_at)
+        self._under_way[APIS[slot.api_key].order] -= 1
         self._hold(size)
+        if self._wire_log is not None:
+            self._wire_log.reply(slot, size)
+        if self._waits_for_answers:
+            self._make_room()
 
     def _hold(self, size: int) -> None:
         """Count bytes of replies that are made, or, negative, sent. A late reply to a closed connection is dropped."""

@@ -29,6 +29,7 @@ from kafscale.v1.coordinator_pb2 import (
     MemberHeartbeat,
 )
 from services.gateway.heartbeats import CALLS_IN_FLIGHT, HeartbeatGatherer
+from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
 ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]
@@ -134,8 +135,11 @@ Ask = Callable[[CoordinatorLink, list[Q], float], Awaitable[Sequence[R]]]
 class Coordinators:
     """`run` must be running, and so must ``members``. Nothing here waits for a coordinator to come."""
 
-    def __init__(self, members: Members, connect: ConnectCoordinator, settings: GatewaySettings) -> None:
+    def __init__(
+        self, members: Members, connect: ConnectCoordinator, settings: GatewaySettings, pauses: Pauses
+    ) -> None:
         self._members = members
+        self._pauses = pauses
         self._connect = connect
         self._timeout = settings.coordinator_timeout_ms / 1000
         self._view = MembersView.of(0, ())
@@ -256,6 +260,8 @@ class Coordinators:
     ) -> None:
         for question in questions:
             question.result = None
+        self._pauses.look()
+        await trio.lowlevel.checkpoint_if_cancelled()
         try:
             with link.calling():
                 results = await ask(link, [question.query for question in questions], timeout)

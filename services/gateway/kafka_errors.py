@@ -2,8 +2,8 @@
 
 A code is chosen by what clients do with it. NOT_LEADER_OR_FOLLOWER: fetch metadata anew, then retry; nothing was kept.
 NOT_ENOUGH_REPLICAS: retry after a pause, without new metadata, nothing was kept; that is what a full buffer needs.
-NOT_ENOUGH_REPLICAS_AFTER_APPEND: retry, but the records may be in the log. KAFKA_STORAGE_ERROR: the log cannot be read,
-at present or for good; readers retry.
+NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT: retry, but the records may be in the log. KAFKA_STORAGE_ERROR: the
+log cannot be read, at present or for good; readers retry.
 """
 
 from kio.schema.errors import ErrorCode
@@ -34,6 +34,8 @@ NEVER_KEPT = ErrorCode.not_leader_or_follower
 """For an append that reached no buffer."""
 MAY_BE_KEPT = ErrorCode.not_enough_replicas_after_append
 """For an append that was in a buffer, or may have been, and was not seen to commit."""
+TIMED_OUT = ErrorCode.request_timed_out
+"""The same where the producer's own timeout is over, as in Kafka."""
 OVERLOADED = ErrorCode.not_enough_replicas
 """For an append that found no room, or stood behind one that was refused."""
 

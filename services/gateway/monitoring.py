@@ -111,7 +111,7 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
         ),
         gauge(
             "kafscale_gateway_request_memory_bytes",
-            "Room that large requests hold which are read bit by bit.",
+            "Bytes of large requests that have arrived in part.",
             lambda: gateway().request_memory.used,
         ),
         gauge(

@@ -38,11 +38,13 @@ class Registration:
         wanted: int | None,
         lease_ttl_seconds: int,
         now_ms: Callable[[], int],
+        clock: Callable[[], float],
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._ttl = lease_ttl_seconds
         self._now_ms = now_ms
+        self._clock = clock
         self._member = Member(
             format=1,
             service="gateway",
@@ -98,7 +100,9 @@ class Registration:
             member = Member()
             member.CopyFrom(self._member)
             member.run_id, member.node_id, member.started_ms = new_run_id(), claim.node_id, self._now_ms()
-            membership = Membership(self._store, namespace=self._namespace, member=member, ttl_seconds=self._ttl)
+            membership = Membership(
+                self._store, namespace=self._namespace, member=member, ttl_seconds=self._ttl, clock=self._clock
+            )
             confirmed = False
             try:
                 await membership.join()

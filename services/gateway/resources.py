@@ -20,13 +20,18 @@ from services.gateway.kafka_errors import RefusedPart
 
 _CHANGE_SECONDS = 10.0
 """These requests have no timeout of their own."""
+DELETE = 1
+"""Kafka's number for the operation on a config that takes it away."""
 
 
 class ResourceType(IntEnum):
-    """Kafka's numbers."""
+    """Kafka's numbers. Resources after the second have no configs here: none is shown, and none can be set."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str | None]]
@@ -100,10 +105,12 @@ def _plan(
         raise unsupported(resource.resource_type)
     if resource.resource_name:
         check_broker(environment, resource.resource_name)
-    if names:
+    # No broker has a dynamic config, so there is none to delete: tools that remove throttles delete what is not set.
+    kept = [config.name for config in resource.configs if getattr(config, "config_operation", None) != DELETE]
+    if kept:
         raise RefusedPart(
             ErrorCode.invalid_request,
-            f"Cannot update these configs dynamically: {', '.join(sorted(names))}. Brokers are configured by their "
+            f"Cannot update these configs dynamically: {', '.join(sorted(kept))}. Brokers are configured by their "
             "KAFSCALE_ variables, read when they start.",
         )
     return None, dict

@@ -11,6 +11,7 @@ from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.rpc.interface import SegmentStorageClient
 from services.gateway.commit_view import Key
+from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 from services.gateway.storage_link import StorageLink
 
@@ -30,11 +31,19 @@ class Router:
     partition is given to.
     """
 
-    def __init__(self, storages: Members, ownership: OwnershipMap, connect: Connect, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        storages: Members,
+        ownership: OwnershipMap,
+        connect: Connect,
+        settings: GatewaySettings,
+        pauses: Pauses,
+    ) -> None:
         self._storages = storages
         self._ownership = ownership
         self._connect = connect
         self._settings = settings
+        self._pauses = pauses
         self._view = MembersView.of(0, ())
         self._links: dict[str, StorageLink] = {}
         # Of instances that have gone, with appends that have no outcome yet.
@@ -79,6 +88,11 @@ class Router:
         """How long others may let those wait who have an answer of one instance."""
         return self._settings.owner_grace_ms
 
+    @property
+    def storage_timeout(self) -> float:
+        """Seconds that one call to a storage instance may take."""
+        return self._settings.storage_timeout_ms / 1000
+
     def links(self) -> Iterable[StorageLink]:
         return self._links.values()
 
@@ -119,7 +133,7 @@ class Router:
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
         _log.info("storage instance", run=member.run_id, address=member.address)
         async with self._connect(member) as client:
-            link = StorageLink(client, self._settings, moved=partial(self._moved, member.run_id))
+            link = StorageLink(client, self._settings, moved=partial(self._moved, member.run_id), pauses=self._pauses)
             self._links[member.run_id] = link
             task_status.started()
             try:

@@ -8,20 +8,22 @@ import trio
 from kafscale.clock import wall_clock_ms
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
-from kafscale.metadata.membership import Membership
+from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.service.listeners import Listener
-from kafscale.service.room import Room
+from kafscale.topics.configs import default_values
 from kafscale.tracing import Tracer
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators import ConnectCoordinator, Coordinators
 from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures
+from services.gateway.intake import Intake
 from services.gateway.listener import Acceptor
 from services.gateway.memory import ReplyMemory
+from services.gateway.pauses import Pauses
 from services.gateway.registration import Registration
 from services.gateway.routing import Connect, Router
 from services.gateway.settings import GatewaySettings
@@ -55,6 +57,11 @@ class GatewayParts:
     address: str = ""
     tracer: Tracer | None = None
     now_ms: Callable[[], int] = wall_clock_ms
+    lease_clock: Callable[[], float] = suspension_clock
+    # Unlike the lease clock, it does not count steps of the wall clock.
+    boot_clock: Callable[[], float] = boot_clock
+    # Each request and reply is a line in the log, at level debug.
+    log_requests: bool = False
     figures: GatewayFigures = field(default_factory=GatewayFigures)
 
 
@@ -66,7 +73,7 @@ class Gateway:
         settings = parts.settings
         self.settings = settings
         self.fetch_sessions = FetchSessions(settings.max_fetch_sessions, settings.max_fetch_session_partitions)
-        self.request_memory = Room(settings.request_memory_bytes)
+        self.request_memory = Intake(settings.request_memory_bytes)
         self.reply_memory = ReplyMemory(settings.reply_memory_bytes)
         self._router: Router | None = None
         self._coordinators: Coordinators | None = None
@@ -123,9 +130,13 @@ class Gateway:
             wanted=settings.broker_id,
             lease_ttl_seconds=parts.lease_ttl_seconds,
             now_ms=parts.now_ms,
+            clock=parts.lease_clock,
         )
-        router = self._router = Router(parts.storages, parts.ownership, parts.connect, settings)
-        coordinators = self._coordinators = Coordinators(parts.coordinators, parts.connect_coordinator, settings)
+        pauses = Pauses(settings.pause_limit_ms / 1000, parts.boot_clock)
+        router = self._router = Router(parts.storages, parts.ownership, parts.connect, settings, pauses)
+        coordinators = self._coordinators = Coordinators(
+            parts.coordinators, parts.connect_coordinator, settings, pauses
+        )
         environment = Environment(
             settings=settings,
             catalog=parts.catalog,
@@ -136,12 +147,14 @@ class Gateway:
             cluster_id=cluster.cluster_id,
             namespace=parts.namespace,
             listeners=bound,
-            topics=TopicCache(parts.catalog),
+            topics=TopicCache(parts.catalog, default_values(settings)),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
             request_memory=self.request_memory,
             reply_memory=self.reply_memory,
             fetch_sessions=self.fetch_sessions,
             conversions=trio.CapacityLimiter(_CONVERSIONS),
+            pauses=pauses,
+            log_requests=parts.log_requests,
             figures=parts.figures,
             now_ms=parts.now_ms,
             tracer=parts.tracer,
@@ -153,6 +166,7 @@ class Gateway:
             await registration.tell_leaving()
 
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(pauses.run)
             await nursery.start(router.run)
             await nursery.start(coordinators.run)
             await nursery.start(registration.run)

@@ -7,7 +7,7 @@ from kafscale.service.admin import AdminTokenSettings
 from kafscale.service.groups import GroupSettings
 from kafscale.service.listeners import ListenerSettings
 from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
-from kafscale.topics.definitions import COMPRESSION_TYPES, LONGEST_FLUSH_MS
+from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,13 @@ class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
         default=1,
         parse=integer(1, 100_000),
         doc="Partitions of a topic that is made automatically, or by CreateTopics without a number.",
+    )
+    cleanup_policy: str = setting(
+        "KAFSCALE_CLEANUP_POLICY",
+        default=DELETE,
+        parse=choice(*CLEANUP_POLICIES),
+        doc="The topic config cleanup.policy where a topic does not set it: with compact, records without a key are "
+        "refused. Storage needs the same value.",
     )
     compression_codec: str = setting(
         "KAFSCALE_COMPRESSION_CODEC",
@@ -112,15 +119,16 @@ class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
         "KAFSCALE_REQUEST_MEMORY_BYTES",
         default=256 * MIB,
         parse=within(size, 1 * MIB),
-        doc="Room for requests above 64 KB that are arriving, over all connections; beyond it they are read in turn. "
-        "One request may always be read, so it is at least KAFSCALE_MAX_REQUEST_BYTES in effect.",
+        doc="Room for what has arrived of requests above 64 KB, over all connections. While it is full, one request "
+        "at a time is read beyond it, so up to KAFSCALE_MAX_REQUEST_BYTES are held besides.",
     )
     request_stall_ms: int = setting(
         "KAFSCALE_REQUEST_STALL_MS",
         default=30_000,
         parse=integer(1_000, 86_400_000),
         doc="A connection that has sent a part of a request above 64 KB, and then nothing for this long, is closed; so "
-        "is one that takes this long and longer than 512 KB/s would.",
+        "is one that takes this long and longer than 512 KB/s would. While others wait for room, the request that is "
+        "read beyond KAFSCALE_REQUEST_MEMORY_BYTES has 5 seconds.",
     )
     reply_memory_bytes: int = setting(
         "KAFSCALE_REPLY_MEMORY_BYTES",
@@ -133,8 +141,9 @@ class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
         "KAFSCALE_UPCONVERT_BYTES",
         default=64 * MIB,
         parse=within(size, 1 * MIB),
-        doc="What the messages of magic 0 and 1 that a request has for one partition may decompress to; more are "
-        "refused as corrupt. Two requests are converted at a time.",
+        doc="What the messages of magic 0 and 1 that a request has for one partition may decompress to, and each batch "
+        "for a topic whose cleanup.policy has compact, where every record must have a key; more is refused. Two "
+        "requests are converted or looked through at a time.",
     )
     max_connections: int = setting(
         "KAFSCALE_MAX_CONNECTIONS",
@@ -160,12 +169,34 @@ class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
         parse=integer(1_000, 86_400_000),
         doc="A connection on which nothing moved for this long is closed.",
     )
+    log_hex_bytes: int = setting(
+        "KAFSCALE_LOG_HEX_BYTES",
+        default=0,
+        parse=within(size, 0, 64 * KIB),
+        doc="With KAFSCALE_LOG_LEVEL=debug, how many bytes of each Kafka request and reply are logged in hexadecimal. "
+        "They contain records. 0: none.",
+    )
+    pause_limit_ms: int = setting(
+        "KAFSCALE_GATEWAY_PAUSE_LIMIT_MS",
+        default=5_000,
+        parse=integer(1_000, 86_400_000),
+        doc="A gateway that was stopped for longer (SIGSTOP, a suspended machine, a stalled event loop) closes the "
+        "connections it had and drops what they sent: clients may have given it up or repeated it elsewhere. Keep it "
+        "below the request timeout of all clients; theirs is 10 seconds or more by default.",
+    )
     append_queue_bytes: int = setting(
         "KAFSCALE_APPEND_QUEUE_BYTES",
         default=64 * MIB,
         parse=within(size, 64 * KIB),
         doc="Record bytes on their way to one storage instance; beyond it connections that produce are not read, and "
         "what still waits at the producer's timeout is refused retriably.",
+    )
+    append_room_wait_ms: int = setting(
+        "KAFSCALE_APPEND_ROOM_WAIT_MS",
+        default=5_000,
+        parse=integer(100, 600_000),
+        doc="How long producers wait for room in KAFSCALE_APPEND_QUEUE_BYTES while the storage instance has no commit "
+        "stream. Then they are refused retriably, so that what they sent keeps no room from others.",
     )
     append_message_bytes: int = setting(
         "KAFSCALE_APPEND_MESSAGE_BYTES",

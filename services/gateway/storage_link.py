@@ -34,9 +34,12 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetched,
     PartitionFlushed,
     PartitionOffset,
+    PartitionProducers,
     PartitionQuery,
     PartitionTruncated,
     PartitionTruncation,
+    ProducersQuery,
+    ProducersRequest,
     SegmentsReply,
     SegmentsRequest,
     SizeQuery,
@@ -45,6 +48,7 @@ from services.gateway.appender import AppendQueue, AppendStream
 from services.gateway.commit_view import CommitView, Key, Waiter
 from services.gateway.gatherer import CALLS_IN_FLIGHT, FetchGatherer
 from services.gateway.kafka_errors import NEVER_KEPT, OVERLOADED
+from services.gateway.pauses import Pauses
 from services.gateway.pending import PendingAppend
 from services.gateway.settings import GatewaySettings
 
@@ -88,11 +92,16 @@ class _Session:
 class StorageLink:
     """`run` must be running; without a stream, appends wait for one as long as their producers do."""
 
-    def __init__(self, client: SegmentStorageClient, settings: GatewaySettings, *, moved: Moved) -> None:
+    def __init__(
+        self, client: SegmentStorageClient, settings: GatewaySettings, *, moved: Moved, pauses: Pauses
+    ) -> None:
         self._client = client
+        self._pauses = pauses
         self._moved = moved
         self._timeout = settings.storage_timeout_ms / 1000
         self._silence = settings.commit_silence_ms / 1000
+        self._room_wait = settings.append_room_wait_ms / 1000
+        self._down_since = trio.current_time()
         self._queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
         self._session: _Session | None = None
         self._gatherer = FetchGatherer(self._call_fetch, lambda: self.stream_id)
@@ -128,6 +137,7 @@ class StorageLink:
         return self._parked
 
     async def wait_for_room(self) -> None:
+        """Wait until it is not full; not for long where no stream is up."""
         await self._queue.wait_for_room()
 
     def append(self, append: PendingAppend) -> None:
@@ -139,7 +149,7 @@ class StorageLink:
         self._waiting.set()
 
     def refuse_overloaded(self, append: PendingAppend) -> None:
-        append.finish(OVERLOADED, "no room on the way to storage within the request's timeout")
+        append.finish(OVERLOADED, "no room on the way to storage")
 
     def carries(self, key: Key) -> bool:
         """Whether appends to the partition wait for their message, or for its reply."""
@@ -178,6 +188,11 @@ class StorageLink:
     async def epoch_ends(self, queries: list[EpochQuery]) -> Sequence[EpochEnd]:
         """One call; a result for each query. Raises Unavailable."""
         reply = await self._client.epoch_ends(EpochEndsRequest(queries=queries), timeout=self._timeout)
+        return self._looked_at(queries, reply.results)
+
+    async def producers(self, queries: list[ProducersQuery]) -> Sequence[PartitionProducers]:
+        """One call; a result for each query. Raises Unavailable."""
+        reply = await self._client.producers(ProducersRequest(queries=queries), timeout=self._timeout)
         return self._looked_at(queries, reply.results)
 
     async def log_sizes(self, queries: list[SizeQuery]) -> Sequence[LogSize]:
@@ -269,7 +284,7 @@ class StorageLink:
 
     async def run(self) -> None:
         """Keep a commit stream up until cancelled, or ended."""
-        with self._life:
+        with self._life, self._pauses.telling(lambda: self._queue.refuse_all(NEVER_KEPT)):
             await self._run()
 
     async def _run(self) -> None:
@@ -328,6 +343,7 @@ class StorageLink:
 
     def _begin(self, session: _Session, nursery: trio.Nursery) -> None:
         self._session = session
+        self._queue.stuck = False
         for _ in range(_MESSAGES_IN_FLIGHT):
             nursery.start_soon(self._send, session)
         self.wake_all()
@@ -336,6 +352,7 @@ class StorageLink:
         if self._session is not session:
             return
         self._session = None
+        self._down_since = trio.current_time()
         session.appends.end()
         session.view.end()
         self._queue.refuse_all(NEVER_KEPT)
@@ -344,8 +361,11 @@ class StorageLink:
     async def _send(self, session: _Session) -> None:
         while True:
             await self._queue.wait_for_work()
+            self._pauses.look()
             if session.over:
                 return
+            if self._queue.empty:
+                continue
             message = session.appends.next_message()
             try:
                 reply = await self._client.append(message, timeout=self._timeout)
@@ -362,6 +382,7 @@ class StorageLink:
             now = trio.current_time()
             session = self._session
             self._queue.expire(now)
+            self._queue.stuck = session is None and now - self._down_since >= self._room_wait
             if session is not None:
                 session.appends.expire(now)
                 session.view.expire(now)

@@ -1,5 +1,6 @@
 """What the gateway keeps of each topic so that no produced batch computes it again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafscale.metadata.topic_values import TopicInfo, TopicsView
@@ -20,8 +21,10 @@ class KnownTopic:
 class TopicCache:
     """Live topics by name and by id, following the catalogue's view."""
 
-    def __init__(self, catalog: TopicCatalog) -> None:
+    def __init__(self, catalog: TopicCatalog, defaults: Mapping[str, str]) -> None:
+        """``defaults``: the values of configs that a topic does not set."""
         self._catalog = catalog
+        self._defaults = defaults
         self._view: TopicsView = catalog.view
         self._known: dict[bytes, KnownTopic] = {}
 
@@ -50,5 +53,5 @@ class TopicCache:
             partitions = tuple(
                 PartitionRef(topic=info.name, topic_id=info.id, partition=index) for index in range(info.partitions)
             )
-            known = self._known[info.id] = KnownTopic(info, TopicConfig.of(info.configs), partitions)
+            known = self._known[info.id] = KnownTopic(info, TopicConfig.of(info.configs, self._defaults), partitions)
         return known

@@ -1,24 +1,36 @@
-"""What the gateway checks of produced records before storage gets them: Kafka's rules, from batch headers alone."""
+"""What the gateway checks of produced records before storage gets them: Kafka's rules, from batch headers alone but for
+the keys that compacted topics ask for.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import KafscaleError
-from kafscale.records.batch import MAGIC, check_produced, magic_at, verify_crc, walk
+from kafscale.records.batch import MAGIC, check_produced, check_producers, magic_at, verify_crc, walk
 from kafscale.records.codecs import Codec
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.legacy import upconvert
+from kafscale.records.record import records_without_key
 from kafscale.topics.configs import TopicConfig
 
 _ONLY_MAGIC_2_FROM = 3
 _ZSTD_FROM = 7
+_CHEAP_RECORDS = 500
+_SHOWN = 3
+
+B = TypeVar("B", bytes, memoryview)
 
 
 class RefusedRecords(KafscaleError):
     """The records of one partition are refused with Kafka's ``code``; those of others are not touched."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
+        """``records``: the places in the batch of those that are to blame, each with a message."""
         super().__init__(message)
         self.code = code
+        self.records = records
 
 
 def is_legacy(records: memoryview | None, version: int) -> bool:
@@ -31,8 +43,11 @@ def is_legacy(records: memoryview | None, version: int) -> bool:
         return False
 
 
-def check_records(records: memoryview | None, config: TopicConfig, *, version: int, now_ms: int) -> None:
-    """Accept one or more whole batches of magic 2, each within the topic's limits. Raises RefusedRecords."""
+def check_records(records: memoryview | None, config: TopicConfig, *, version: int, now_ms: int) -> memoryview:
+    """The ``records`` where they are one or more whole batches of magic 2, each within the topic's limits.
+
+    Raises RefusedRecords.
+    """
     if not records:
         raise RefusedRecords(ErrorCode.invalid_record, "a partition without record batches")
     try:
@@ -48,15 +63,47 @@ def check_records(records: memoryview | None, config: TopicConfig, *, version: i
                     ErrorCode.unsupported_compression_type, f"Produce v{version} does not take zstd, v{_ZSTD_FROM} does"
                 )
             config.check_timestamps(header, now_ms)
+            if header.size != len(records) and header.producer_id >= 0:
+                check_producers(records)
     except InvalidTimestamp as error:
         raise RefusedRecords(ErrorCode.invalid_timestamp, str(error)) from error
     except InvalidRecord as error:
         raise RefusedRecords(ErrorCode.invalid_record, str(error)) from error
     except CorruptBatch as error:
         raise RefusedRecords(ErrorCode.corrupt_message, str(error)) from error
+    return records
 
 
-def convert_legacy(records: memoryview, config: TopicConfig, *, now_ms: int, max_bytes: int) -> bytes:
+def is_cheap(records: memoryview) -> bool:
+    """Whether `with_keys` takes so little time that it may be done here and now."""
+    count = 0
+    for _, header in walk(records):
+        count += header.record_count
+        if header.codec is not Codec.NONE or count > _CHEAP_RECORDS:
+            return False
+    return True
+
+
+def with_keys(records: B, partition: str, *, max_bytes: int) -> B:
+    """The ``records``, which passed `check_records`, where each has a key as compacted topics ask for.
+
+    ``max_bytes`` is what a batch may decompress to. For a worker thread unless it `is_cheap`. Raises RefusedRecords.
+    """
+    for position, header in walk(records):
+        try:
+            keyless = records_without_key(memoryview(records)[position : position + header.size], max_bytes=max_bytes)
+        except CorruptBatch as error:
+            # Its CRC is right, so the producer sent it like this: a retry would not help.
+            raise RefusedRecords(ErrorCode.invalid_record, str(error)) from error
+        if keyless:
+            told = f"Compacted topic cannot accept message without key in topic partition {partition}"
+            places = ", ".join(map(str, keyless[:_SHOWN])) + (", ..." if len(keyless) > _SHOWN else "")
+            message = f"{told}: {len(keyless)} of {header.record_count} records have none ({places})"
+            raise RefusedRecords(ErrorCode.invalid_record, message, [(place, told) for place in keyless])
+    return records
+
+
+def convert_legacy(records: memoryview, config: TopicConfig, partition: str, *, now_ms: int, max_bytes: int) -> bytes:
     """Old messages as one magic-2 batch; ``max_bytes`` is what they may decompress to.
 
     Takes its time: for a worker thread. Raises RefusedRecords.
@@ -71,6 +118,8 @@ def convert_legacy(records: memoryview, config: TopicConfig, *, now_ms: int, max
         raise RefusedRecords(ErrorCode.corrupt_message, str(error)) from error
     if len(batch) > config.max_message_bytes:
         _refuse_size(len(batch), config)
+    if config.compacted:
+        return with_keys(batch, partition, max_bytes=max_bytes)
     return batch
 
 

@@ -18,7 +18,7 @@ from services.operator.queue import Key, WorkQueue
 from services.operator.resources import CLUSTER, TOPIC, Object, name_of, wants_work
 from services.operator.settings import OperatorSettings
 from services.operator.topics.reconcile import TopicReconciler, same_topic
-from services.operator.topics.wanted import Wanted
+from services.operator.topics.wanted import Wanted, named_cluster
 
 _log = structlog.get_logger(__name__)
 
@@ -51,8 +51,8 @@ class Operator:
     async def work(self) -> None:
         """Until cancelled."""
         queue = self._queue = self._empty_queue()
-        topics = Followed(self._kubernetes, TOPIC, lambda old, new: _topic_changed(queue, topics, old, new))
-        clusters = Followed(self._kubernetes, CLUSTER, lambda old, new: _cluster_changed(queue, topics, old, new))
+        topics = Followed(self._kubernetes, TOPIC, lambda old, new: on_topic_change(queue, topics, clusters, old, new))
+        clusters = Followed(self._kubernetes, CLUSTER, lambda old, new: on_cluster_change(queue, topics, old, new))
         reconcilers: dict[str, Callable[[str], Awaitable[bool]]] = {
             TOPIC.name: TopicReconciler(
                 self._kubernetes,
@@ -111,24 +111,27 @@ class Operator:
         )
 
 
-def _topic_changed(queue: WorkQueue, topics: Followed, former: Object | None, present: Object | None) -> None:
+def on_topic_change(
+    queue: WorkQueue, topics: Followed, clusters: Followed, former: Object | None, present: Object | None
+) -> None:
     resource = present or former
     if resource is None or not wants_work(former, present):
         return
     queue.add(Key(TOPIC.name, name_of(resource)))
     if present is None:
         # One that stood back for it may have the topic now.
-        wanted = Wanted.of(resource)
+        wanted = Wanted.of(resource, clusters.objects)
         for name, other in topics.objects.items():
-            if same_topic(other, wanted):
+            if same_topic(other, wanted, clusters.objects):
                 queue.add(Key(TOPIC.name, name))
 
 
-def _cluster_changed(queue: WorkQueue, topics: Followed, former: Object | None, present: Object | None) -> None:
+def on_cluster_change(queue: WorkQueue, topics: Followed, former: Object | None, present: Object | None) -> None:
     resource = present or former
     if resource is None or not wants_work(former, present):
         return
     queue.add(Key(CLUSTER.name, name_of(resource)))
     for name, topic in topics.objects.items():
-        if Wanted.of(topic).cluster == name_of(resource):
+        # A topic that names no cluster depends on how many there are.
+        if named_cluster(topic) in ("", name_of(resource)):
             queue.add(Key(TOPIC.name, name))

@@ -58,16 +58,18 @@ async def take_backup(
     *,
     now_ms: int,
     version: str,
+    into: ObjectStore | None = None,
     advance: Advance = lambda _: None,
     part_bytes: int = PART_BYTES,
 ) -> Manifest:
     """Store all metadata of the namespace as it is at one revision, but for what lives under leases.
 
-    ``advance`` is told how many keys were read. Raises NotThisCluster, Unavailable, Refused.
+    ``objects`` has the log, and the snapshot too unless it goes ``into`` another store. ``advance`` is told how many
+    keys were read. Raises NotThisCluster, Unavailable, Refused.
     """
     for _ in range(_ATTEMPTS):
         page = await _first_page(metadata, objects, namespace)
-        writer = _Writer(objects, namespace, BackupId(now_ms, page.revision), part_bytes)
+        writer = _Writer(into or objects, namespace, BackupId(now_ms, page.revision), part_bytes)
         try:
             await _copy(metadata, page, writer, paths.metadata_root(namespace), advance)
         except Compacted:

@@ -167,11 +167,11 @@ class PointInTime:
         after = ""
         while page := await self._stores.objects.list_from(prefix, after, MAX_KEYS):
             for info in page:
-                key = paths.parse_segment_key(info.key)
+                key = paths.parse_segment_key_in(prefix, info.key)
                 if key is not None and key.kind == "kfs" and key.base_offset < log.end:
                     log.segments.append((key.base_offset, info.size))
             after = page[-1].key
-            last = paths.parse_segment_key(after)
+            last = paths.parse_segment_key_in(prefix, after)
             if len(page) < MAX_KEYS or (last is not None and last.base_offset >= log.end):
                 return
 

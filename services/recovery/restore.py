@@ -50,9 +50,9 @@ class Restore:
         await check_empty(stores.metadata, stores.namespace, overwrite=overwrite)
         cluster_id = await marked_cluster(stores.objects, stores.namespace)
         if snapshot is None and newest:
-            snapshot = next(reversed((await list_backups(stores.objects, stores.namespace))[0]), None)
+            snapshot = next(reversed((await list_backups(stores.backups, stores.namespace))[0]), None)
         if snapshot is not None:
-            self.manifest = await read_manifest(stores.objects, stores.namespace, snapshot)
+            self.manifest = await read_manifest(stores.backups, stores.namespace, snapshot)
             if self.manifest.cluster_id != cluster_id:
                 raise NotThisCluster(
                     f"snapshot {snapshot} is of cluster {self.manifest.cluster_id}, the objects of cluster {cluster_id}"
@@ -105,6 +105,6 @@ class Restore:
 
     async def _items(self) -> AsyncGenerator[Item, None]:
         if self.manifest is not None:
-            async with aclosing(read_items(self._stores.objects, self.manifest)) as items:
+            async with aclosing(read_items(self._stores.backups, self.manifest)) as items:
                 async for item in items:
                     yield item

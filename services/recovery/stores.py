@@ -11,6 +11,7 @@ from kafscale.metadata.sqlite import open_sqlite
 from kafscale.objects.health import StoreHealth
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.metrics import OperationCounters
+from kafscale.service.backup_bucket import open_backup_bucket
 from kafscale.service.etcd import EtcdSettings, open_etcd_store
 from kafscale.service.health import HealthSettings
 from kafscale.service.settings import load
@@ -26,6 +27,8 @@ class Stores:
     metadata: MetadataStore
     objects: ObjectStore
     namespace: str
+    backups: ObjectStore
+    """Where snapshots of the metadata are: ``objects``, or a bucket of their own."""
 
 
 @asynccontextmanager
@@ -41,14 +44,18 @@ async def opened(environ: Mapping[str, str]) -> AsyncIterator[Stores]:
     file = s3.data_dir / "metadata.sqlite"
     if not etcd.endpoints and not s3.data_dir.is_dir():
         raise ConfigError(f"KAFSCALE_ETCD_ENDPOINTS: it is not set, and there is no {s3.data_dir} (KAFSCALE_DATA_DIR)")
-    async with open_object_store(
-        s3, recorder=OperationCounters(), health=health, random=random.random, patience=_PATIENCE_SECONDS
-    ) as objects:
+    async with (
+        open_object_store(
+            s3, recorder=OperationCounters(), health=health, random=random.random, patience=_PATIENCE_SECONDS
+        ) as objects,
+        open_backup_bucket(environ) as own,
+    ):
+        backups = own or objects
         if etcd.endpoints:
             async with open_etcd_store(
                 etcd, s3.namespace, random=random.random, patience=_PATIENCE_SECONDS
             ) as metadata:
-                yield Stores(metadata, objects, s3.namespace)
+                yield Stores(metadata, objects, s3.namespace, backups)
         else:
             async with open_sqlite(file) as metadata:
-                yield Stores(metadata, objects, s3.namespace)
+                yield Stores(metadata, objects, s3.namespace, backups)

@@ -37,7 +37,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     async with (
         open_operations(settings, "storage", stopping) as operations,
         open_metadata(settings, operations) as metadata,
-        open_objects(settings, operations) as objects,
+        open_objects(settings, operations, watch_lifecycle=True) as objects,
     ):
         endpoint = await Endpoint.bind("storage", settings, operations)
         catalog = TopicCatalog(metadata, namespace)

@@ -177,16 +177,24 @@ class _Deletion:
                 paths.producers_prefix(self._namespace, self._topic.name, index),
                 paths.catalog_prefix(self._namespace, self._topic.name, index),
             ):
-                while page := await self._objects.list_from(prefix, "", _PAGE):
-                    await self._delete([info.key for info in page])
+                after = ""
+                while page := await self._objects.list_from(prefix, after, _PAGE):
+                    after = page[-1].key
+                    # What lies deeper is another cluster's, whose namespace begins with this topic's prefix.
+                    doomed = [info.key for info in page if "/" not in info.key.removeprefix(prefix)]
+                    if doomed:
+                        await self._delete(doomed)
+                    if len(page) < _PAGE:
+                        break
         await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])
 
     async def _delete(self, keys: list[str]) -> None:
-        # No await between the proof and the request that it is for.
+        # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+        dated = self._objects.now()
         if not self._membership.proven:
             raise Unavailable("the lease cannot be proven at present")
         try:
-            await self._objects.delete_many(keys)
+            await self._objects.delete_many(keys, dated=dated)
         except KafscaleError:
             self._will_land()
             raise

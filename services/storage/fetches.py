@@ -39,7 +39,8 @@ async def answer_fetch(
         if isinstance(found, NotAvailable):
             result.status, result.detail, result.owner = found.status, str(found), found.owner
             continue
-        if stream is not None and found is not None:
+        # It may have been handed over while others were taken over or read.
+        if stream is not None and found is not None and not found.closed:
             stream.subscribe(found.key, found.standing)
         # The first batch found of a group is given whole, later partitions only get what is left.
         left = left_of[fetch.group]

@@ -26,7 +26,7 @@ class StorageFigures:
         self.refused: Counter[str] = Counter()  # by status
         self.builds: Counter[str] = Counter()  # by who built the index
         self.take_over_seconds = Histogram()
-        self.take_overs = self.hand_overs = self.fenced = 0
+        self.take_overs = self.hand_overs = self.fenced = self.offline_retries = 0
         self.leases_lost = 0
         self.staged_bytes = self.sink_commits = self.sink_batches = self.stages_expired = 0
         self.scans = self.scanned_bytes = 0

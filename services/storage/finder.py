@@ -5,11 +5,12 @@ from typing import NamedTuple
 from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.objects.interface import ObjectStore
-from services.storage.partition import CommittedLog
+from services.storage.partition import CommittedLog, Measured
 from services.storage.segments import UNKNOWN_TIME, KnownSegment
 
 _PAGE = 1000
 _FIRST_KEYS = 4
+_MOST_MEASURED = 50  # listings or known stretches at once, so about 25,000 segments that are not known
 _FIRST_STEP = 4096  # offsets
 
 
@@ -80,6 +81,27 @@ class SegmentFinder:
             segment = await self.after(log, segment)
         return Extent(size, segments)
 
+    async def measure(self, log: CommittedLog, before: Measured) -> Measured:
+        """Go on with what was measured ``before``, by a bounded number of listings. Raises Damaged.
+
+        Of a log with more segments the next call measures more. Where the log start has moved it begins again.
+        """
+        start, reached, size = before
+        if start != log.log_start:
+            start, reached, size = log.log_start, log.log_start, 0
+            if start < log.committed_end:
+                reached = (await self.holding(log, start)).base_offset
+        for _ in range(_MOST_MEASURED):
+            if reached >= log.committed_end:
+                break
+            found, covered = log.segments.stretch(reached, log.committed_end)
+            if covered == reached:
+                # Not remembered: a long log would drive out what readers need.
+                found, covered = await self._list(log, reached, _PAGE)
+            size += sum(segment.size for segment in found if reached <= segment.base_offset < covered)
+            reached = covered
+        return Measured(start, reached, size)
+
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
         """The first segment of a log that is not empty as a listing shows it now; None: there is none."""
         return await self._first(log, 0, log.committed_end - 1)
@@ -97,28 +119,34 @@ class SegmentFinder:
     async def _learn(self, log: CommittedLog, start: int) -> tuple[list[KnownSegment], int]:
         """List a page from base ``start``, keep it, and give it and where the next page starts."""
         listed, covered = await self._list(log, start, _PAGE)
-        covered = min(covered, log.committed_end)
         found = [segment for segment in listed if segment.base_offset < covered]
         log.segments.listed(start, found, covered)
         return found, covered
 
     async def _list(self, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
-        """The segments among the next ``limit`` keys, and the base up to which there is no other.
+        """The segments among the next ``limit`` keys, and the base, of committed ones, up to which there is no other.
 
         There need not be a segment for each index: the put of one may have landed alone when its writer died.
         """
         prefix = paths.partition_prefix(self._namespace, log.topic, log.partition)
         after = paths.segment_key(self._namespace, log.topic, log.partition, start - 1) if start else ""
-        segments, covered = [], start
-        listed = await self._objects.list_from(prefix, after, limit)
-        for info in listed:
-            key = paths.parse_segment_key(info.key)
-            if key is None:
-                continue
-            # `.index` sorts before `.kfs`: after an index, the segment of the same base may still follow.
-            covered = key.base_offset
-            if key.kind == "kfs":
-                if log.segments.belongs(key.base_offset):
-                    segments.append(KnownSegment(key.base_offset, info.size, UNKNOWN_TIME))
-                covered += 1
-        return segments, covered if len(listed) == limit else max(covered, log.committed_end)
+        # Segments committed while the listing is under way may be missing from it.
+        end = log.committed_end
+        segments, covered = list[KnownSegment](), start
+        while covered == start:
+            listed = await self._objects.list_from(prefix, after, limit)
+            for info in listed:
+                key = paths.parse_segment_key_in(prefix, info.key)
+                if key is None:
+                    continue
+                # `.index` sorts before `.kfs`: after an index, the segment of the same base may still follow.
+                covered = key.base_offset
+                if key.kind == "kfs":
+                    if log.segments.belongs(key.base_offset):
+                        segments.append(KnownSegment(key.base_offset, info.size, UNKNOWN_TIME))
+                    covered += 1
+            if len(listed) < limit:
+                return segments, end
+            # A page of keys that are no segments' tells nothing: the next one begins behind it.
+            after, limit = listed[-1].key, _PAGE
+        return segments, min(covered, end)

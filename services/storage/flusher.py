@@ -183,6 +183,9 @@ class Flusher:
             epoch = SegmentHeader.parse(there.body).epoch
         except CorruptData:
             epoch = -1
+        if (await self._objects.get(key)).body != there.body:
+            # Nothing proves a header: one bad read is no reason to replace an object, nor to stop.
+            raise PreconditionFailed(f"two reads of {key} differ")
         if epoch < partition.epoch:
             await self._objects.replace_if_match(key, data, there.etag)
             return
@@ -198,6 +201,10 @@ class Flusher:
             try:
                 await attempt()
                 return
+            except trio.Cancelled:
+                # The buffer's other upload has failed: this one may land all the same.
+                partition.last_unknown_request = trio.current_time()
+                raise
             except (PreconditionFailed, ObjectNotFound):
                 log.info("object changed while it was looked at", key=key)
             except (Fenced, WentOffline):

@@ -32,10 +32,11 @@ def show(storage: StorageService, figures: StorageFigures, members: Members, ope
 
 def _partitions(run: Run | None) -> Finding:
     """Whether all partitions of this instance can be written."""
-    offline = [partition.name for partition in run.owned if partition.offline] if run else []
+    offline = [partition for partition in run.owned if partition.offline] if run else []
     if not offline:
         return HEALTHY
-    return Finding(State.DEGRADED, f"{len(offline)} partitions are offline: {', '.join(offline[:5])}")
+    names = ", ".join(partition.name for partition in offline[:5])
+    return Finding(State.DEGRADED, f"{len(offline)} partitions are offline: {names}: {offline[0].offline}")
 
 
 def _sinks(run: Run | None) -> Finding:
@@ -82,10 +83,23 @@ def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
             "Owned partitions that take no records, because metadata or objects are damaged.",
             now(lambda run: sum(bool(partition.offline) for partition in run.owned)),
         ),
+        counter(
+            "kafscale_storage_offline_retries_total",
+            "Tries to read again what put a partition offline when it was taken over.",
+            lambda: figures.offline_retries,
+        ),
         gauge(
             "kafscale_storage_partitions_loading",
             "Partitions that this instance is taking over, or has failed to for less than 10 seconds.",
             now(lambda run: run.owned.loading),
+        ),
+        gauge(
+            "kafscale_storage_compacted_topics_bytes",
+            "Segments of owned partitions whose topic's cleanup.policy has compact, as the last retention check found "
+            "them. A check measures about 25,000 segments that it has to list, so that a longer log counts in full "
+            "after some checks, and begins again when its start moves. Logs are not compacted yet: nothing of this is "
+            "removed but by delete's retention, where that is set too.",
+            now(lambda run: sum(partition.measured.bytes for partition in run.owned if partition.config.compacted)),
         ),
         counter("kafscale_storage_take_overs_total", "Partitions taken over.", lambda: figures.take_overs),
         Family(

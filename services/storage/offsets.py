@@ -112,6 +112,9 @@ class _LookUp:
             log.warning("no indexer answered, segments searched here", topic=view.topic, error=str(error))
             return await self._search(segments)
         if reply.status == Status.DAMAGED:
+            # A dead owner's object may have been listed and deleted since: the next try lists again.
+            for segment in segments:
+                view.segments.forget_stretch(segment.base_offset)
             raise Damaged(reply.detail)
         if reply.status != Status.OK:
             raise Unavailable(reply.detail)

@@ -20,8 +20,9 @@ from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.buffer import WriteBuffer
 from services.storage.figures import StorageFigures
 from services.storage.finder import Damaged
+from services.storage.offline import OfflineRetries
 from services.storage.partition import CommittedLog, Partition
-from services.storage.producers import ProducerTable
+from services.storage.restoring import Restored
 from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 from services.storage.settings import StorageSettings
 from services.storage.takeover import NotAvailable, StillOwned, TakenOver, give_back, take_over, wait_for_release
@@ -75,8 +76,9 @@ class OwnedPartitions:
         settings: StorageSettings,
         namespace: str,
         run_id: str,
-        restore: Callable[[CommittedLog, PartitionState], Awaitable[tuple[ProducerTable, int]]],
+        restore: Callable[[CommittedLog, PartitionState], Awaitable[Restored]],
         taken: Callable[[Partition | None], None],
+        online: Callable[[Partition], None],
         figures: StorageFigures,
     ) -> None:
         self._nursery = nursery
@@ -89,6 +91,13 @@ class OwnedPartitions:
         self._restore = restore
         self._taken = taken
         self._figures = figures
+        self._retries = OfflineRetries(
+            nursery,
+            restore=self._restore_producers,
+            online=online,
+            longest_pause=settings.offline_retry_ms / 1000,
+            figures=figures,
+        )
         self._defaults = default_values(settings)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
@@ -201,6 +210,8 @@ class OwnedPartitions:
             partition = self._partition(ref, taken)
             if not taken.offline:
                 await self._restore_producers(partition)
+                if partition.offline:
+                    self._retries.begin(partition)
             self._partitions[key] = partition
             self._figures.take_over_seconds.observe(trio.current_time() - load.since)
             self._refusal.over()
@@ -313,13 +324,20 @@ class OwnedPartitions:
 
     async def _restore_producers(self, partition: Partition) -> None:
         try:
-            partition.committed_producers, read = await self._restore(partition.log, partition.state)
-            # So that owners who die one after another leave no more and more to read.
-            partition.segments_since_snapshot = read
+            restored = await self._restore(partition.log, partition.state)
         except Damaged as error:
             # What is left can be read; writing on could repeat or reorder what producers sent.
             partition.offline = str(error)
-        partition.producers = partition.committed_producers.copy()
+            return
+        if partition.closed or partition.moving:
+            # It is given back as it is.
+            return
+        partition.offline = None
+        partition.committed_producers = restored.producers
+        partition.producers = restored.producers.copy()
+        # So that owners who die one after another leave no more and more to read.
+        partition.segments_since_snapshot = restored.segments
+        partition.oldest_gone = restored.oldest_gone
 
     def config_of(self, configs: Mapping[str, str]) -> TopicConfig:
         return TopicConfig.of(configs, self._defaults)

@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import trio
 
@@ -37,6 +38,10 @@ class CommittedLog:
     segments: SegmentMap
     pages: KnownPages = field(default_factory=KnownPages)
 
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
     def epoch_of(self, offset: int) -> int:
         """The epoch that the object at base ``offset`` must have to belong to the log; -1: none can."""
         i = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
@@ -46,12 +51,23 @@ class CommittedLog:
         """The largest epoch up to ``epoch`` and one past its last offset, as Kafka's OffsetForLeaderEpoch means it.
 
         (-1, -1) for an epoch that has not begun; for one before all that are known, where the first of those begins.
+        Where no record has epoch 0, it is what clients send that know no epoch: it ends with the log, so that none of
+        them concludes that its position was truncated.
         """
         i = bisect_right(self.epochs, epoch, key=lambda entry: entry[0])
         if epoch < 0 or (i == len(self.epochs) and self.epochs[-1][0] < epoch):
             return -1, -1
-        end = self.epochs[i][1] if i < len(self.epochs) else self.committed_end
+        unknown = i == 0 and epoch == IMPORTED
+        end = self.epochs[i][1] if i < len(self.epochs) and not unknown else self.committed_end
         return (self.epochs[i - 1][0] if i else epoch), end
+
+
+class Measured(NamedTuple):
+    """The bytes of a log's segments with bases below ``reached``, from the one that holds ``log_start`` on."""
+
+    log_start: int = 0
+    reached: int = 0
+    bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +111,10 @@ class Partition:
     leftovers: list[SegmentKey] = field(default_factory=list)
     # When retention looked at it last (Trio time).
     looked_at: float = -math.inf
+    # Somebody else removed its oldest objects: the log start is to move over them.
+    oldest_gone: bool = False
+    # How much of the object store the log of a compacted topic took then.
+    measured: Measured = field(default_factory=Measured)
     segments_since_snapshot: int = 0
     snapshot_under_way: bool = False
     # What former owners left of snapshots is deleted.

@@ -1,7 +1,7 @@
 """Whether the batches of one append may go into a partition's buffer, and what they are told."""
 
 from kafscale.errors import CorruptData
-from kafscale.records.batch import BatchHeader, peek
+from kafscale.records.batch import BatchHeader, check_producers, peek
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import PartitionAppend, PartitionAppended
 from services.storage.partition import Partition
@@ -25,8 +25,10 @@ def place(
     append_time = now_ms if partition.config.log_append_time else None
     try:
         header = peek(records)
+        if header.size != len(records):
+            check_producers(records)
         if header.producer_id >= 0:
-            repeated = _repeated(run, partition, header, len(records), now_ms)
+            repeated = _repeated(run, partition, header, now_ms)
             if repeated is not None:
                 return repeated
         if (
@@ -58,10 +60,8 @@ def place(
     )
 
 
-def _repeated(run: Run, partition: Partition, header: BatchHeader, size: int, now_ms: int) -> PartitionAppended | None:
-    """The answer for a batch that is in the log or in a buffer already. Raises SequenceRefused, CorruptData."""
-    if header.size != size:
-        raise CorruptData("an idempotent producer sends one batch for a partition at a time")
+def _repeated(run: Run, partition: Partition, header: BatchHeader, now_ms: int) -> PartitionAppended | None:
+    """The answer for a batch that is in the log or in a buffer already. Raises SequenceRefused."""
     try:
         original = partition.producers.original(header)
     except SequenceRefused as error:

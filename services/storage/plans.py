@@ -73,13 +73,13 @@ class _Planner:
     async def _filled(self) -> None:
         for tries_left in reversed(range(_TRIES)):
             view = await self._run.logs.log_now(self._scan.partition)
-            log_start = view.log_start
             try:
                 await self._fill(view)
             except Damaged:
-                if not tries_left or (await self._run.logs.stored_log(self._scan.partition)).log_start == log_start:
+                if not tries_left:
                     raise
-                # What was looked at was deleted meanwhile.
+                # What was looked at may have been deleted meanwhile, or be none of the log's.
+                await self._run.logs.stored_log(self._scan.partition)
             else:
                 return
 

@@ -13,6 +13,7 @@ from kafscale.errors import CorruptData, KafscaleError
 from kafscale.records.batch import BatchHeader
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import ProducerSnapshot
+from kafscale.v1.storage_pb2 import KnownProducer
 
 REMEMBERED_BATCHES = 5
 """Clients have at most five batches in flight when they are idempotent."""
@@ -119,6 +120,19 @@ class ProducerTable:
             key: _Producer(known.epoch, known.used_ms, known.batches) for key, known in self._producers.items()
         }
         return other
+
+    def shown(self) -> list[KnownProducer]:
+        """Each with its last sequence."""
+        return [
+            KnownProducer(
+                producer_id=key,
+                epoch=known.epoch,
+                last_sequence=known.batches[-1].last_sequence,
+                used_ms=known.used_ms,
+            )
+            for key, known in self._producers.items()
+            if known.batches
+        ]
 
     def dump(self) -> bytes:
         """The table as it is kept, a `ProducerSnapshot`."""

@@ -149,7 +149,7 @@ class Reader:
         """
         following = await self.finder.after(view, segment)
         if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):
-            raise Damaged(f"{_name(view)}: no segment holds offset {offset}: {segment.base_offset} ends before it")
+            raise Damaged(f"{view.name}: no segment holds offset {offset}: {segment.base_offset} ends before it")
         return following
 
     async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
@@ -186,7 +186,7 @@ class Reader:
             header = await self.header(view, segment)
             if header.epoch == key.epoch:
                 return segment
-            log.info("object of another epoch passed over", partition=_name(view), base=segment.base_offset)
+            log.info("object of another epoch passed over", partition=view.name, base=segment.base_offset)
             view.segments.forget(segment.base_offset)
 
     async def header(self, view: CommittedLog, segment: KnownSegment) -> SegmentHeader:
@@ -194,7 +194,7 @@ class Reader:
         try:
             return SegmentHeader.parse(await self._get_range(view, segment, 0, HEADER_SIZE))
         except CorruptData as error:
-            raise Damaged(f"{_name(view)}: segment {segment.base_offset}: {error}") from error
+            raise Damaged(f"{view.name}: segment {segment.base_offset}: {error}") from error
 
     def glance(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment | None:
         """What the cache has of a segment, for a scan: it keeps nothing longer there."""
@@ -249,7 +249,7 @@ class Reader:
             except CorruptData as error:
                 if rebuild:
                     raise Damaged(f"{self.key(view, segment)}: {error}") from error
-                log.warning("index led astray, rebuilding it", partition=_name(view), base=segment.base_offset)
+                log.warning("index led astray, rebuilding it", partition=view.name, base=segment.base_offset)
                 continue
             if found is not None:
                 return found
@@ -313,7 +313,7 @@ class Reader:
         try:
             reply = await self._indexer.rebuild(ref, timeout=_INDEX_TIMEOUT)
         except Unavailable as error:
-            log.warning("no indexer answered, segment read instead", partition=_name(view), error=str(error))
+            log.warning("no indexer answered, segment read instead", partition=view.name, error=str(error))
             parsed = await self.parsed(view, segment)
             return parse_index(build_index(parsed.offsets, parsed.positions, self._index_interval))
         if reply.status == Status.DAMAGED:
@@ -341,7 +341,7 @@ class Reader:
 
     def _missing(self, view: CommittedLog, segment: KnownSegment) -> Damaged:
         view.segments.forget_stretch(segment.base_offset)
-        return Damaged(f"{_name(view)}: the segment at offset {segment.base_offset} is missing from the object store")
+        return Damaged(f"{view.name}: the segment at offset {segment.base_offset} is missing from the object store")
 
     def _in_order(self, view: CommittedLog, offset: int) -> bool:
         return (view.topic_id, view.partition, offset) in self._ends
@@ -368,7 +368,7 @@ class Reader:
             await self._load(view, segment)
         except KafscaleError as error:
             # Whoever really reads there gets the error.
-            log.debug("read-ahead failed", partition=_name(view), base=segment.base_offset, error=str(error))
+            log.debug("read-ahead failed", partition=view.name, base=segment.base_offset, error=str(error))
 
     def _id(self, view: CommittedLog, segment: KnownSegment) -> SegmentId:
         return SegmentId(view.topic_id, view.partition, segment.base_offset, view.epoch_of(segment.base_offset))
@@ -376,7 +376,3 @@ class Reader:
 
 def cached_segment(parsed: ParsedSegment, data: bytes) -> CachedSegment:
     return CachedSegment(data, parsed.offsets, parsed.positions, parsed.next_offset, parsed.max_timestamp_ms)
-
-
-def _name(view: CommittedLog) -> str:
-    return f"{view.topic}-{view.partition}"

@@ -42,6 +42,9 @@ async def refusal_of(
     if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:
         owner = PartitionState.FromString(now.value).owner if now else ""
         return NotAvailable(Status.NOT_OWNER, "taken over by another run", owner)
+    if partition.closed or not run.membership.proven:
+        # It may even be back by now: then ``view`` is of an earlier epoch, and its end is an old one.
+        return NotAvailable(Status.NOT_OWNER, "the partition was given back", run.owned.elsewhere(partition.key))
     if offset <= PartitionState.FromString(now.value).committed_end:
         # A commit has applied whose answer is on its way.
         return None

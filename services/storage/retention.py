@@ -21,6 +21,7 @@ from kafscale.objects.interface import ObjectNotFound, ObjectStore, clocks_agree
 from kafscale.v1.common_pb2 import PartitionRef
 from services.storage.catalogs import Catalogs
 from services.storage.finder import Damaged, OfAnotherEpoch
+from services.storage.old_end import OldEnd
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import Partition
 from services.storage.reader import Reader
@@ -49,6 +50,7 @@ class Retention:
         membership: Membership,
         reader: Reader,
         catalogs: Catalogs,
+        old_end: OldEnd,
         objects: ObjectStore,
         namespace: str,
         move: Callable[[Partition, int], Awaitable[None]],
@@ -60,23 +62,27 @@ class Retention:
         self._membership = membership
         self._reader = reader
         self._catalogs = catalogs
+        self._old_end = old_end
         self._objects = objects
         self._namespace = namespace
         self._move = move
         self._now_ms = now_ms
         self._check_seconds = check_seconds
-        # Partitions to look at now, and whether because something cannot be read.
-        self._asked: dict[Partition, bool] = {}
+        # Partitions of which something cannot be read, and those whose log start has moved by request.
+        self._suspects: dict[Partition, None] = {}
+        self._cleaned: dict[Partition, None] = {}
         self._wake = trio.Event()
 
     def look_at(self, partition: Partition) -> None:
         """Something cannot be read: see whether the old end is gone, if that was not done just before."""
         if trio.current_time() >= partition.looked_at + _LOOK_SECONDS:
-            self._ask(partition, suspect=True)
+            self._suspects[partition] = None
+            self._wake.set()
 
     def clean(self, partition: Partition) -> None:
-        """The log start has moved: delete what lies below it now."""
-        self._ask(partition, suspect=False)
+        """The log start has moved by request: delete what lies below it, and nothing by age or size."""
+        self._cleaned[partition] = None
+        self._wake.set()
 
     async def run(self) -> None:
         due = trio.current_time() + self._check_seconds
@@ -87,13 +93,13 @@ class Retention:
                 await self._check_all()
                 due = trio.current_time() + self._check_seconds
             self._wake = trio.Event()
-            asked, self._asked = self._asked, {}
-            for partition, suspect in asked.items():
-                await self._check(partition, suspect=suspect)
-
-    def _ask(self, partition: Partition, *, suspect: bool) -> None:
-        self._asked[partition] = suspect or self._asked.get(partition, False)
-        self._wake.set()
+            suspects, self._suspects = self._suspects, {}
+            cleaned, self._cleaned = self._cleaned, {}
+            for partition in suspects:
+                await self._check(partition, suspect=True)
+            for partition in cleaned:
+                if partition not in suspects:
+                    await self._clean(partition)
 
     async def _check_all(self) -> None:
         for topic in list(self._catalog.view.by_name.values()):
@@ -101,13 +107,14 @@ class Retention:
                 continue
             config = self._owned.config_of(topic.configs)
             limited = (config.retention_ms, config.retention_bytes) != (_UNLIMITED, _UNLIMITED)
+            to_check = limited or config.compacted
             for index in range(topic.partitions):
                 ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=index)
                 owned = self._owned.get((topic.id, index))
                 try:
                     if owned is not None and owned.has_rests:
                         await self._check(owned)
-                    elif limited and self._owned.may_have(ref) and await self._owned.has_records(ref):
+                    elif to_check and self._owned.may_have(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
                 except (NotAvailable, *STORE_FAILURES) as error:
                     log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))
@@ -129,8 +136,18 @@ class Retention:
                 log.error("damage holds up retention", partition=partition.name, reason=str(error))
             await self._delete_below(partition)
             await self._delete_orphans(partition)
+            if partition.config.compacted:
+                partition.measured = await self._reader.finder.measure(partition.log, partition.measured)
         except KafscaleError as error:
             log.warning("retention goes on later", partition=partition.name, error=str(error))
+
+    async def _clean(self, partition: Partition) -> None:
+        if partition.closed or partition.moving or partition.offline:
+            return
+        try:
+            await self._delete_below(partition)
+        except KafscaleError as error:
+            log.warning("records are deleted later", partition=partition.name, error=str(error))
 
     async def _move_to(self, partition: Partition, start: int, why: str) -> None:
         if start > partition.log.log_start:
@@ -138,23 +155,12 @@ class Retention:
             await self._move(partition, start)
 
     async def _move_over_missing(self, partition: Partition) -> None:
-        # Before and after, so that it is of the bucket that is listed in between.
-        marked = await self._is_marked()
-        start = await self._oldest_left(partition)
-        if start > partition.log.log_start and not (marked and await self._is_marked()):
-            reason = "the object store has neither the oldest objects nor this cluster's mark: the log start stays"
-            log.error("objects are missing", partition=partition.name, reason=reason)
+        try:
+            start = await self._old_end.start(partition.log)
+        except Damaged as error:
+            log.error("objects are missing", partition=partition.name, reason=f"{error}: the log start stays")
             return
         await self._move_to(partition, start, "older objects are gone")
-
-    async def _is_marked(self) -> bool:
-        """Whether what answers for the object store now has this cluster's objects. Raises Unavailable."""
-        cluster = await self._catalog.cluster()
-        try:
-            mark = await self._objects.get(paths.cluster_mark_key(self._namespace))
-        except ObjectNotFound:
-            return False
-        return mark.body == cluster.cluster_id.encode()
 
     async def _due(self, partition: Partition) -> int:
         """Where the log may start by its topic's configs. Raises Damaged, Unavailable.
@@ -205,14 +211,6 @@ class Retention:
             await self._objects.head(paths.cluster_mark_key(self._namespace))
         return clocks_agree(self._objects.clock_skew_seconds)
 
-    async def _oldest_left(self, partition: Partition) -> int:
-        """The base of the first segment that there still is, where that is above the log start; else the log start."""
-        view = partition.log
-        first = await self._reader.finder.oldest(view)
-        if first is None:
-            return view.committed_end
-        return max(view.log_start, first.base_offset)
-
     async def _delete_below(self, partition: Partition) -> None:
         view = partition.log
         # Read once: it may move on while this waits, and what it passes then is the next check's to delete.
@@ -222,16 +220,15 @@ class Retention:
         if log_start < view.committed_end:
             kept_from = (await self._reader.holding(view, log_start)).base_offset
         prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
-        while True:
-            doomed = [
-                info.key
-                for info in await self._objects.list_from(prefix, "", _PAGE)
-                if (key := paths.parse_segment_key(info.key)) is not None and key.base_offset < kept_from
-            ]
-            if not doomed:
-                break
-            if not await self._delete(partition, doomed):
+        after = ""
+        while page := await self._objects.list_from(prefix, after, _PAGE):
+            after = page[-1].key
+            keys = [key for info in page if (key := paths.parse_segment_key_in(prefix, info.key)) is not None]
+            doomed = [str(key) for key in keys if key.base_offset < kept_from]
+            if doomed and not await self._delete(partition, doomed):
                 return
+            if len(page) < _PAGE or (keys and keys[-1].base_offset >= kept_from):
+                break
         pages = await self._catalogs.keys_below(view, kept_from)
         while pages:
             if not await self._delete(partition, pages[:_PAGE]):
@@ -253,13 +250,14 @@ class Retention:
 
     async def _delete(self, partition: Partition, keys: list[str]) -> bool:
         """False: this owner cannot prove any more that it is the owner."""
-        # No await between the proof and the request that it is for.
+        # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+        dated = self._objects.now()
         if partition.closed or partition.moving or not self._membership.proven:
             return False
         answered = False
         partition.under_way += 1
         try:
-            await self._objects.delete_many(keys)
+            await self._objects.delete_many(keys, dated=dated)
             answered = True
         finally:
             if not answered:

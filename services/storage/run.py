@@ -20,16 +20,17 @@ from services.storage.deletion import TopicDeleter
 from services.storage.flusher import Flusher
 from services.storage.handover import HandOver
 from services.storage.logs import Logs
+from services.storage.old_end import OldEnd
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import CommittedLog, Partition
 from services.storage.parts import Parts
-from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
+from services.storage.restoring import ProducerRestorer, Restored
 from services.storage.retention import Retention
 from services.storage.seal_timers import SealTimers
 from services.storage.segments import KnownSegment
 from services.storage.sinks import Sinks
-from services.storage.snapshots import ProducerSnapshots, restore
+from services.storage.snapshots import ProducerSnapshots
 from services.storage.topic_objects import TopicObjects
 
 log = structlog.get_logger()
@@ -79,6 +80,7 @@ class Run:
             run_id=run_id,
             restore=self._restore,
             taken=self._taken,
+            online=self._online,
             figures=parts.figures,
         )
         self._configs = TopicConfigs(parts.catalog, self.owned, self._configured)
@@ -109,6 +111,7 @@ class Run:
             nursery,
             membership=self.membership,
             expiry_ms=settings.producer_expiry_ms,
+            began_ms=parts.now_ms(),
         )
         self.reader = Reader(
             nursery=nursery,
@@ -122,6 +125,14 @@ class Run:
             index_interval=settings.index_interval,
             run_sync=parts.run_sync,
             figures=parts.figures,
+        )
+        old_end = OldEnd(parts.objects, parts.catalog, self.reader.finder, parts.namespace)
+        self._restorer = ProducerRestorer(
+            parts.objects,
+            self.reader,
+            old_end,
+            limit=settings.max_producers_per_partition,
+            now_ms=parts.now_ms,
         )
         self.catalogs = Catalogs(
             nursery=nursery,
@@ -168,6 +179,7 @@ class Run:
             membership=self.membership,
             reader=self.reader,
             catalogs=self.catalogs,
+            old_end=old_end,
             objects=parts.objects,
             namespace=parts.namespace,
             move=self._move_log_start,
@@ -369,17 +381,20 @@ class Run:
             # They may have changed while it was taken over.
             self._configs.apply(partition)
             self.sinks.taken(partition)
+            self.streams.announce(partition.key, partition.standing())
+            self._look_for_missing(partition)
         self.assignment.taken(partition)
 
-    async def _restore(self, view: CommittedLog, state: PartitionState) -> tuple[ProducerTable, int]:
-        return await restore(
-            view,
-            state,
-            objects=self._parts.objects,
-            reader=self.reader,
-            limit=self._parts.settings.max_producers_per_partition,
-            now_ms=self._parts.now_ms(),
-        )
+    async def _restore(self, view: CommittedLog, state: PartitionState) -> Restored:
+        return await self._restorer.restore(view, state)
+
+    def _online(self, partition: Partition) -> None:
+        self._announce(partition)
+        self._look_for_missing(partition)
+
+    def _look_for_missing(self, partition: Partition) -> None:
+        if partition.oldest_gone:
+            self.retention.look_at(partition)
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
         self.streams.announce(partition.key, partition.standing(lost=lost))

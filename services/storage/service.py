@@ -43,6 +43,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionTruncated,
     PlanScanReply,
     PlanScanRequest,
+    ProducersReply,
+    ProducersRequest,
     ScanPiece,
     ScanRequest,
     SegmentsReply,
@@ -66,6 +68,7 @@ from services.storage.run import Run
 from services.storage.scan_stream import scan
 from services.storage.segment_list import list_segments
 from services.storage.settings import StorageSettings
+from services.storage.shown_producers import producers_of
 from services.storage.sizes import log_sizes
 from services.storage.takeover import NotAvailable
 from services.storage.topic_list import described_topics
@@ -83,7 +86,8 @@ class StorageService:
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then flush, commit and release. Raises Unavailable when not all could be stored."""
         parts = self._parts
-        await mark_prefix(parts.objects, parts.namespace, (await parts.catalog.cluster()).cluster_id)
+        cluster = await parts.catalog.cluster()
+        await mark_prefix(parts.objects, parts.metadata, parts.namespace, cluster.cluster_id)
         lost = (await self._runs.run(stop, task_status)).lost_bytes
         if lost:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
@@ -132,7 +136,9 @@ class StorageService:
         if isinstance(found, NotAvailable):
             result = PartitionAppended(status=found.status, detail=str(found), owner=found.owner)
         else:
-            stream.subscribe(key, found.standing)
+            # It may have been handed over while another partition was taken over.
+            if not found.closed:
+                stream.subscribe(key, found.standing)
             end = found.buffer.next_offset
             result = place(run, found, append, settings=self._parts.settings, now_ms=self._parts.now_ms())
             if append.trace:
@@ -219,6 +225,9 @@ class StorageService:
             return _no_epoch(refusal)
         epoch, end_offset = partition.log.end_of_epoch(query.epoch)
         return EpochEnd(epoch=epoch, end_offset=end_offset)
+
+    async def producers(self, request: ProducersRequest) -> ProducersReply:
+        return ProducersReply(results=await producers_of(self._current(), self._parts, request))
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         at_a_time = self._parts.settings.reads_in_flight

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from kafscale.segment.index import DEFAULT_INTERVAL
 from kafscale.service.network import LeaseSettings
 from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
-from kafscale.topics.definitions import COMPRESSION_TYPES, LONGEST_FLUSH_MS
+from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
 
 MOST_FLUSHES_IN_FLIGHT = 8
 """Of one partition. A successor that finds more segments of one dead owner takes the metadata for rolled back."""
@@ -62,6 +62,13 @@ class StorageSettings(LeaseSettings):
         parse=integer(0, 64),
         doc="Segments fetched ahead of a reader that reads in order.",
     )
+    cleanup_policy: str = setting(
+        "KAFSCALE_CLEANUP_POLICY",
+        default=DELETE,
+        parse=choice(*CLEANUP_POLICIES),
+        doc="The topic config cleanup.policy where a topic does not set it: without delete, retention by time and size "
+        "removes nothing. Gateways need the same value.",
+    )
     compression_codec: str = setting(
         "KAFSCALE_COMPRESSION_CODEC",
         default="snappy",
@@ -117,6 +124,14 @@ class StorageSettings(LeaseSettings):
         "behind them; then those for this partition are refused retriably until it is taken over. Other requests wait "
         "for KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
     )
+    offline_retry_ms: int = setting(
+        "KAFSCALE_OFFLINE_RETRY_MS",
+        default=60_000,
+        parse=integer(1_000, 3_600_000),
+        doc="The longest pause before an instance reads again what it could not read when it took a partition over, "
+        "and because of which the partition is offline. The first pause is one second, and each is twice the one "
+        "before.",
+    )
     handover_wait_ms: int = setting(
         "KAFSCALE_HANDOVER_WAIT_MS",
         default=1_000,
@@ -126,10 +141,10 @@ class StorageSettings(LeaseSettings):
     )
     handover_timeout_ms: int = setting(
         "KAFSCALE_HANDOVER_TIMEOUT_MS",
-        default=20_000,
+        default=25_000,
         parse=integer(0, 600_000),
         doc="How long a partition that is handed over to another instance takes no records while what is buffered is "
-        "stored; then it is given back without that, and the producers who wait are told so. More than the 15 seconds "
+        "stored; then it is given back without that, and the producers who wait are told so. More than the 20 seconds "
         "for which a delete on S3 may land.",
     )
     moves_in_flight: int = setting(
@@ -276,11 +291,11 @@ class StorageSettings(LeaseSettings):
     )
     drain_timeout_ms: int = setting(
         "KAFSCALE_DRAIN_TIMEOUT_MS",
-        default=15_000,
+        default=25_000,
         parse=integer(0, 600_000),
         doc="How long a stopping instance tries to flush and commit what is buffered. A storage process "
         "ends at the latest 5 seconds after this and KAFSCALE_RPC_DRAIN_TIMEOUT_MS, the one-process mode after this "
-        "and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 30 seconds in all.",
+        "and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 45 seconds in all.",
     )
 
     def resolved(self, *, directory: bool) -> "StorageSettings":

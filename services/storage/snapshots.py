@@ -17,8 +17,8 @@ from kafscale.metadata.membership import Membership
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed, clocks_agree
 from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
-from services.storage.finder import OfAnotherEpoch
-from services.storage.partition import CommittedLog, Partition
+from services.storage.finder import Damaged, OfAnotherEpoch
+from services.storage.partition import IMPORTED, CommittedLog, Partition
 from services.storage.producers import ProducerTable, Sequenced
 from services.storage.reader import Reader
 from services.storage.segments import KnownSegment
@@ -31,6 +31,10 @@ SEGMENTS_BETWEEN = 16
 """Commits of so many segments lie between two snapshots: with 8 in flight, a new owner reads 24 at most."""
 
 
+class SnapshotLost(Damaged):
+    """It is missing or damaged."""
+
+
 async def restore(
     view: CommittedLog,
     state: PartitionState,
@@ -39,43 +43,68 @@ async def restore(
     reader: Reader,
     limit: int,
     now_ms: int,
+    oldest: int,
+    snapshot: bool,
 ) -> tuple[ProducerTable, int]:
-    """The committed view at ``state``'s committed end, and how many segments were read. Raises Damaged, Unavailable."""
+    """The committed view at ``state``'s committed end, and how many segments were read. Raises Damaged, Unavailable.
+
+    Batch headers below ``oldest`` are not there any more. ``snapshot``: it is read; without it the whole log is, which
+    tells nothing of producers whose records lay below the log start.
+    """
     table, start = ProducerTable(limit), max(state.producers_from, state.log_start)
-    if state.producer_snapshot:
+    if state.producer_snapshot and not snapshot:
+        start = state.log_start
+    elif state.producer_snapshot:
         try:
             table = ProducerTable.load((await objects.get(state.producer_snapshot)).body, limit)
         except (ObjectNotFound, CorruptData) as error:
-            # What is in it can be found in the log as well, but for what lay below the log start.
-            log.error("producer snapshot lost, reading the log", key=state.producer_snapshot, error=str(error))
-            start = state.log_start
-    read = 0
+            raise SnapshotLost(f"producer snapshot {state.producer_snapshot}: {error}") from error
+    start, read = max(start, oldest), 0
     if start >= view.committed_end:
         return table, read
-    segment: KnownSegment | None = await reader.holding(view, start)
+    first = await reader.holding(view, start)
+    segment: KnownSegment | None = first
+    expected = first.base_offset
     while segment is not None:
         with suppress(OfAnotherEpoch):
             whole = await reader.whole(view, segment)
+            _check_no_hole(view, expected, segment.base_offset)
+            expected = whole.next_offset
             for position in whole.positions:
                 header = peek(whole.data, position)
                 if header.producer_id >= 0 and header.base_offset >= start:
                     table.add(Sequenced.of(header, header.base_offset), now_ms)
         read += 1
         segment = await reader.finder.after(view, segment)
+    _check_no_hole(view, expected, view.committed_end)
     return table, read
+
+
+def _check_no_hole(view: CommittedLog, expected: int, base_offset: int) -> None:
+    """Only behind imported segments offsets may be missing."""
+    if expected < base_offset and view.epoch_of(expected) != IMPORTED:
+        raise Damaged(f"{view.name}: no segment holds offset {expected}")
 
 
 class ProducerSnapshots:
     """Writes snapshots, one of a partition at a time, and deletes those that no state refers to any more."""
 
     def __init__(
-        self, objects: ObjectStore, namespace: str, nursery: trio.Nursery, *, membership: Membership, expiry_ms: int
+        self,
+        objects: ObjectStore,
+        namespace: str,
+        nursery: trio.Nursery,
+        *,
+        membership: Membership,
+        expiry_ms: int,
+        began_ms: int,
     ) -> None:
         self._objects = objects
         self._namespace = namespace
         self._nursery = nursery
         self._membership = membership
         self._expiry_ms = expiry_ms
+        self._began = began_ms, trio.current_time()
 
     def committed(self, partition: Partition, segments: int, now_ms: int) -> None:
         """The partition's committed view has moved by ``segments``."""
@@ -89,10 +118,13 @@ class ProducerSnapshots:
     def expire(self, partition: Partition, now_ms: int, *, pressed: bool = False) -> None:
         """Forget idle producers; ``pressed``: all that cannot be within their delivery timeout any more.
 
-        By a clock that may be wrong nobody is idle.
+        Nobody is idle by a clock that may be wrong. The store's last answer may be older than a step of the clock
+        forward, so no more time counts than has passed here.
         """
         if not clocks_agree(self._objects.clock_skew_seconds):
             return
+        began_ms, began = self._began
+        now_ms = min(now_ms, began_ms + round(1000 * (trio.current_time() - began)))
         for table in (partition.producers, partition.committed_producers):
             table.expire(now_ms - (_SHORTEST_EXPIRY_MS if pressed else self._expiry_ms))
 
@@ -180,11 +212,12 @@ class ProducerSnapshots:
         prefix = paths.producers_prefix(self._namespace, partition.ref.topic, partition.ref.partition)
         listed = [info.key for info in await self._objects.list_from(prefix)]
         left = [key for key in listed if 0 <= paths.producer_snapshot_epoch(key) < partition.epoch]
-        # No await between the proof and the request that it is for.
+        # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+        dated = self._objects.now()
         if partition.closed or partition.moving or not self._membership.proven:
             return
         if left:
-            await self._objects.delete_many(left)
+            await self._objects.delete_many(left, dated=dated)
         partition.snapshots_tidied = True
 
 

@@ -14,7 +14,9 @@ from kafscale.objects.interface import MAX_KEYS, ObjectStore, PreconditionFailed
 from kafscale.records.batch import check_produced, verify_crc, walk
 from kafscale.records.checksum import crc32c
 from kafscale.records.errors import InvalidRecord
+from kafscale.records.record import records_without_key
 from kafscale.service.room import Room
+from kafscale.service.settings import MIB
 from kafscale.topics.configs import TopicConfig
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Sink
@@ -27,6 +29,7 @@ from services.storage.takeover import NotAvailable, checked_topic
 log = structlog.get_logger()
 
 _INLINE_BYTES = 128 * 1024  # checking less than this costs less than a thread
+_DECODED_BYTES = 64 * MIB
 _ATTEMPTS = 4
 _ROOM_SECONDS = 10.0
 _MOST_DISCARDED = 10_000
@@ -101,7 +104,7 @@ class Stages:
         records = request.records
         await self._check_room_for(request.sink)
         config, now_ms = self._owned.config_of(await self._configs(request.partition)), self._parts.now_ms()
-        if len(records) < _INLINE_BYTES:
+        if len(records) < _INLINE_BYTES and not config.compacted:
             batches, count_of_records = counted(records, config, now_ms)
         else:
             batches, count_of_records = await self._parts.run_sync(lambda: counted(records, config, now_ms))
@@ -210,7 +213,10 @@ def epoch_of(key: str) -> int:
 
 
 def counted(records: bytes, config: TopicConfig, now_ms: int) -> tuple[int, int]:
-    """How many batches and records a stage has. Raises CorruptData where they may not be appended as they are."""
+    """How many batches and records a stage has. Raises CorruptData where they may not be appended as they are.
+
+    Compacted topics need records with keys, for which their batches are decoded, up to 64 MiB of each.
+    """
     batches = count_of_records = 0
     for position, header in walk(records):
         if header.size > config.max_message_bytes:
@@ -221,6 +227,12 @@ def counted(records: bytes, config: TopicConfig, now_ms: int) -> tuple[int, int]
         config.check_timestamps(header, now_ms)
         if header.producer_id != -1:
             raise InvalidRecord(f"a sink's batch has producer id {header.producer_id}")
+        if config.compacted:
+            batch = memoryview(records)[position : position + header.size]
+            keyless = records_without_key(batch, max_bytes=_DECODED_BYTES)
+            if keyless:
+                told = "records without a key, which a compacted topic does not take"
+                raise InvalidRecord(f"{told}: {len(keyless)} in one batch")
         batches += 1
         count_of_records += header.record_count
     if not batches:

@@ -85,6 +85,9 @@ async def take_over(
     settled_epoch = await _settled_epoch(metadata, namespace, ref, topic)
     offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
     if offline is not None:
+        # Nothing proves the headers that were read: one bad read is no reason to refuse records.
+        offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
+    if offline is not None:
         now = await metadata.get(paths.partition_state_key(namespace, ref.topic, ref.partition))
         if now is None or now.mod_revision != revision:
             # What was found is a later owner's.
@@ -157,7 +160,8 @@ async def _above_the_end(
     end = state.committed_end
     start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
     listed = [
-        (paths.parse_segment_key(info.key), info.size) for info in await objects.list_from(prefix, start_after, 1000)
+        (paths.parse_segment_key_in(prefix, info.key), info.size)
+        for info in await objects.list_from(prefix, start_after, 1000)
     ]
     return [(key, size) for key, size in listed if key is not None and key.base_offset >= end]
 

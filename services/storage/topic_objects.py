@@ -223,10 +223,11 @@ class TopicObjects:
         key, topic_key = paths.topic_object_key(self._namespace, name), paths.topic_key(self._namespace, name)
         found = _parsed(key, await self._there(key))
         if found is not None and found.id == topic_id and await self._metadata.get(topic_key) is None:
-            # No await between the proof and the request that it is for.
+            # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+            dated = self._objects.now()
             if not self._membership.proven:
                 raise Unavailable("the lease cannot be proven")
-            await self._objects.delete_many([key])
+            await self._objects.delete_many([key], dated=dated)
             log.info("late topic object deleted", topic=name)
         # The object of a new topic of the name may have been met instead.
         item = await self._metadata.get(topic_key)

@@ -49,6 +49,12 @@ def test_terraform_has_the_same_rules() -> None:
     assert {name: (prefix, int(days)) for name, prefix, days in found} == _rules()
 
 
+def test_the_role_may_list_the_bucket_and_read_its_rules() -> None:
+    actions = re.findall(r"\"(s3:\w+)\"", (FOLDER / "main.tf").read_text())
+    objects = {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
+    assert set(actions) == objects | {"s3:ListBucket", "s3:GetLifecycleConfiguration"}
+
+
 def test_the_role_is_for_the_accounts_that_use_the_bucket() -> None:
     accounts = set(re.findall(r"system:serviceaccount:kafscale:(\S+)\"", (FOLDER / "main.tf").read_text()))
     using = set()

@@ -12,7 +12,9 @@ from tests.java.apache_kafka import SHORT_LIVED, java
 
 TOOLS = "org.apache.kafka.tools"
 MAINS = {
+    "kafka-acls": f"{TOOLS}.AclCommand",
     "kafka-broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
+    "kafka-client-metrics": f"{TOOLS}.ClientMetricsCommand",
     "kafka-cluster": f"{TOOLS}.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
@@ -20,14 +22,22 @@ MAINS = {
     "kafka-consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": f"{TOOLS}.ConsumerPerformance",
     "kafka-delete-records": f"{TOOLS}.DeleteRecordsCommand",
+    "kafka-features": f"{TOOLS}.FeatureCommand",
     "kafka-get-offsets": f"{TOOLS}.GetOffsetShell",
+    "kafka-leader-election": f"{TOOLS}.LeaderElectionCommand",
     "kafka-log-dirs": f"{TOOLS}.LogDirsCommand",
+    "kafka-metadata-quorum": f"{TOOLS}.MetadataQuorumCommand",
     "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
+    "kafka-reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
     "kafka-topics": f"{TOOLS}.TopicCommand",
+    "kafka-transactions": f"{TOOLS}.TransactionsCommand",
     "kafka-verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
     "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
 }
 """The class behind each script of Kafka's ``bin`` directory."""
+
+_ADDRESS_FIRST = ("kafka-features", "kafka-metadata-quorum", "kafka-transactions")
+"""Those that take the address before their command."""
 
 SECONDS = 60
 """For how long a tool may run."""
@@ -67,8 +77,9 @@ class KafkaTools:
 
     def run(self, tool: str, *arguments: object, stdin: str = "", status: int = 0) -> Printed:
         """Run it against the cluster. An end with another status than ``status`` is a failure."""
-        given = [*map(str, arguments), "--bootstrap-server", self._bootstrap]
-        return self.run_plain(tool, *given, stdin=stdin, status=status)
+        given, address = [*map(str, arguments)], ["--bootstrap-server", self._bootstrap]
+        ordered = [*address, *given] if tool in _ADDRESS_FIRST else [*given, *address]
+        return self.run_plain(tool, *ordered, stdin=stdin, status=status)
 
     def run_plain(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> Printed:
         """Run it with these arguments only."""

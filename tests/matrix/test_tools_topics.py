@@ -87,19 +87,14 @@ def test_kafka_topics_says_what_is_refused_and_why(tools: KafkaTools, bootstrap:
     assert name not in _topics(bootstrap)
 
 
-def test_compaction_is_refused_by_kafka_topics_and_kafka_configs(
-    tools: KafkaTools, bootstrap: str, filled: str, name: str
-) -> None:
-    why = "Invalid value compact for configuration cleanup.policy: it must be delete; compaction is not implemented"
-    policy = "cleanup.policy=compact"
-    created = tools.run("kafka-topics", "--create", "--topic", name, "--config", policy, status=1)
-    assert why in created.out
-    assert f"InvalidConfigurationException: {why}" in created.err
-    assert name not in _topics(bootstrap)
-    of_topic = ("--entity-type", "topics", "--entity-name", filled)
-    altered = tools.run("kafka-configs", *of_topic, "--alter", "--add-config", policy, status=1)
-    assert f"InvalidConfigurationException: {why}" in altered.err
-    assert "cleanup.policy=delete " in tools.run("kafka-configs", *of_topic, "--describe", "--all").out
+def test_compaction_is_set_by_kafka_topics_and_kafka_configs(tools: KafkaTools, name: str) -> None:
+    tools.run("kafka-topics", "--create", "--topic", name, "--config", "cleanup.policy=compact")
+    of_topic = ("--entity-type", "topics", "--entity-name", name)
+    assert "cleanup.policy=compact " in tools.run("kafka-configs", *of_topic, "--describe").out
+    tools.run("kafka-configs", *of_topic, "--alter", "--add-config", "cleanup.policy=[compact,delete]")
+    assert "cleanup.policy=compact,delete " in tools.run("kafka-configs", *of_topic, "--describe").out
+    wrong = tools.run("kafka-configs", *of_topic, "--alter", "--add-config", "cleanup.policy=keep", status=1)
+    assert "InvalidConfigurationException: Invalid value keep for configuration cleanup.policy" in wrong.err
 
 
 def _configs(printed: str) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ _CONFIGS = "tests/unit/gateway/test_configs.py::"
 _PARTITIONS = "tests/unit/gateway/test_partitions.py::"
 _PROTOCOL = "tests/unit/gateway/test_protocol.py::"
 _SIZES = "tests/unit/storage/test_sizes.py::"
+_TOPICS = "tests/unit/gateway/test_topics.py::"
 _STORAGE = "tests/unit/storage/test_configs.py::"
 
 
@@ -15,6 +16,34 @@ def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
 
 
 MUTATIONS = (
+    _breaking(
+        "tools do not list partitions as under min ISR because of a config that is ignored",
+        "services/gateway/configs.py",
+        "return self.fixed or self.synonyms[0].value",
+        "return self.synonyms[0].value",
+        _CONFIGS + "test_min_insync_replicas_keeps_no_producer_out_and_is_shown_as_the_one_replica_that_counts",
+    ),
+    _breaking(
+        "Kafka's internal topics are never created automatically",
+        "services/gateway/apis/metadata.py",
+        "is_topic_name(name) and name not in _NEVER_CREATED and name not in view.by_name",
+        "is_topic_name(name) and name not in view.by_name",
+        _TOPICS + "test_kafkas_internal_topics_are_never_created_automatically_but_may_be_by_hand",
+    ),
+    _breaking(
+        "partitions are not assigned to brokers that do not exist",
+        "services/gateway/assignments.py",
+        "if broker not in known:",
+        "if broker < 0:",
+        _PARTITIONS + "test_what_would_be_no_more_partitions_is_refused",
+    ),
+    _breaking(
+        "a client that seeks with epoch 0 stays at its position",
+        "services/storage/partition.py",
+        "unknown = i == 0 and epoch == IMPORTED",
+        "unknown = False",
+        "tests/unit/storage/test_epoch_ends.py::test_epoch_0_ends_with_the_log_unless_its_first_records_were_imported",
+    ),
     # DescribeConfigs answers empty; CreatePartitions answers and does nothing.
     Mutation(
         (40,),
@@ -141,5 +170,42 @@ MUTATIONS = (
         "_UNKNOWN = -1",
         "_UNKNOWN = 0",
         _PARTITIONS + "test_a_size_that_no_owner_tells_is_not_made_up",
+    ),
+    _breaking(
+        "retention removes nothing from a topic that is compacted only",
+        "kafscale/topics/configs.py",
+        'retention_ms=int(value("retention.ms")) if deletes else -1,',
+        'retention_ms=int(value("retention.ms")),',
+        "tests/unit/storage/test_compacted.py::"
+        "test_compacted_topics_lose_records_by_retention_only_with_delete_and_their_bytes_are_shown",
+    ),
+    _breaking(
+        "an empty cleanup policy is not the cluster's",
+        "kafscale/topics/configs.py",
+        "found = configs.get(name, defaults.get(name))",
+        "found = configs.get(name) or defaults.get(name)",
+        "tests/unit/topics/test_configs.py::"
+        "test_a_cleanup_policy_is_kept_as_it_was_set_and_says_what_retention_may_remove",
+    ),
+    _breaking(
+        "old messages need keys in a compacted topic too",
+        "services/gateway/validation.py",
+        "        return with_keys(batch, partition, max_bytes=max_bytes)",
+        "        return batch",
+        "tests/unit/gateway/test_compacted.py::test_old_messages_without_a_key_are_refused",
+    ),
+    _breaking(
+        "compressed batches are looked through for keys",
+        "kafscale/records/record.py",
+        "        if key_length < 0:\n            found.append(place)",
+        "        if key_length < 0 and not header.codec:\n            found.append(place)",
+        "tests/unit/gateway/test_compacted.py::test_a_batch_with_a_record_without_key_is_refused_as_a_whole",
+    ),
+    _breaking(
+        "sinks write no records without keys to a compacted topic",
+        "services/storage/staging.py",
+        "            if keyless:",
+        "            if keyless and not batches:",
+        "tests/unit/storage/test_sinks.py::test_records_without_a_key_are_not_staged_for_a_compacted_topic",
     ),
 )

@@ -7,6 +7,7 @@ _STORE = "kafscale/metadata/etcd.py"
 _FAILOVER = "tests/unit/metadata/test_etcd_failover.py::"
 _MEMBERS = "tests/contract/metadata/test_etcd_members.py::"
 
+_COMPACTION = "tests/unit/metadata/test_compaction.py::"
 MUTATIONS = (
     Mutation(
         (),
@@ -91,9 +92,33 @@ MUTATIONS = (
     Mutation(
         (),
         "kafscale/metadata/compaction.py",
-        "if seen[0][0] <= limit:",
-        "if seen:",
-        "tests/unit/metadata/test_compaction.py::test_nothing_is_forgotten_before_the_span_is_over",
+        "if len(self._seen) > 1 and self._seen[1][0] <= limit:",
+        "if len(self._seen) > 1:",
+        _COMPACTION + "test_nothing_is_forgotten_before_the_span_is_over",
         "history is kept for its span",
+    ),
+    Mutation(
+        (),
+        "kafscale/metadata/compaction.py",
+        "if self._is_growing() and before:",
+        "if False:",
+        _COMPACTION + "test_history_is_compacted_by_size_long_before_it_is_old",
+        "history is compacted before it fills etcd",
+    ),
+    Mutation(
+        (),
+        "kafscale/metadata/compaction.py",
+        "if space.file_share(member) > SIZE_SHARE and",
+        "if False and",
+        _COMPACTION + "test_a_full_etcd_is_compacted_defragmented_member_by_member_and_disarmed",
+        "a full etcd is defragmented before it is disarmed",
+    ),
+    Mutation(
+        (),
+        "kafscale/metadata/compaction.py",
+        "if largest > _DISARM_SHARE:",
+        "if False:",
+        _COMPACTION + "test_an_etcd_whose_keys_fill_it_is_not_disarmed",
+        "an etcd that would be full again is not disarmed",
     ),
 )

@@ -38,9 +38,9 @@ MUTATIONS = (
     Mutation(
         (16,),
         "services/gateway/apis/produce.py",
-        "produce.add(result, known, partition.records or b",
-        "records = partition.records\n"
-        '                    produce.add(result, known, records[: 12 + int.from_bytes(records[8:12], "big")] or b',
+        "                else:\n                    produce.add(result, known, records)\n",
+        "                else:\n"
+        '                    produce.add(result, known, records[: 12 + int.from_bytes(records[8:12], "big")])\n',
         _PRODUCE + "test_pitfall_16_every_batch_of_a_record_set_is_kept",
     ),
     # A batch over the limit is kept back.

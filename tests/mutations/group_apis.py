@@ -111,9 +111,9 @@ MUTATIONS = (
     ),
     _breaking(
         "Commits of one connection are stored in its order",
-        "services/gateway/apis/offset_commit.py",
-        ", ordered=True",
-        "",
+        "services/gateway/connection.py",
+        "            return others == 0\n",
+        "            return True\n",
         _COORDINATORS + "test_pitfall_61_commits_of_one_connection_are_stored_in_its_order",
     ),
     _breaking(

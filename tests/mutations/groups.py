@@ -9,6 +9,7 @@ _LOADING = "tests/unit/coordinator/test_loading.py::"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py::"
 _SHELL = "tests/unit/coordinator/test_shell.py::"
 _SHELL_OFFSETS = "tests/unit/coordinator/test_shell_offsets.py::"
+_PACING = "tests/unit/coordinator/test_pacing.py::"
 _HEARTBEATS = "tests/unit/coordinator/test_shell_heartbeats.py::"
 
 
@@ -232,6 +233,34 @@ MUTATIONS = (
         _SHELL_OFFSETS + "test_commits_that_wait_share_a_transaction",
     ),
     _breaking(
+        "a group writes no more than its share of the metadata store",
+        "services/coordinator/shard.py",
+        "if wait and not self.giving:",
+        "if False:",
+        _PACING + "test_a_group_that_writes_too_much_is_slowed_down_and_no_other",
+    ),
+    _breaking(
+        "a group that is slowed down leaves room in the queue",
+        "services/coordinator/service.py",
+        " or shard.delayed_bytes(group) >= room // _DELAYED_PART",
+        "",
+        _PACING + "test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others",
+    ),
+    _breaking(
+        "what a group keeps as metadata has a bound",
+        "services/coordinator/offsets.py",
+        "if more > max(self._free, 0):",
+        "if False:",
+        _OFFSETS + "test_metadata_of_all_offsets_of_a_group_has_a_largest_size",
+    ),
+    _breaking(
+        "an unchanged offset that is committed all the time does not expire",
+        "services/coordinator/offsets.py",
+        "0 <= offset.committed_ms - stored.committed_ms < late_ms",
+        "0 <= offset.committed_ms - stored.committed_ms",
+        _OFFSETS + "test_an_offset_that_is_committed_again_and_again_does_not_expire",
+    ),
+    _breaking(
         "a commit is whole or not there",
         "kafscale/metadata/interface.py",
         "MAX_OPERATIONS = MAX_NESTED * MAX_NESTED",
@@ -248,8 +277,8 @@ MUTATIONS = (
     _breaking(
         "a group that moves is finished, released and taken at once",
         "services/coordinator/run.py",
-        "await release(self._parts.metadata, namespace=self._parts.namespace, claimed=shard.claimed)",
-        "await trio.sleep(0)",
+        "        await self._release(index)\n",
+        "        await trio.sleep(60)\n        await self._release(index)\n",
         _SHELL + "test_groups_move_to_a_newcomer_and_back_from_one_that_stops",
     ),
 )

@@ -28,7 +28,7 @@ MUTATIONS = (
     Mutation(
         (17,),
         "kafscale/service/cluster.py",
-        "        nursery.start_soon(compact)\n",
+        "        nursery.start_soon(upkeep.run)\n",
         "",
         _ETCD + "test_pitfall_17_commits_add_no_keys_to_etcd_and_their_history_goes",
     ),

@@ -35,8 +35,8 @@ MUTATIONS = (
     Mutation(
         (),
         "services/storage/owned.py",
-        "partition.committed_producers, read = await self._restore(partition.log, partition.state)",
-        "partition.committed_producers, read = ProducerTable(100), 0",
+        "restored = await self._restore(partition.log, partition.state)",
+        "restored = Restored(type(partition.producers)(100), 0)",
         _IDEMPOTENCE + "test_sequences_are_remembered_over_a_kill_and_a_stop",
         "a new owner knows the producers of the one before",
     ),

@@ -4,6 +4,7 @@ from tests.mutations.mutation import Mutation
 
 _RETENTION = "tests/unit/storage/test_retention.py::"
 _MODULE = "services/storage/retention.py"
+_OLD_END = "services/storage/old_end.py"
 
 MUTATIONS = (
     # Retention is stored and never enforced.
@@ -33,8 +34,8 @@ MUTATIONS = (
     # A hole is taken for the old end.
     Mutation(
         (57,),
-        _MODULE,
-        "first = await self._reader.finder.oldest(view)",
+        _OLD_END,
+        "first = await self._finder.oldest(view)",
         "first = view.segments.holding(view.committed_end - 1)",
         _RETENTION + "test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing",
     ),
@@ -80,7 +81,7 @@ MUTATIONS = (
     ),
     Mutation(
         (),
-        _MODULE,
+        _OLD_END,
         "not (marked and await self._is_marked())",
         "not marked",
         _RETENTION + "test_a_store_without_the_clusters_mark_moves_no_log_start",

@@ -125,7 +125,7 @@ MUTATIONS = (
     Mutation(
         (12,),
         "services/storage/deletion.py",
-        'while page := await self._objects.list_from(prefix, "", _PAGE):',
+        "while page := await self._objects.list_from(prefix, after, _PAGE):",
         "for page in ():",
         _OWN + "test_pitfall_12_and_51_a_deleted_topics_name_comes_back_empty",
     ),

@@ -166,11 +166,16 @@ def _base64(text: str) -> str:
 
 @contextmanager
 def running_etcd(
-    directory: Path, *, members: int = 1, tls: ServerTls | None = None, token_seconds: int = 300
+    directory: Path,
+    *,
+    members: int = 1,
+    tls: ServerTls | None = None,
+    token_seconds: int = 300,
+    quota_bytes: int = 0,
 ) -> Iterator[Etcd]:
     """A cluster that keeps its data in ``directory``; it serves when this is entered.
 
-    ``token_seconds``: how long a password's token holds without being used.
+    ``token_seconds``: how long a password's token holds without being used. ``quota_bytes``: 0: etcd's default.
     """
     ports = [free_ports(3) for _ in range(members)]
     cluster = ",".join(f"member{index}=http://127.0.0.1:{ports[index][1]}" for index in range(members))
@@ -188,6 +193,7 @@ def running_etcd(
             "listen-metrics-urls": f"http://127.0.0.1:{health}",
             "auth-token-ttl": str(token_seconds),
             "log-level": "warn",
+            "quota-backend-bytes": str(quota_bytes),
         }
         if tls is not None:
             arguments |= {"cert-file": str(tls.cert_file), "key-file": str(tls.key_file)}

@@ -1,7 +1,6 @@
 """MinIO for tests: built once from its Go module, started on a free loopback port, stopped by its handle.
 
-``python -m tests.servers.minio build`` builds the version that ``minio/go.mod`` pins into the cache directory. With
-``KAFSCALE_TEST_CONTAINERS=1`` the official image runs instead, by testcontainers.
+``python -m tests.servers.minio build`` builds the version that ``minio/go.mod`` pins into the cache directory.
 """
 
 import itertools
@@ -33,7 +32,7 @@ _numbers = itertools.count()
 
 
 class Minio:
-    """A running server. ``pid``: its process; None: it runs in a container."""
+    """A running server. ``pid``: its process, where the test started it."""
 
     def __init__(self, endpoint: str, pid: int | None = None) -> None:
         self.endpoint = endpoint
@@ -64,14 +63,7 @@ class Minio:
 
 @contextmanager
 def running_minio(directory: Path) -> Iterator[Minio]:
-    """A server that keeps its data in ``directory`` (with containers: in the container)."""
-    start = _container if os.environ.get("KAFSCALE_TEST_CONTAINERS") == "1" else _process
-    with start(directory) as minio:
-        yield minio
-
-
-@contextmanager
-def _process(directory: Path) -> Iterator[Minio]:
+    """A server that keeps its data in ``directory``."""
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     log = directory / "minio.log"
@@ -113,14 +105,6 @@ def _await_ready(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> 
             pass
         time.sleep(0.05)
     raise RuntimeError(f"MinIO did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
-@contextmanager
-def _container(_directory: Path) -> Iterator[Minio]:
-    from testcontainers.minio import MinioContainer
-
-    with MinioContainer(IMAGE, access_key=ACCESS_KEY, secret_key=SECRET_KEY) as container:
-        yield Minio(f"http://{container.get_config()['endpoint']}")
 
 
 if __name__ == "__main__":

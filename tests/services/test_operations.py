@@ -220,6 +220,7 @@ async def test_throttling_s3_and_a_silent_etcd_are_shown_reads_go_on_and_all_get
             records = [Message(value=b"%d" % number) for number in range(10)]
             await trio.to_thread.run_sync(lambda: client.produce("orders", records))
             (storage,), (gateway,) = cluster.storages, cluster.gateways
+            assert readiness(storage)[1]["lifecycle"]["state"] == "healthy"
 
             proxy.faults = S3Faults(slow_down=1.0)
             await until(lambda: readiness(storage)[0] == 503, seconds=20)

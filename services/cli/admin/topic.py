@@ -1,6 +1,6 @@
 """`kafscale topic`, `kafscale partition`, `kafscale config`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import click
 
@@ -14,6 +14,7 @@ from kafscale.rpc.admin import (
     LIST_PARTITIONS,
     LIST_TOPICS,
 )
+from kafscale.topics.definitions import CLEANUP_POLICY, COMPACT, DELETE
 from kafscale.v1 import admin_pb2 as pb
 from services.cli.admin.arguments import PARTITIONS, as_configs, configs, name_and_value, yes
 from services.cli.admin.output import IN_PROCESS, as_json, show
@@ -67,7 +68,8 @@ def create(
     )
     reply = server.ask(CREATE_TOPIC, request)
     how = "could be made" if dry_run else "made"
-    show(output, reply, [f"topic {name} {how}, with {count(reply.topic.partitions, 'partition')}"])
+    made = f"topic {name} {how}, with {count(reply.topic.partitions, 'partition')}"
+    show(output, reply, [made, *_note(reply.topic.configs)])
 
 
 @topic.command()
@@ -93,8 +95,18 @@ def _described(topic: pb.TopicStatus, partitions: Iterable[pb.PartitionStatus]) 
         ("configs", _configs(topic) or "none of its own"),
     ]
     yield from facts(told)
+    yield from _note(topic.configs)
     yield ""
     yield from _partition_lines(partitions)
+
+
+def _note(configs: Mapping[str, str]) -> list[str]:
+    """What whoever sets cleanup.policy to compact may not expect."""
+    policy = configs.get(CLEANUP_POLICY, "").split(",")
+    if COMPACT not in policy:
+        return []
+    removed = "only retention removes records" if DELETE in policy else "no record is removed"
+    return [f"note: logs are not compacted yet; with cleanup.policy={','.join(policy)} {removed}"]
 
 
 @topic.command()
@@ -119,7 +131,7 @@ def alter(
         click.echo(f"topic {name} has {count(partitions, 'partition')}")
     if configs or unset:
         server.ask(ALTER_CONFIGS, change)
-        click.echo(f"configs of topic {name} changed")
+        _changed(name, "changed", change)
 
 
 @topic.command()
@@ -203,7 +215,12 @@ def set_configs(
         raise click.UsageError("nothing is to be changed: give NAME=VALUE or --unset")
     change = pb.AlterConfigsRequest(topic=topic, set=as_configs(configs), unset=unset, validate_only=dry_run)
     server.ask(ALTER_CONFIGS, change)
-    click.echo(f"configs of topic {topic} {'could be changed' if dry_run else 'changed'}")
+    _changed(topic, "could be changed" if dry_run else "changed", change)
+
+
+def _changed(topic: str, how: str, change: pb.AlterConfigsRequest) -> None:
+    for line in (f"configs of topic {topic} {how}", *_note(change.set)):
+        click.echo(line)
 
 
 def _configs(topic: pb.TopicStatus) -> str:

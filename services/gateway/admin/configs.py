@@ -36,7 +36,7 @@ def describe_configs(environment: Environment, request: pb.DescribeConfigsReques
     for config in topic_configs(environment.settings, topic.configs):
         reply.configs.add(
             name=config.name,
-            value=config.value,
+            value=config.synonyms[0].value,
             source=_SOURCES[config.config_source],
             documentation=config.documentation or "",
         )

@@ -33,7 +33,7 @@ def known_topic(environment: Environment, name: str) -> KnownTopic:
 def _partitions(environment: Environment, names: Sequence[str]) -> list[PartitionRef]:
     """Of the topics named, or of all live ones, in order."""
     view = environment.catalog.view
-    wanted = sorted(set(names)) or sorted(name for name, topic in view.by_name.items() if topic.live)
+    wanted = sorted(set(names)) or view.live_names
     return [ref for name in wanted for ref in known_topic(environment, name).partitions]
 
 

@@ -2,8 +2,12 @@
 
 - 0: error code and ranges.
 - 1: adds the throttle time. 2: same on the wire.
-- 3: flexible; the client sends its name and version; features can be told (there are none).
+- 3: flexible; the client sends its name and version; the reply has features.
 - 4: same on the wire.
+
+The one feature is `metadata.version`, finalized at the level of Kafka 4.1, whose topic configs and admin APIs are the
+model here. It cannot be raised or lowered. The other features of Kafka stand for what is not there: `group.version` for
+the consumer group protocol of Kafka 4, `transaction.version` for transactions.
 
 Clients send the highest version that they know. One that is not known here gets a version 0 reply with
 UNSUPPORTED_VERSION and all ranges, so that it can try again. The reply's header is never flexible.
@@ -16,7 +20,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 
 KEY = 18
 
@@ -31,9 +35,30 @@ class _Range:
 
 
 @dataclass(frozen=True, slots=True)
+class _Supported:
+    name: str
+    min_version: int
+    max_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Finalized:
+    name: str
+    min_version_level: int
+    max_version_level: int
+
+
+_METADATA_VERSION = ("metadata.version", 27, 27)
+"""The level of 4.1-IV1."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Reply:
     error_code: ErrorCode
     api_keys: tuple[_Range, ...]
+    supported_features: tuple[_Supported, ...] = ()
+    finalized_features: tuple[_Finalized, ...] = ()
+    finalized_features_epoch: int = -1
     throttle_time: int = 0
 
 
@@ -52,12 +77,12 @@ def api(others: Iterable[Api]) -> Api:
         request = codec.decode_request(KEY, call.version, call.request.body)
         names = (getattr(request, "client_software_name", "-"), getattr(request, "client_software_version", "-"))
         valid = call.version < 3 or all(_SOFTWARE.fullmatch(name) for name in names)
-        reply = _Reply(ErrorCode.none, ranges) if valid else _Reply(ErrorCode.invalid_request, ())
-        call.answer(reply)
+        features = (_Supported(*_METADATA_VERSION),), (_Finalized(*_METADATA_VERSION),), 0
+        call.answer(_Reply(ErrorCode.none, ranges, *features) if valid else _Reply(ErrorCode.invalid_request, ()))
         return None
 
     def fail(call: Call, error: ErrorCode) -> None:
         version = call.version if call.version in versions else 0
         call.answer(_Reply(error, ()), version=version)
 
-    return Api(KEY, "ApiVersions", versions, handle, fail)
+    return Api(KEY, "ApiVersions", versions, handle, fail, order=Order.READS)

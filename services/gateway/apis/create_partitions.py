@@ -3,7 +3,8 @@
 - 0: the new number of partitions, assignments; validate_only. 1: same on the wire. 2: flexible. 3: as 2.
 
 The answer comes when the number is stored; other gateways and storage learn it by watching. There are no replicas to
-place: assignments are checked for their shape only. Keys go to other partitions from then on, as in Kafka.
+place: assignments to brokers that do not exist are refused as in Kafka, others have no effect. Keys go to other
+partitions from then on, as in Kafka.
 """
 
 from collections import Counter
@@ -49,16 +50,16 @@ def handle(call: Call) -> Work | None:
         try:
             if times[topic.name] > 1:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
-            plans.append((_checked(call.environment, topic), topic.count, answer))
+            plans.append((_checked(call, topic), topic.count, answer))
         except RefusedPart as refused:
             answer.refuse(refused)
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _grow_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
-def _checked(environment: Environment, asked: Any) -> TopicInfo:
+def _checked(call: Call, asked: Any) -> TopicInfo:
     """The topic, whose change nothing stands against as far as is known here. Raises RefusedPart."""
-    topic = check_growth(environment, asked.name, asked.count)
+    topic = check_growth(call.environment, asked.name, asked.count)
     if asked.assignments is not None:
         more = asked.count - topic.partitions
         if len(asked.assignments) != more:
@@ -67,7 +68,8 @@ def _checked(environment: Environment, asked: Any) -> TopicInfo:
                 f"Attempted to add {more} additional partition(s), but {len(asked.assignments)} assignment(s) were "
                 "specified.",
             )
-        check_replicas([assignment.broker_ids for assignment in asked.assignments])
+        brokers = call.environment.brokers.at(call.client.listener)
+        check_replicas([assignment.broker_ids for assignment in asked.assignments], brokers)
     return topic
 
 

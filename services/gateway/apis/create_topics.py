@@ -4,9 +4,9 @@
 - 2: throttle time. 3: as 2. 4: -1 for partitions and replication means the defaults (taken in any version here).
 - 5: flexible; the reply shows partitions, replication factor and configs. 6: as 5. 7: topic ids in the reply.
 
-There are no replicas to place: any replication factor of at least 1 is taken and shown as 1, assignments are checked
-for their shape and count as a number of partitions. A name whose topic is still being deleted is waited for within the
-timeout.
+There are no replicas to place: any replication factor of at least 1 is taken and shown as 1. Assignments to brokers
+that do not exist are refused as in Kafka; others count as a number of partitions. A name whose topic is still being
+deleted is waited for within the timeout.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec, legacy
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.assignments import check_replicas
+from services.gateway.brokers import BrokerList
 from services.gateway.configs import ShownConfig, topic_configs
 from services.gateway.kafka_errors import RefusedPart
 from services.gateway.topic_changes import (
@@ -79,7 +80,7 @@ def handle(call: Call) -> Work | None:
         try:
             if times[topic.name] > 1:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
-            planned = _plan(call.environment, topic)
+            planned = _plan(call, topic)
         except RefusedPart as refused:
             answer.refuse(refused)
             continue
@@ -90,34 +91,36 @@ def handle(call: Call) -> Work | None:
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
-def _plan(environment: Environment, topic: Any) -> NewTopic:
+def _plan(call: Call, topic: Any) -> NewTopic:
     """Check one topic as far as that is possible without changing anything. Raises RefusedPart."""
-    check_name(environment, topic.name)
-    partitions = _partitions(environment, topic)
+    check_name(call.environment, topic.name)
+    partitions = _partitions(call, topic)
     return NewTopic(topic.name, partitions, configs_of_new({config.name: config.value for config in topic.configs}))
 
 
-def _partitions(environment: Environment, topic: Any) -> int:
+def _partitions(call: Call, topic: Any) -> int:
+    environment = call.environment
     if topic.assignments:
         if topic.num_partitions != DEFAULT_PARTITIONS or topic.replication_factor != _DEFAULT_REPLICATION:
             raise RefusedPart(
                 ErrorCode.invalid_request,
                 "Partitions and replication factor must be -1 beside a manual assignment.",
             )
-        return partitions_of_new(environment, _assigned_partitions(topic.assignments))
+        brokers = environment.brokers.at(call.client.listener)
+        return partitions_of_new(environment, _assigned_partitions(topic.assignments, brokers))
     partitions = partitions_of_new(environment, topic.num_partitions)
     if topic.replication_factor != _DEFAULT_REPLICATION and topic.replication_factor < 1:
         raise RefusedPart(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0.")
     return partitions
 
 
-def _assigned_partitions(assignments: Any) -> int:
+def _assigned_partitions(assignments: Any, brokers: BrokerList) -> int:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
         raise RefusedPart(
             ErrorCode.invalid_replica_assignment, "Assigned partitions must be consecutive numbers from 0, each once."
         )
-    check_replicas([assignment.broker_ids for assignment in assignments])
+    check_replicas([assignment.broker_ids for assignment in assignments], brokers)
     return len(indexes)
 
 

@@ -2,7 +2,10 @@
 
 - 0: offsets, -1 for everything that is committed; the reply has the log start. 1: same on the wire. 2: flexible.
 
-The answer comes when the new log start is durable; the objects below it are deleted after that.
+The answer comes when the new log start is durable; the objects below it are deleted after that. In Kafka the request's
+timeout bounds the wait for other replicas. There are none here, so a timeout of 0 is answered with what was done too;
+a storage instance that does not answer ends the wait after KAFSCALE_STORAGE_TIMEOUT_MS, or the request's timeout where
+that is longer.
 """
 
 from collections import Counter
@@ -68,12 +71,11 @@ def handle(call: Call) -> Work | None:
                 ref = known.partitions[asked.partition_index]
                 truncation = PartitionTruncation(partition=ref, offset=asked.offset)
                 questions.append((Question((known.info.id, asked.partition_index), [truncation]), answer))
-    seconds: float = request.timeout.total_seconds()
-    return _ask(call, topics, questions, trio.current_time() + max(seconds, 0.0))
+    return _ask(call, topics, questions, max(request.timeout.total_seconds(), call.environment.router.storage_timeout))
 
 
-async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked], deadline: float) -> None:
-    with trio.move_on_at(deadline) as waiting:
+async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked], seconds: float) -> None:
+    with trio.move_on_after(seconds) as waiting:
         await ask_owners(call.environment.router, [question for question, _ in questions], StorageLink.delete_records)
     for question, answer in questions:
         if not question.results:

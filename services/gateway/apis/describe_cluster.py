@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.brokers import Broker
 from services.gateway.shown import ALL_ON_CLUSTER, NOT_ASKED_FOR
 
@@ -74,4 +74,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(reply)
 
 
-API = Api(KEY, "DescribeCluster", range(3), handle, fail)
+API = Api(KEY, "DescribeCluster", range(3), handle, fail, order=Order.READS)

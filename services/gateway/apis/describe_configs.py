@@ -5,7 +5,8 @@
 
 A broker is described by itself only: clients send this to the gateway of that id. All of a broker's configs are
 read-only; what lies behind a topic's default is a synonym of the topic's config, under Kafka's name, and its
-documentation names the variable that sets it. The cluster-wide broker (no name) has no configs.
+documentation names the variable that sets it. The cluster-wide broker (no name) has no configs; nor have broker
+loggers, groups and client metrics subscriptions, of which an empty list is shown.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
 from services.gateway.kafka_errors import RefusedPart
 from services.gateway.resources import ResourceType, check_broker, topic_of, unsupported
@@ -73,12 +74,17 @@ def handle(call: Call) -> Work | None:
 def _configs(environment: Environment, resource: Any) -> list[ShownConfig]:
     if resource.resource_type == ResourceType.TOPIC:
         return topic_configs(environment.settings, topic_of(environment, resource.resource_name).configs)
-    if resource.resource_type != ResourceType.BROKER:
-        raise unsupported(resource.resource_type)
-    if not resource.resource_name:
-        return []
-    check_broker(environment, resource.resource_name)
-    return broker_configs(environment, environment.brokers.own_id)
+    match resource.resource_type:
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            return []
+        case ResourceType.BROKER if not resource.resource_name:
+            return []
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            check_broker(environment, resource.resource_name)
+        case unknown:
+            raise unsupported(unknown)
+    own = environment.brokers.own_id
+    return broker_configs(environment, own) if resource.resource_type == ResourceType.BROKER else []
 
 
 def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) -> Iterable[_Config]:
@@ -100,4 +106,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(results))
 
 
-API = Api(KEY, "DescribeConfigs", range(1, 5), handle, fail)
+API = Api(KEY, "DescribeConfigs", range(1, 5), handle, fail, order=Order.READS)

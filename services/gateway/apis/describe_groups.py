@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators import Question
 from services.gateway.group_errors import NO_COORDINATOR, group_code
 from services.gateway.group_questions import describe_groups
@@ -105,4 +105,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_Group(error, name) for name in request.groups])
 
 
-API = Api(KEY, "DescribeGroups", range(7), handle, fail)
+API = Api(KEY, "DescribeGroups", range(7), handle, fail, order=Order.READS)

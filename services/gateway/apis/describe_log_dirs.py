@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import LogSize, SizeQuery
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.owners import Question, ask_owners
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
@@ -111,4 +111,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply([directory], error))
 
 
-API = Api(KEY, "DescribeLogDirs", range(1, 6), handle, fail)
+API = Api(KEY, "DescribeLogDirs", range(1, 6), handle, fail, order=Order.READS)

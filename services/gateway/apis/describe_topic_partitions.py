@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicsView
 from kafscale.paths import is_topic_name
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.shown import ALL_ON_TOPIC, ShownPartition, shown_partition
 
 KEY = 75
@@ -53,7 +53,7 @@ def handle(call: Call) -> Work | None:
         fail(call, ErrorCode.invalid_request)
         return None
     view = call.environment.catalog.view
-    names = sorted(named or (name for name, topic in view.by_name.items() if topic.live))
+    names = sorted(named) or view.live_names
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     call.answer(_described(call, view, names, request))
@@ -93,4 +93,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(topics))
 
 
-API = Api(KEY, "DescribeTopicPartitions", range(1), handle, fail)
+API = Api(KEY, "DescribeTopicPartitions", range(1), handle, fail, order=Order.READS)

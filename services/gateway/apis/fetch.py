@@ -2,8 +2,9 @@
 
 - 4: the isolation level (there are no transactions: both levels read the same). 5: log start offsets. 6: as 5.
 - 7: fetch sessions, kept by each gateway for itself. 8: same on the wire. 9: the leader epoch.
-- 10: zstd batches may come. 11: rack and preferred replica (none). 12: flexible. 13: topics are named by id.
-- 14: as 13. 15: the replica id moves into a tag. 16: leader hints (optional, not sent). 17, 18: tags for brokers.
+- 10: same on the wire; zstd batches are returned in the versions before too, as by Kafka 4. 11: rack and preferred
+  replica (none). 12: flexible. 13: topics are named by id. 14: as 13. 15: the replica id moves into a tag.
+- 16: leader hints (optional, not sent). 17, 18: tags for brokers.
 
 A request that finds less than it asks for is parked after storage has answered it once, and is woken by commits and by
 changes of owner; it reads on where it stopped, in those partitions only that may have more. Limits hold over all
@@ -32,10 +33,9 @@ from kafscale.kafka.fetch import (
     encode_response,
 )
 from kafscale.records.batch import walk
-from kafscale.records.codecs import Codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.commit_view import Key, Waiter
 from services.gateway.fetch_sessions import Visit
 from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
@@ -46,7 +46,6 @@ from services.gateway.topics import KnownTopic
 
 _READ_COMMITTED = 1
 _LONGEST_WAIT_MS = 300_000
-_ZSTD_FROM = 10
 
 
 @dataclass(slots=True)
@@ -293,10 +292,7 @@ class _Fetch:
 
     def reply(self) -> None:
         for position in self.positions:
-            if self.call.version < _ZSTD_FROM and _has_zstd(position.records):
-                position.result.error_code = ErrorCode.unsupported_compression_type
-            else:
-                position.result.records = position.records
+            position.result.records = position.records
         codes = (result.error_code for topic in self.topics for result in topic.results)
         self.call.environment.figures.answered(API_KEY, codes)
         match self.visit.answer(self.topics):
@@ -306,10 +302,6 @@ class _Fetch:
             case session_id, told:
                 pieces = encode_response(told, self.call.version, session_id=session_id, aborted=self.aborted)
                 self.call.reply(*pieces)
-
-
-def _has_zstd(records: list[bytes]) -> bool:
-    return any(header.codec is Codec.ZSTD for piece in records for _, header in walk(piece))
 
 
 def handle(call: Call) -> Work | None:
@@ -347,4 +339,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.reply(*encode_response(topics, call.version, error_code=error))
 
 
-API = Api(API_KEY, "Fetch", range(4, 19), handle, fail)
+API = Api(API_KEY, "Fetch", range(4, 19), handle, fail, order=Order.READS)

@@ -15,7 +15,7 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.brokers import Broker
 
 KEY = 10
@@ -85,4 +85,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_refused(key, error) for key in _keys(call, request)])
 
 
-API = Api(KEY, "FindCoordinator", range(7), handle, fail)
+API = Api(KEY, "FindCoordinator", range(7), handle, fail, order=Order.READS)

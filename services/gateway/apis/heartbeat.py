@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.group_errors import NO_COORDINATOR, group_code
 
 KEY = 12
@@ -50,4 +50,4 @@ def _answer(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error))
 
 
-API = Api(KEY, "Heartbeat", range(5), handle, _answer)
+API = Api(KEY, "Heartbeat", range(5), handle, _answer, order=Order.READS)

@@ -4,28 +4,30 @@
 
 A deleted config has its default again. Lists are changed from the default where a topic does not set them. The answer
 comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a broker can
-be changed while it runs.
+be set while it runs; to delete one succeeds and changes nothing, as in Kafka where it was not set this way.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.topics.configs import default_values
 from kafscale.topics.definitions import DEFINITIONS, ConfigType
 from services.gateway.api import Api, Call, Work
 from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import Change, ChangedResource, change_all
+from services.gateway.resources import DELETE, Change, ChangedResource, change_all
 
 KEY = 44
 
 
 class _Operation(IntEnum):
     SET = 0
-    DELETE = 1
+    DELETE = DELETE
     APPEND = 2
     SUBTRACT = 3
 
@@ -41,11 +43,12 @@ def handle(call: Call) -> Work | None:
 
 
 async def _change(call: Call, request: Any) -> None:
-    answers = await change_all(call.environment, API.name, request.resources, _changes, dry=request.validate_only)
+    changes = partial(_changes, default_values(call.environment.settings))
+    answers = await change_all(call.environment, API.name, request.resources, changes, dry=request.validate_only)
     call.answer(_Reply(answers))
 
 
-def _changes(resource: Any) -> Change:
+def _changes(defaults: Mapping[str, str], resource: Any) -> Change:
     for config in resource.configs:
         _check(config)
 
@@ -57,7 +60,7 @@ def _changes(resource: Any) -> Change:
             elif config.config_operation == _Operation.SET:
                 changed[config.name] = config.value
             else:
-                before = configs.get(config.name, DEFINITIONS[config.name].default)
+                before = configs.get(config.name, defaults[config.name])
                 changed[config.name] = _changed_list(config, before)
         return changed
 

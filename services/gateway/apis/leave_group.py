@@ -2,8 +2,6 @@
 
 - 0: one member. 1: throttle time. 2: same on the wire. 3: several members, each with an error of its own and perhaps
   a group.instance.id, which is enough to name it. 4: flexible. 5: the client may say why.
-
-A connection's next request is looked at when its members have left: a join behind it finds them gone.
 """
 
 from collections.abc import Sequence
@@ -78,4 +76,4 @@ def _answer(call: Call, error: ErrorCode, members: Sequence[_Member] = ()) -> No
     call.answer(_Reply(error, members))
 
 
-API = Api(KEY, "LeaveGroup", range(6), handle, _answer, ordered=True)
+API = Api(KEY, "LeaveGroup", range(6), handle, _answer)

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.group_errors import NO_COORDINATOR
 
 KEY = 16
@@ -68,4 +68,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, _Reply(error))
 
 
-API = Api(KEY, "ListGroups", range(6), handle, fail)
+API = Api(KEY, "ListGroups", range(6), handle, fail, order=Order.READS)

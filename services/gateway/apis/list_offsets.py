@@ -20,7 +20,7 @@ from kafscale.kafka import codec, legacy
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
 from services.gateway.owners import Question, ask_owners
 from services.gateway.storage_link import StorageLink
@@ -155,4 +155,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, topics)
 
 
-API = Api(KEY, "ListOffsets", range(11), handle, fail)
+API = Api(KEY, "ListOffsets", range(11), handle, fail, order=Order.READS)

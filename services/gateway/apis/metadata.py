@@ -8,6 +8,10 @@
 The brokers are the live gateways that have a listener of the same name as the one that the client came in by, at that
 listener's address; the one with the lowest id is the controller. Every gateway serves every partition: leaders only
 spread the clients, and the leader is the one replica. Leader epochs count the storage owners behind.
+
+Where clients and the settings allow it, topics that do not exist are created with the default configs. Kafka's
+internal topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not: there is no such state in
+topics here, and the answer is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Iterable
@@ -22,7 +26,7 @@ from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
-from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
 from services.gateway.ids import new_topic_id
 from services.gateway.shown import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED_FOR, ShownPartition, shown_partition
@@ -30,6 +34,8 @@ from services.gateway.shown import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED_FOR, 
 KEY = 3
 
 _CREATE_SECONDS = 10.0
+_NEVER_CREATED = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+"""Where Kafka keeps state of its own, which tools look for; records there would mean nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,7 @@ def handle(call: Call) -> Work | None:
     environment = call.environment
     view = environment.catalog.view
     if request.topics is None or (call.version == 0 and not request.topics):
-        live = (view.by_name[name] for name in sorted(view.by_name) if view.by_name[name].live)
-        _reply(call, request, [_shown(call, request, topic) for topic in live])
+        _reply(call, request, [_shown(call, request, view.by_name[name]) for name in view.live_names])
         return None
     missing = [] if not _may_create(environment, request) else _creatable(environment, request.topics)
     if missing:
@@ -78,7 +83,7 @@ def _creatable(environment: Environment, topics: Iterable[Any]) -> list[str]:
     names = {
         topic.name: None for topic in topics if topic.name is not None and getattr(topic, "topic_id", None) is None
     }
-    return [name for name in names if is_topic_name(name) and name not in view.by_name]
+    return [name for name in names if is_topic_name(name) and name not in _NEVER_CREATED and name not in view.by_name]
 
 
 async def _create_and_reply(call: Call, request: Any, names: list[str]) -> None:
@@ -172,4 +177,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _reply(call, request, topics, error)
 
 
-API = Api(KEY, "Metadata", range(14), handle, fail)
+API = Api(KEY, "Metadata", range(14), handle, fail, order=Order.READS)

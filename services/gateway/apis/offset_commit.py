@@ -7,8 +7,7 @@
 Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION (topic ids: UNKNOWN_TOPIC_ID), the others are
 committed. While the group is loaded the answer is COORDINATOR_NOT_AVAILABLE, unlike in Kafka: librdkafka soon gives up
 a commit after COORDINATOR_LOAD_IN_PROGRESS, and the application gets that as an error; after this one it waits for the
-coordinator, as all others do. Commits of one connection are stored in its order: its next request is looked at when
-they are.
+coordinator, as all others do.
 """
 
 from dataclasses import dataclass, field
@@ -130,7 +129,10 @@ def _errors(call: Call, reply: pb.OffsetCommitReply, count: int) -> list[ErrorCo
         return [NO_COORDINATOR] * count
     if reply.error != pb.GroupError.NONE:
         return [group_code(reply.error)] * count
-    return [group_code(error) for error in reply.errors]
+    codes = [group_code(error) for error in reply.errors]
+    if call.version < _BY_ID_FROM:
+        return codes
+    return [ErrorCode.unknown_topic_id if code == ErrorCode.unknown_topic_or_partition else code for code in codes]
 
 
 def _answer(call: Call, topics: list[_Topic]) -> None:
@@ -145,4 +147,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, topics)
 
 
-API = Api(KEY, "OffsetCommit", range(2, 11), handle, fail, ordered=True)
+API = Api(KEY, "OffsetCommit", range(2, 11), handle, fail)

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH, group_code
 from services.gateway.group_questions import fetch_offsets, topics_gone
 
@@ -181,4 +181,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_refused(call, group.group_id, _asked(call, group), error) for group in _groups(call, request)])
 
 
-API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail)
+API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail, order=Order.READS)

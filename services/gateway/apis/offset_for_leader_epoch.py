@@ -3,7 +3,9 @@
 - 0: the end of the largest epoch up to the one asked for. 1: the reply says which epoch that is.
 - 2: the client's current leader epoch, which is checked; throttle time. 3: the replica id. 4: flexible.
 
-An epoch that has not begun is answered with epoch and offset -1.
+An epoch that has not begun is answered with epoch and offset -1. Epochs begin at 1, in Kafka at 0, and 0 is what some
+clients send where they know none: it is not checked as the current epoch, and its end is the end of the log, so that a
+client which seeks with it keeps its position. Only in a log imported from KafScale 1 records have epoch 0.
 """
 
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec, legacy
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import EpochEnd, EpochQuery
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Order, Work
 from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
 from services.gateway.owners import Question, ask_owners
 from services.gateway.storage_link import StorageLink
@@ -102,4 +104,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, topics)
 
 
-API = Api(KEY, "OffsetForLeaderEpoch", range(5), handle, fail)
+API = Api(KEY, "OffsetForLeaderEpoch", range(5), handle, fail, order=Order.READS)

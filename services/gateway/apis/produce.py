@@ -7,10 +7,15 @@
 - 8: the reply has a message for what was refused. 9: flexible. 10: leader hints in the reply (optional, not sent).
 - 11, 12: same on the wire. 13: topics are named by id.
 
-acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable. Old message sets
-become one magic-2 batch. Several batches in one record set are all kept. A batch with a producer id is stored as it is.
+acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable, or with
+REQUEST_TIMED_OUT when the request's timeout is over before that: they may become durable later. Old message sets
+become one magic-2 batch. Several batches in one record set are all kept, where Kafka answers INVALID_RECORD; so does
+KafScale where one of them has a producer id. A batch with a producer id is stored as it is.
 So is the largest timestamp in a batch's header, which Kafka's broker computes from the records: look-ups and filters by
 time trust it.
+
+A topic whose `cleanup.policy` has `compact` refuses a batch in which a record has no key, with INVALID_RECORD. From
+version 8 on the reply names these records, up to 1,000 in one reply, as in Kafka.
 
 A partition forgets an idempotent producer that sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (a day), not one whose
 records retention or DeleteRecords took away, and does not know one whose first batches were lost with their owner. From
@@ -18,7 +23,7 @@ a producer that it does not know it takes sequence 0 only; any other is answered
 start, and clients go on with a new epoch or id.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import trio
@@ -35,15 +40,24 @@ from kafscale.kafka.produce import (
 )
 from kafscale.kafka.wire import Buffer
 from kafscale.rpc.limits import LARGEST_PAYLOAD
-from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.kafka_errors import NEVER_KEPT
 from services.gateway.pending import PendingAppend
 from services.gateway.storage_link import StorageLink
 from services.gateway.topics import KnownTopic
-from services.gateway.validation import RefusedRecords, check_records, convert_legacy, is_legacy
+from services.gateway.validation import (
+    RefusedRecords,
+    check_records,
+    convert_legacy,
+    is_cheap,
+    is_legacy,
+    with_keys,
+)
 
 _ACKS = (-1, 0, 1)
 _LONGEST_TIMEOUT_MS = 24 * 3600 * 1000
+_MOST_RECORD_ERRORS = 1000
+"""Records that one reply names; the partition's own message says how many there are."""
 
 
 class _Produce:
@@ -65,20 +79,22 @@ class _Produce:
         self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
-        # Old message sets: they are converted before anything is sent.
-        self.legacy: list[tuple[ProduceResult, KnownTopic, memoryview]] = []
+        # What has to be decoded, in a thread, before anything is sent: what is checked or converted, and how.
+        self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer]]] = []
+        self._errors_left = _MOST_RECORD_ERRORS
         self._open = 0
 
     def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer) -> None:
         """Records that passed all checks. Larger than a message between services they would end its whole stream."""
         if len(records) > LARGEST_PAYLOAD:
-            _refuse(result, ErrorCode.message_too_large, f"{len(records)} bytes for one partition in one request")
+            result.error_code = ErrorCode.message_too_large
+            result.error_message = f"{len(records)} bytes for one partition in one request"
             return
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
         link = self._router.link_for_append(key)
         if link is None:
-            _refuse(result, NEVER_KEPT, "no storage instance is known for the partition")
+            result.error_code, result.error_message = NEVER_KEPT, "no storage instance is known for the partition"
             return
 
         def finished(append: PendingAppend) -> None:
@@ -95,9 +111,14 @@ class _Produce:
         )
         self.appends.append((link, append))
 
+    def refuse(self, result: ProduceResult, refused: RefusedRecords) -> None:
+        result.error_code, result.error_message = refused.code, str(refused)
+        result.record_errors = refused.records[: self._errors_left]
+        self._errors_left -= len(result.record_errors)
+
     @property
     def must_wait(self) -> bool:
-        return any(link.full for link, _ in self.appends)
+        return bool(self.decoding) or any(link.full for link, _ in self.appends)
 
     async def wait_for_room(self) -> None:
         """Wait until all links have room; those that have none at the deadline refuse."""
@@ -158,7 +179,7 @@ def handle(call: Call) -> Work | None:
         _fail_all(produce, request, *refused)
     else:
         _check(produce, request, call)
-    if produce.legacy or produce.must_wait:
+    if produce.must_wait:
         return _continue_later(produce, call.environment)
     produce.send()
     return None
@@ -176,7 +197,7 @@ def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
     environment = call.environment
     version = call.version
     by_id = version >= NAMES_BY_ID_FROM
-    now_ms = environment.now_ms()
+    now_ms, max_bytes = environment.now_ms(), environment.settings.upconvert_bytes
     for topic in request.topics:
         known = environment.topics.find(topic.name, topic.topic_id)
         results: list[ProduceResult] = []
@@ -189,34 +210,38 @@ def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
             elif not 0 <= partition.index < len(known.partitions):
                 result.error_code = ErrorCode.unknown_topic_or_partition
             elif partition.records is not None and is_legacy(partition.records, version):
-                produce.legacy.append((result, known, partition.records))
+                name = f"{known.info.name}-{partition.index}"
+                convert = partial(
+                    convert_legacy, partition.records, known.config, name, now_ms=now_ms, max_bytes=max_bytes
+                )
+                produce.decoding.append((result, known, convert))
             else:
                 try:
-                    check_records(partition.records, known.config, version=version, now_ms=now_ms)
+                    records = check_records(partition.records, known.config, version=version, now_ms=now_ms)
+                    if known.config.compacted:
+                        name = f"{known.info.name}-{partition.index}"
+                        checked = partial(with_keys, records, name, max_bytes=max_bytes)
+                        if not is_cheap(records):
+                            produce.decoding.append((result, known, checked))
+                            continue
+                        checked()
                 except RefusedRecords as refused:
-                    _refuse(result, refused.code, str(refused))
+                    produce.refuse(result, refused)
                 else:
-                    produce.add(result, known, partition.records or b"")
+                    produce.add(result, known, records)
 
 
 async def _continue_later(produce: _Produce, environment: Environment) -> None:
-    now_ms, max_bytes = environment.now_ms(), environment.settings.upconvert_bytes
-    for result, known, records in produce.legacy:
-        convert = partial(convert_legacy, records, known.config, now_ms=now_ms, max_bytes=max_bytes)
+    for result, known, decode in produce.decoding:
         try:
-            batch = await trio.to_thread.run_sync(convert, limiter=environment.conversions)
+            records = await trio.to_thread.run_sync(decode, limiter=environment.conversions)
         except RefusedRecords as refused:
-            _refuse(result, refused.code, str(refused))
+            produce.refuse(result, refused)
         else:
-            produce.add(result, known, batch)
-    produce.legacy = []
+            produce.add(result, known, records)
+    produce.decoding = []
     await produce.wait_for_room()
     produce.send()
-
-
-def _refuse(result: ProduceResult, code: ErrorCode, message: str) -> None:
-    result.error_code = code
-    result.error_message = message
 
 
 def _fail_all(produce: _Produce, request: ProduceRequest, error: ErrorCode, message: str) -> None:
@@ -234,4 +259,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     produce.send()
 
 
-API = Api(API_KEY, "Produce", range(14), handle, fail, ordered=True, largest=lambda _: None)
+API = Api(API_KEY, "Produce", range(14), handle, fail, order=Order.APPENDS, largest=lambda _: None)

@@ -23,10 +23,12 @@ _APP = "app.kubernetes.io/name"
 _SETTINGS = "kafscale.io/settings"
 _BASE = "kafscale"
 _CREDENTIALS = "kafscale-credentials"
+_BACKUPS = "kafscale-backups"
+_BACKUP_CREDENTIALS = "kafscale-backup-credentials"
 _ETCD_IMAGE = "quay.io/coreos/etcd:"
 _STOPPING = {
     "gateway": {"KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS": 5_000},
-    "storage": {"KAFSCALE_DRAIN_TIMEOUT_MS": 15_000},
+    "storage": {"KAFSCALE_DRAIN_TIMEOUT_MS": 25_000},
     "indexer": {},
     "coordinator": {"KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS": 5_000},
 }
@@ -43,6 +45,7 @@ def render(resource: Object, manifests: Manifests) -> list[Object]:
     """In the order in which they are to be applied. ``resource`` has a bucket, and settings that are known."""
     parts = _Parts(resource, manifests)
     parts.set_bucket()
+    parts.set_backups()
     parts.set_etcd()
     for service in SERVICES:
         parts.set_service(service, resource["spec"].get(service, {}))
@@ -114,13 +117,38 @@ class _Parts:
                 account = self._named("ServiceAccount", pod["spec"]["serviceAccountName"] if pod else "")
                 account["metadata"]["annotations"] = dict(bucket["accountAnnotations"])
 
+    def set_backups(self) -> None:
+        """Snapshots go to a bucket of their own, which only their job knows of."""
+        wanted = self._spec.get("backups")
+        if wanted is None:
+            return
+        job, name = self._objects["CronJob", "etcd-snapshots"], f"{self._cluster}-{_BACKUPS}"
+        variables = {"BUCKET": "name", "REGION": "region", "ENDPOINT": "endpoint"}
+        data = {f"KAFSCALE_BACKUP_S3_{each}": wanted[field] for each, field in variables.items() if field in wanted}
+        if "pathStyle" in wanted:
+            data["KAFSCALE_BACKUP_S3_PATH_STYLE"] = str(wanted["pathStyle"]).lower()
+        self._objects["ConfigMap", "backups"] = self._renamed(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        )
+        if "endpoint" in wanted:
+            self._let_out(wanted["endpoint"])
+        for source in [source for container in containers(job) for source in container.get("envFrom", [])]:
+            if source.get("configMapRef", {}).get("name") == _BACKUPS:
+                source["configMapRef"] = {"name": name}
+            if source.get("secretRef", {}).get("name") == _BACKUP_CREDENTIALS and "credentialsSecret" in wanted:
+                source["secretRef"] = {"name": wanted["credentialsSecret"], "optional": False}
+        if "accountAnnotations" in wanted:
+            account = self._objects["ServiceAccount", "etcd-snapshots"]
+            account["metadata"]["annotations"] = dict(wanted["accountAnnotations"])
+
     def _let_out(self, endpoint: str) -> None:
         """To an S3 that is at another port than Amazon's, too."""
         address = urlsplit(endpoint)
         port = address.port or (80 if address.scheme == "http" else _HTTPS)
         for rule in self._outgoing():
-            if rule.get("to") == [_ANYWHERE] and port != _HTTPS:
-                rule["ports"].append({"protocol": "TCP", "port": port})
+            allowed = {"protocol": "TCP", "port": port}
+            if rule.get("to") == [_ANYWHERE] and port != _HTTPS and allowed not in rule["ports"]:
+                rule["ports"].append(allowed)
 
     def _outgoing(self) -> list[Object]:
         policies = [each for (kind, _), each in self._objects.items() if kind == "NetworkPolicy"]

@@ -4,7 +4,7 @@ Any step may be the last one before the process ends: the next time begins anew 
 names of configs that the resource has a say in, are stored before the first change that they stand for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from kafscale.errors import Unavailable
@@ -20,10 +20,18 @@ from services.operator.leadership import utc_now
 from services.operator.resources import FINALIZER, TOPIC, Object, age_key, finalizers, is_deleting, name_of
 from services.operator.topics.plan import CANNOT_SHRINK, Complaint, Create, Plan, Seen, in_words, plan
 from services.operator.topics.status import SYNCED, absent, status_of, told, unknown
-from services.operator.topics.wanted import Wanted
+from services.operator.topics.wanted import Wanted, named_cluster
 
 _REASONS = {"Create": "Created", "Grow": "Grown", "Configure": "Reconfigured"}
-_FAULTS = ("PartitionsCannotShrink", "InvalidConfig", "Refused", "Conflict", "ClusterNotFound", "Unauthenticated")
+_FAULTS = (
+    "PartitionsCannotShrink",
+    "InvalidConfig",
+    "Refused",
+    "Conflict",
+    "ClusterNotFound",
+    "ClusterAmbiguous",
+    "Unauthenticated",
+)
 
 
 class TopicReconciler:
@@ -54,7 +62,7 @@ class TopicReconciler:
         resource = await self._kubernetes.get(TOPIC, name)
         if resource is None:
             return False
-        wanted = Wanted.of(resource)
+        wanted = Wanted.of(resource, self._clusters)
         rival = self._rival(resource, wanted)
         if is_deleting(resource):
             await self._release(resource, wanted, rival)
@@ -65,9 +73,9 @@ class TopicReconciler:
             return True
         cluster = self._clusters.get(wanted.cluster)
         if cluster is None:
-            message = f"there is no KafscaleCluster {wanted.cluster} in this namespace"
-            await self._report(resource, wanted, absent("ClusterNotFound", message))
+            await self._report(resource, wanted, absent(*self._why_no_cluster(wanted)))
             return True
+        resource = await self._bind(resource, wanted)
         resource = await self._hold(resource, wanted)
         try:
             async with self._gateways.serving(servers_of(cluster)) as gateway:
@@ -82,9 +90,30 @@ class TopicReconciler:
         older = [
             other
             for other in self._topics.values()
-            if name_of(other) != name_of(resource) and age_key(other) < age_key(resource) and same_topic(other, wanted)
+            if name_of(other) != name_of(resource)
+            and age_key(other) < age_key(resource)
+            and same_topic(other, wanted, self._clusters)
         ]
         return name_of(min(older, key=age_key)) if older else ""
+
+    def _why_no_cluster(self, wanted: Wanted) -> tuple[str, str]:
+        """Reason and message for a topic whose cluster cannot be determined."""
+        if wanted.cluster:
+            return "ClusterNotFound", f"there is no KafscaleCluster {wanted.cluster} in this namespace"
+        if not self._clusters:
+            return "ClusterNotFound", "spec.clusterRef is not set, and this namespace has no KafscaleCluster"
+        names = ", ".join(sorted(self._clusters))
+        message = (
+            f"spec.clusterRef is not set, and this namespace has more than one KafscaleCluster ({names}): name one"
+        )
+        return "ClusterAmbiguous", message
+
+    async def _bind(self, resource: Object, wanted: Wanted) -> Object:
+        """Record the cluster before anything is changed there, so that a second cluster does not orphan the topic."""
+        if resource.get("status", {}).get("cluster") == wanted.cluster:
+            return resource
+        change = {"status": {"cluster": wanted.cluster}}
+        return await self._kubernetes.patch(TOPIC, name_of(resource), change, subresource="status")
 
     async def _hold(self, resource: Object, wanted: Wanted) -> Object:
         """With the finalizer if, and only if, the topic is to go with the resource."""
@@ -149,7 +178,7 @@ class TopicReconciler:
         if not wanted.deletes or rival:
             await self._events.tell(resource, "Retained", f"topic {wanted.topic} stays")
         elif cluster is None:
-            message = f"topic {wanted.topic} stays: there is no KafscaleCluster {wanted.cluster} to delete it from"
+            message = f"topic {wanted.topic} stays: {self._why_no_cluster(wanted)[1]}"
             await self._events.tell(resource, "Retained", message, type_="Warning")
         else:
             await self._delete(resource, wanted, cluster)
@@ -179,7 +208,15 @@ class TopicReconciler:
         """Store the status when it is another one; what is wrong is told once."""
         former = resource.get("status", {})
         now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = status_of(resource, conditions, topic=wanted.topic, seen=seen, managed=managed, now=now)
+        status = status_of(
+            resource,
+            conditions,
+            cluster=named_cluster(resource),
+            topic=wanted.topic,
+            seen=seen,
+            managed=managed,
+            now=now,
+        )
         if {**former, **status} == former:
             return
         stored = await self._kubernetes.patch(TOPIC, name_of(resource), {"status": status}, subresource="status")
@@ -188,6 +225,6 @@ class TopicReconciler:
             await self._events.tell(stored, wrong.reason, wrong.message, type_="Warning")
 
 
-def same_topic(resource: Object, wanted: Wanted) -> bool:
-    other = Wanted.of(resource)
+def same_topic(resource: Object, wanted: Wanted, clusters: Collection[str]) -> bool:
+    other = Wanted.of(resource, clusters)
     return (other.cluster, other.topic) == (wanted.cluster, wanted.topic)

@@ -35,6 +35,7 @@ def status_of(
     resource: Object,
     conditions: Sequence[Condition],
     *,
+    cluster: str,
     topic: str,
     seen: Seen | None,
     managed: Sequence[str] | None,
@@ -48,6 +49,8 @@ def status_of(
         "topicName": topic,
         "conditions": merged(former, conditions, generation=generation, now=now),
     }
+    if cluster:
+        status["cluster"] = cluster
     if managed is not None:
         status["managedConfigs"] = list(managed)
     if seen is not None:

@@ -1,6 +1,6 @@
 """What a KafscaleTopic asks for. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,7 +10,10 @@ from services.operator.topics.retention import retention_ms
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``partitions`` None: as there are, or as the gateway gives a new topic. ``configs`` are not checked yet."""
+    """``partitions`` None: as there are, or as the gateway gives a new topic. ``configs`` are not checked yet.
+
+    ``cluster`` is empty when the resource names none and the namespace does not have exactly one.
+    """
 
     topic: str
     cluster: str
@@ -20,8 +23,8 @@ class Wanted:
     """The topic goes with its resource."""
 
     @classmethod
-    def of(cls, resource: Object) -> Self:
-        """Of a resource that the schema has let in."""
+    def of(cls, resource: Object, clusters: Collection[str]) -> Self:
+        """Of a resource that the schema has let in; ``clusters``: names of the namespace's KafscaleClusters."""
         spec = resource["spec"]
         configs = dict(spec.get("config", {}))
         if "retention" in spec:
@@ -30,8 +33,14 @@ class Wanted:
             configs["compression.type"] = spec["compression"]
         return cls(
             topic=spec.get("topicName") or name_of(resource),
-            cluster=spec["clusterRef"]["name"],
+            cluster=named_cluster(resource) or (next(iter(clusters)) if len(clusters) == 1 else ""),
             partitions=spec.get("partitions"),
             configs=configs,
             deletes=spec.get("deletionPolicy") == "Delete",
         )
+
+
+def named_cluster(resource: Object) -> str:
+    """The cluster that the resource names, else the one that the operator chose for it before; empty: neither."""
+    reference = resource["spec"].get("clusterRef", {})
+    return str(reference.get("name") or resource.get("status", {}).get("cluster", ""))

@@ -17,6 +17,7 @@ MESSAGE_TOO_LARGE = 10
 INVALID_TOPIC = 17
 TOPIC_ALREADY_EXISTS = 36
 INVALID_CONFIG = 40
+INVALID_RECORD = 87
 
 TIMEOUT_SECONDS = 60
 # No client may hold back a message for its size: the broker's limits are what is tested.

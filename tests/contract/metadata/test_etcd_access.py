@@ -11,8 +11,9 @@ import trustme
 
 from kafscale import paths
 from kafscale.errors import ConfigError, Refused, Unavailable
-from kafscale.metadata.etcd import EtcdMetadataStore, EtcdStatus, open_etcd
+from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
+from kafscale.metadata.etcd_maintenance import EtcdStatus
 from kafscale.metadata.interface import Event, Put
 from kafscale.rpc.tls import RpcTls
 from kafscale.service.etcd import EtcdSettings, open_etcd_store

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from kafscale.errors import ConfigError, Refused, Unavailable
-from kafscale.objects.interface import ObjectNotFound, PreconditionFailed
+from kafscale.objects.interface import MOST_CLOCK_SKEW_SECONDS, ObjectNotFound, PreconditionFailed
 from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import SIGNATURE_SECONDS, S3Config
@@ -186,6 +186,20 @@ async def test_deletes_are_dated_when_they_are_asked_for(s3_config: S3Config) ->
         with pytest.raises(Unavailable):  # asked for long ago, though each is sent now
             await store.delete_many(["ns/a", "ns/b"])
         assert len(await store.list_from("")) == 2
+
+
+async def test_a_delete_that_was_dated_before_a_long_stop_is_refused(s3_config: S3Config) -> None:
+    async with S3ObjectStore.open(s3_config) as store:
+        await store.put_if_absent("ns/a", b"x")
+        with pytest.raises(Unavailable):
+            await store.delete_many(["ns/a"], dated=store.now() - store.settle_seconds)
+        assert len(await store.list_from("")) == 1
+        await store.delete_many(["ns/a"], dated=store.now())
+        assert await store.list_from("") == []
+
+
+def test_a_delete_has_landed_when_the_signature_ends_by_the_slowest_clock_that_is_allowed() -> None:
+    assert S3ObjectStore.settle_seconds >= SIGNATURE_SECONDS + MOST_CLOCK_SKEW_SECONDS
 
 
 @pytest.mark.parametrize("seconds", [0.0, 8.0, -8.0])

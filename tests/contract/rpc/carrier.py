@@ -31,6 +31,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetched,
     PlanScanReply,
     PlanScanRequest,
+    ProducersReply,
+    ProducersRequest,
     ScanPiece,
     ScanRequest,
     SegmentsReply,
@@ -76,6 +78,9 @@ class Carrier:
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
         return EpochEndsReply()
+
+    async def producers(self, request: ProducersRequest) -> ProducersReply:
+        return ProducersReply()
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         return LogSizesReply()

@@ -83,6 +83,12 @@ def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
     assert [line.split()[:2] for line in described[7:]] == [["t", "0"], ["t", "1"], ["t", "2"]]
     topic = json.loads(server.run("topic", "describe", "t", "-o", "json").output)["topic"]
     assert (topic["partitions"], topic["configs"], topic["deleting"]) == (3, {"flush.ms": "7"}, False)
+    note = "note: logs are not compacted yet; with cleanup.policy="
+    compacted = server.run("topic", "alter", "t", "--config", "cleanup.policy=compact")
+    assert compacted.output.splitlines()[1:] == [f"{note}compact no record is removed"]
+    assert f"{note}compact no record is removed" in server.run("topic", "describe", "t").output
+    both = server.run("topic", "create", "both", "--config", "cleanup.policy=compact,delete")
+    assert both.output.splitlines()[1:] == [f"{note}compact,delete only retention removes records"]
     kept = server.run("topic", "delete", "t", input="n\n")
     assert kept.exit_code == Exit.FAILED
     deleted = server.run("topic", "delete", "t", input="y\n")

@@ -10,8 +10,10 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import MetadataStore
+from kafscale.metadata.interface import MetadataStore, Put
 from kafscale.metadata.members import Members
+from kafscale.metadata.membership import LeaseClock
+from kafscale.metadata.topic_values import TopicInfo
 from kafscale.rpc.direct import DirectCoordinator
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.run import Parts
@@ -28,6 +30,20 @@ RETRIABLE = (E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NO
 
 
 @dataclass(eq=False)
+class Clocks:
+    """Trio's clock, and ``ahead`` seconds for which the process was suspended; ``wall_ahead``: of its wall clock."""
+
+    ahead: float = 0.0
+    wall_ahead: float = 0.0
+
+    def boot(self) -> float:
+        return trio.current_time() + self.ahead
+
+    def wall(self) -> float:
+        return self.boot() + self.wall_ahead
+
+
+@dataclass(eq=False)
 class Instance:
     """One coordinator in a task of its own. ``gate`` shut, it is as if its process were stopped."""
 
@@ -37,6 +53,7 @@ class Instance:
     parts: Parts
     gate: Gate
     scope: trio.CancelScope
+    clock: Clocks
     stopping: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
 
@@ -116,7 +133,7 @@ class Coordinators:
         return next((i for i in self.instances if i.service.current and i.run_id == run_id), None)
 
     async def _serve(self, address: str, changes: dict[str, Any], task_status: trio.TaskStatus[Instance]) -> None:
-        gate = Gate(self.metadata)
+        gate, clock = Gate(self.metadata), Clocks(wall_ahead=changes.pop("wall_ahead", 0))
         members = Members(gate, NAMESPACE, "coordinator")
         settings = {
             "lease_ttl_seconds": LEASE_SECONDS,
@@ -128,14 +145,15 @@ class Coordinators:
             namespace=NAMESPACE,
             metadata=gate,
             members=members,
-            now_ms=lambda: WALL + int(trio.current_time() * 1000),
+            now_ms=lambda: WALL + int((trio.current_time() + clock.wall_ahead) * 1000),
             address=address,
-            lease_clock=trio.current_time,
+            lease_clock=LeaseClock(clock.boot, clock.wall),
+            boot_clock=clock.boot,
             member_suffix=lambda: f"{address}-{next(self._suffixes)}",
         )
         service = CoordinatorService(parts)
         with trio.CancelScope() as scope:
-            instance = Instance(address, service, DirectCoordinator(service), parts, gate, scope)
+            instance = Instance(address, service, DirectCoordinator(service), parts, gate, scope, clock)
             async with trio.open_nursery() as nursery:
                 await nursery.start(members.run)
                 await nursery.start(service.run, instance.stopping)
@@ -231,9 +249,17 @@ class Consumer:
                 await self.join()
 
 
+async def create_topic(metadata: MetadataStore, name: str, id_: bytes) -> None:
+    """Create a topic, or replace the one of that name."""
+    topic = TopicInfo(name, id_, 1, {}, live=True, epoch_floor=0, created_ms=1)
+    await metadata.txn([], [Put(paths.topic_key(NAMESPACE, name), topic.value())])
+
+
 @asynccontextmanager
 async def coordinators(metadata: MetadataStore, *addresses: str, **settings: Any) -> AsyncIterator[Coordinators]:
-    """Instances at these addresses; all of them are killed in the end."""
+    """Instances at these addresses, and the topic ``t``; all of them are killed in the end."""
+    if await metadata.get(paths.topic_key(NAMESPACE, "t")) is None:
+        await create_topic(metadata, "t", topic_id("t"))
     members = Members(metadata, NAMESPACE, "coordinator")
     async with trio.open_nursery() as nursery:
         await nursery.start(members.run)

@@ -1,8 +1,12 @@
 """Committed offsets, deletion and retention."""
 
+from dataclasses import replace
+
 import pytest
 
 from kafscale.v1.coordinator_pb2 import GroupOffsets, GroupOffsetsQuery, JoinGroupRequest, ListGroupsRequest
+from services.coordinator.group import Offsets
+from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
 from tests.unit.coordinator.harness import E, World, subscription, topic_id
 
@@ -206,3 +210,83 @@ def test_what_is_asked_while_the_deletion_is_stored_may_be_asked_again() -> None
     request = JoinGroupRequest(group="g", member_id_required=True)
     [reply] = world.groups.join(request, ticket, world.now, fresh_id="x").replies
     assert reply.message.error == E.COORDINATOR_NOT_AVAILABLE  # type: ignore[attr-defined]
+
+
+def test_a_commit_that_says_the_same_is_not_stored_again_for_minutes() -> None:
+    world = World()
+    world.commit({("t", 0): 5, ("t", 1): 6})
+    stored = dict(world.store)
+    world.advance(9 * 60_000)
+    assert list(world.commit({("t", 0): 5, ("t", 1): 7}).errors) == [E.NONE, E.NONE]
+    assert [key.rpartition("/")[2] for key, value in world.store.items() if stored[key] != value] == ["1"]
+    world.advance(60_000)
+    stored = dict(world.store)
+    world.commit({("t", 0): 5})
+    assert [key.rpartition("/")[2] for key, value in world.store.items() if stored[key] != value] == ["0"]
+
+
+def test_an_offset_that_is_committed_again_and_again_does_not_expire() -> None:
+    world = World()
+    for _ in range(2 * WEEK // HOUR):
+        world.commit({("t", 0): 5})
+        world.advance(HOUR)
+        world.expire_offsets()
+    assert world.committed() == {("t", 0): 5}
+
+
+def test_metadata_of_all_offsets_of_a_group_has_a_largest_size() -> None:
+    world = World(GroupLimits(metadata_total_bytes=10_000))
+    assert list(world.commit({("t", n): 1 for n in range(3)}, metadata="x" * 4000).errors) == [
+        E.NONE,
+        E.NONE,
+        E.OFFSET_METADATA_TOO_LARGE,
+    ]
+    assert list(world.commit({("t", 2): 1}, metadata="x" * 2001).errors) == [E.OFFSET_METADATA_TOO_LARGE]
+    assert list(world.commit({("t", 0): 2}, metadata="y" * 4000).errors) == [E.NONE], "in place of what it had"
+    assert list(world.commit({("t", 2): 1}).errors) == [E.NONE], "without metadata"
+    world.commit({("t", 0): 3})
+    assert list(world.commit({("t", 2): 1}, metadata="x" * 4000).errors) == [E.NONE], "there is room again"
+
+
+def test_room_for_metadata_is_the_same_after_loads_and_comes_back_with_deletion_and_expiry() -> None:
+    def full(world: World) -> bool:
+        (error,) = world.commit({("u", 0): 1}, metadata="x" * 2001).errors
+        return error == E.OFFSET_METADATA_TOO_LARGE
+
+    def offsets(world: World) -> Offsets:
+        return world.groups["g"].offsets
+
+    world = World(GroupLimits(metadata_total_bytes=10_000))
+    world.commit({("t", 0): 1, ("t", 1): 1}, metadata="\u00e9" * 2000)
+    assert full(world)
+    world = world.successor(metadata_total_bytes=10_000)
+    assert full(world)
+    world.delete_offsets(("t", 1))
+    assert not full(world)
+    world.delete_offsets(("u", 0))
+    world.commit({("t", 1): 2}, metadata="\u00e9" * 2000)
+    assert full(world)
+    world.commit({("keeps", 0): 1})
+    world.expire_offsets("t")
+    assert not full(world)
+    assert offsets(world).metadata_bytes == 2001
+
+
+def test_a_commit_looks_at_no_metadata_but_that_of_its_own_partitions() -> None:
+    looked_at: list[str] = []
+
+    class Watched(str):
+        __slots__ = ()
+
+        def encode(self, *args: str, **named: str) -> bytes:
+            looked_at.append(self)
+            return super().encode(*args, **named)
+
+    world = World()
+    world.commit({("t", n): 1 for n in range(3)}, metadata="x")
+    offsets = world.groups["g"].offsets
+    for partition, offset in list(offsets.items()):
+        offsets[partition] = replace(offset, metadata=Watched(f"of {partition[1]}"))
+    looked_at.clear()
+    world.commit({("t", 1): 2}, metadata="y")
+    assert set(looked_at) == {"of 1"}

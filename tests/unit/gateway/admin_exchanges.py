@@ -16,17 +16,22 @@ async def describe_configs(harness: Harness, client: Client, version: int) -> No
         resource(resource_type=2, resource_name="unknown", configuration_keys=None),
         resource(resource_type=2, resource_name="a b", configuration_keys=None),
         resource(resource_type=4, resource_name="7", configuration_keys=None),
-        resource(resource_type=8, resource_name="0", configuration_keys=None),
+        resource(resource_type=8, resource_name="7", configuration_keys=None),
+        resource(resource_type=99, resource_name="0", configuration_keys=None),
+        *(resource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in (8, 16, 32)),
     )
     told = {"include_documentation": True} if version >= 3 else {}
     reply = await client.ask(32, version, resources=asked, include_synonyms=True, **told)
     assert reply.throttle_time == timedelta(0)
-    topic, broker, *refused = reply.results
+    topic, broker, *refused, loggers, metrics, group = reply.results
+    empty = [(each.resource_type, each.error_code, each.configs) for each in (loggers, metrics, group)]
+    assert empty == [(8, 0, ()), (16, 0, ()), (32, 0, ())]
     assert [(each.error_code, each.resource_type, each.resource_name, each.configs) for each in refused] == [
         (3, 2, "unknown", ()),
         (17, 2, "a b", ()),
         (42, 4, "7", ()),
-        (42, 8, "0", ()),
+        (42, 8, "7", ()),
+        (42, 99, "0", ()),
     ]
     assert all(each.error_message for each in refused)
     assert (topic.error_code, topic.error_message, broker.error_code, broker.resource_name) == (0, None, 0, "0")

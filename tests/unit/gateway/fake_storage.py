@@ -34,6 +34,8 @@ from kafscale.v1.storage_pb2 import (
     PartitionFetch,
     PartitionFetched,
     PartitionOffset,
+    ProducersReply,
+    ProducersRequest,
     SegmentsReply,
     SegmentsRequest,
 )
@@ -338,6 +340,25 @@ class FakeStorage:
             reply.segments.add(
                 base_offset=base, end_offset=following, bytes=len(batch), epoch=1, faults=faults, reindexed=reindexed
             )
+        return reply
+
+    async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
+        """Of each idempotent batch the producer, as if it had sent no other."""
+        reply = ProducersReply()
+        for query in request.queries:
+            result, refusal = reply.results.add(), self._refusal(query.partition, -1)
+            if refusal is not None:
+                result.status, result.owner = refusal
+                continue
+            headers = [header for _, _, batch in self.partition(query.partition).batches for _, header in walk(batch)]
+            for header in headers:
+                if header.producer_id >= 0:
+                    result.producers.add(
+                        producer_id=header.producer_id,
+                        epoch=header.producer_epoch,
+                        last_sequence=header.base_sequence + header.last_offset_delta,
+                        used_ms=header.max_timestamp,
+                    )
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:

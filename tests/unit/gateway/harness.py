@@ -135,6 +135,10 @@ class Cluster:
         self.metadata = MemoryMetadataStore()
         self.storages: dict[str, FakeStorage] = {}
         self.coordinators: dict[str, FakeCoordinator] = {}
+        # For how long the gateway was stopped in all.
+        self.suspended_seconds = 0.0
+        self.wall_ahead_seconds = 0.0
+        self.log_requests = False
 
     async def add(self, run_id: str, storage: FakeStorage, *, address: str = "", leaving: bool = False) -> None:
         """Let a storage instance register, or register anew."""
@@ -245,6 +249,9 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
         connect_coordinator=connected_coordinator,
         lease_ttl_seconds=LEASE_TTL_SECONDS,
         now_ms=lambda: NOW_MS,
+        lease_clock=lambda: cluster.suspended_seconds + cluster.wall_ahead_seconds,
+        boot_clock=lambda: cluster.suspended_seconds,
+        log_requests=cluster.log_requests,
     )
 
 

@@ -204,7 +204,14 @@ async def test_a_gateway_that_was_killed_and_comes_back_at_another_address_waits
     store, listener = MemoryMetadataStore(), Listener("IN", "", 1, "new", 1)
     await gateway_member(store, 3, "old")
     registration = Registration(
-        store, NAMESPACE, listeners=(listener,), address="", wanted=3, lease_ttl_seconds=10, now_ms=lambda: 0
+        store,
+        NAMESPACE,
+        listeners=(listener,),
+        address="",
+        wanted=3,
+        lease_ttl_seconds=10,
+        now_ms=lambda: 0,
+        clock=trio.current_time,
     )
 
     async def end_lease() -> None:

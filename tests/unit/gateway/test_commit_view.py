@@ -5,7 +5,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import Committed
 from services.gateway.commit_view import CommitView, Key, Waiter
-from services.gateway.kafka_errors import MAY_BE_KEPT
+from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
 from services.gateway.pending import PendingAppend
 
 
@@ -39,7 +39,7 @@ def test_partitions_that_come_and_go_leave_a_bounded_number_behind() -> None:
     assert (committed.error, lost.error) == (ErrorCode.none, MAY_BE_KEPT)
     assert not forgotten.finished
     view.expire(100.0)
-    assert forgotten.error == MAY_BE_KEPT
+    assert forgotten.error == TIMED_OUT
 
 
 def test_a_partition_that_somebody_waits_for_is_not_forgotten() -> None:

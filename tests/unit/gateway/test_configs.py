@@ -162,12 +162,13 @@ def test_groups_are_held_to_what_kafkas_are_but_for_their_size() -> None:
     assert CoordinatorSettings().limits() == GroupLimits(max_size=10_000)
 
 
-async def test_min_insync_replicas_keeps_no_producer_out_and_its_documentation_says_so() -> None:
+async def test_min_insync_replicas_keeps_no_producer_out_and_is_shown_as_the_one_replica_that_counts() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", min_insync_replicas="2")
         client = await harness.connect()
-        (shown,) = (await describe(client, "t", "min.insync.replicas", documentation=True)).configs
-        assert shown.value == "2"
+        (shown,) = (await describe(client, "t", "min.insync.replicas", documentation=True, synonyms=True)).configs
+        assert (shown.value, shown.config_source) == ("1", 1)
+        assert [(each.value, each.source) for each in shown.synonyms] == [("2", 1), ("1", 5)]
         assert "without effect" in shown.documentation
         assert (await produce(client, batch(), acks=-1)).error_code == ErrorCode.none
 
@@ -186,7 +187,7 @@ async def test_replaced_configs_are_all_that_a_topic_sets() -> None:
     ("configs", "code"),
     [
         ([("no.such", "1")], ErrorCode.invalid_config),
-        ([("cleanup.policy", "compact")], ErrorCode.invalid_config),
+        ([("cleanup.policy", "compress")], ErrorCode.invalid_config),
         ([("max.message.bytes", "1"), ("retention.ms", "-7")], ErrorCode.invalid_config),
         ([("retention.ms", None)], ErrorCode.invalid_request),
         ([("retention.ms", "1"), ("retention.ms", "2")], ErrorCode.invalid_request),
@@ -207,20 +208,6 @@ async def test_what_is_wrong_changes_nothing_of_the_resource(
         assert stored(harness) == {"flush.ms": "7"}
 
 
-async def test_compaction_is_refused_in_words() -> None:
-    async with running_gateway() as harness:
-        await harness.topic("t")
-        client = await harness.connect()
-        for answer in (
-            await change(client, ("cleanup.policy", SET, "compact")),
-            await change(client, ("cleanup.policy", APPEND, "compact")),
-            await alter(client, [("cleanup.policy", "compact,delete")]),
-        ):
-            assert answer.error_code == ErrorCode.invalid_config
-            assert "compaction is not implemented" in answer.error_message
-        assert stored(harness) == {}
-
-
 async def test_a_list_is_changed_item_by_item_from_what_counts() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
@@ -233,8 +220,23 @@ async def test_a_list_is_changed_item_by_item_from_what_counts() -> None:
         ):
             assert (await change(client, (THROTTLED, operation, value))).error_code == 0
             assert stored(harness) == {THROTTLED: expected}
-        assert (await change(client, ("cleanup.policy", APPEND, "delete"))).error_code == 0
-        assert stored(harness)["cleanup.policy"] == "delete"
+
+
+async def test_a_cleanup_policy_is_changed_item_by_item_and_shown_as_it_is_set() -> None:
+    async with running_gateway(cleanup_policy="compact") as harness:
+        await harness.topic("t")
+        client = await harness.connect()
+        for operation, value, expected in (
+            (APPEND, "delete", "compact,delete"),
+            (APPEND, "compact", "compact,delete"),
+            (SUBTRACT, "compact", "delete"),
+            (SUBTRACT, "delete", ""),
+            (SET, " delete, compact", "delete,compact"),
+        ):
+            assert (await change(client, ("cleanup.policy", operation, value))).error_code == 0
+            assert stored(harness) == {"cleanup.policy": expected}
+            (shown,) = (await describe(client, "t", "cleanup.policy")).configs
+            assert shown.value == expected
 
 
 @pytest.mark.parametrize(
@@ -271,6 +273,8 @@ async def test_resources_that_cannot_be_changed() -> None:
             refused = await change(client, ("log.retention.ms", SET, "1"), name=name, kind=BROKER)
             assert refused.error_code == ErrorCode.invalid_request
             assert "Cannot update these configs dynamically: log.retention.ms" in refused.error_message
+            deleted = await change(client, ("leader.replication.throttled.rate", DELETE, None), name=name, kind=BROKER)
+            assert deleted.error_code == 0
         assert (await alter(client, [], name="0", kind=BROKER)).error_code == 0
         assert (await alter(client, [], name="7", kind=BROKER)).error_code == ErrorCode.invalid_request
         assert (await alter(client, [], kind=8)).error_code == ErrorCode.invalid_request

@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kafscale.errors import Unavailable
 from kafscale.v1.storage_pb2 import PartitionFetch
+from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 from services.gateway.storage_link import StorageLink
 from tests.unit.gateway.fake_storage import FakeStorage
@@ -53,7 +54,7 @@ async def fetching(partitions: int = 8) -> AsyncIterator[Fetches]:
     """A link whose partitions have one batch of about 1 KB each, that came with the last commit."""
     storage = FakeStorage()
     async with trio.open_nursery() as nursery:
-        link = StorageLink(storage, GatewaySettings(), moved=lambda key, owner: None)
+        link = StorageLink(storage, GatewaySettings(), moved=lambda key, owner: None, pauses=Pauses(5.0, lambda: 0.0))
         nursery.start_soon(link.run)
         await wait_all_tasks_blocked()
         appends = Appends(link)

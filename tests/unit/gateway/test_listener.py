@@ -210,8 +210,8 @@ async def test_a_producer_is_not_read_while_storage_does_not_keep_up_and_refused
             mock_clock.jump(0.1)
             await wait_all_tasks_blocked(0.005)
         codes = [(await produced(client)).error_code for _ in range(4)]
-        after_append, overloaded = ErrorCode.not_enough_replicas_after_append, ErrorCode.not_enough_replicas
-        assert codes == [after_append, after_append, overloaded, overloaded]
+        timed_out, overloaded = ErrorCode.request_timed_out, ErrorCode.not_enough_replicas
+        assert codes == [timed_out, timed_out, overloaded, overloaded]
         assert len(harness.storage.appends) == 2
 
 

@@ -87,6 +87,50 @@ async def test_large_requests_arrive_in_turn_and_small_ones_at_any_time() -> Non
         assert sorted([(await produced(first)).base_offset, (await produced(second)).base_offset]) == [1, 2]
 
 
+async def test_connections_that_announce_much_and_send_little_keep_no_large_request_out(mock_clock: MockClock) -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        for _ in range(3):
+            idle = await harness.connect()
+            await idle.stream.send_all(struct.pack(">ihhi", 100 * MIB, 0, 9, 1) + bytes(1000))
+            await wait_all_tasks_blocked(0.05)
+        victim = await harness.connect()
+        await victim.stream.send_all(await send_most_of(victim, batch(bytes(100_000))))
+        await wait_all_tasks_blocked(0.05)
+        assert len(harness.storage.appends) == 1
+
+
+async def test_half_a_request_in_each_of_many_connections_keeps_no_large_request_out(mock_clock: MockClock) -> None:
+    async with running_gateway(request_memory_bytes=MIB) as harness:
+        await harness.topic()
+        for _ in range(2):
+            await send_most_of(await harness.connect(), batch(bytes(500_000)))
+        for _ in range(2):
+            victim = await harness.connect()
+            harness.nursery.start_soon(victim.send, 0, 9, produce_body({("t", 0): batch(bytes(600_000))}))
+        for _ in range(4):
+            await wait_all_tasks_blocked(0.05)
+            mock_clock.jump(1)
+        await wait_all_tasks_blocked(0.05)
+        assert len(harness.storage.appends) == 2
+
+
+async def test_a_request_that_exceeds_the_room_is_not_waited_for_long(mock_clock: MockClock) -> None:
+    async with running_gateway(request_memory_bytes=MIB, request_stall_ms=20_000) as harness:
+        await harness.topic()
+        for _ in range(3):
+            harness.nursery.start_soon(send_most_of, await harness.connect(), batch(bytes(500_000)))
+            await wait_all_tasks_blocked(0.05)
+        beyond, victim = harness.clients[-1], await harness.connect()
+        harness.nursery.start_soon(victim.send, 0, 9, produce_body({("t", 0): batch(bytes(600_000))}))
+        for _ in range(12):
+            await wait_all_tasks_blocked(0.05)
+            mock_clock.jump(1)
+        await wait_all_tasks_blocked(0.05)
+        assert len(harness.storage.appends) == 1
+        assert await beyond.closed()
+
+
 async def test_a_client_that_stops_in_the_middle_of_a_large_request_is_closed(mock_clock: MockClock) -> None:
     async with running_gateway(request_memory_bytes=MIB, request_stall_ms=4_000) as harness:
         await harness.topic()

@@ -59,8 +59,9 @@ async def test_pitfall_40_new_partitions_are_shown_and_written() -> None:
         (9, None, ErrorCode.invalid_partitions, "more than 8"),
         (4, [(0,)], ErrorCode.invalid_replica_assignment, r"2 additional partition\(s\), but 1"),
         (4, [], ErrorCode.invalid_replica_assignment, "but 0"),
-        (4, [(0,), ()], ErrorCode.invalid_replica_assignment, "same number of replicas"),
-        (4, [(0, 0), (0, 1)], ErrorCode.invalid_replica_assignment, "twice"),
+        (4, [(0,), ()], ErrorCode.invalid_replica_assignment, "an empty replica list"),
+        (4, [(0, 0), (0, 1)], ErrorCode.invalid_replica_assignment, "the broker 0 more than once"),
+        (4, [(0,), (7,)], ErrorCode.invalid_replica_assignment, "broker 7, but no such broker is registered"),
     ],
 )
 async def test_what_would_be_no_more_partitions_is_refused(

@@ -37,6 +37,17 @@ async def test_pitfall_16_every_batch_of_a_record_set_is_kept() -> None:
         ]
 
 
+async def test_several_batches_are_refused_where_one_is_an_idempotent_producers() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        idempotent = batch(b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+        for records in (batch(b"a") + idempotent, idempotent + batch(b"a"), idempotent + idempotent):
+            assert (await produce(client, records)).error_code == ErrorCode.invalid_record
+        reply = await produce(client, idempotent)
+        assert (reply.error_code, reply.base_offset) == (0, 0)
+
+
 async def test_pitfall_40_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken() -> None:
     records = batch(b"x" * 2000)
     async with running_gateway() as harness:

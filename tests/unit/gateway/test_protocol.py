@@ -18,11 +18,15 @@ from services.gateway import registry
 from services.gateway.api import Call
 from services.gateway.registry import APIS
 from services.gateway.unsupported import UNSUPPORTED
-from tests.unit.gateway import admin_exchanges, exchanges, group_exchanges, topic_exchanges
+from tests.unit.gateway import absent_exchanges, admin_exchanges, exchanges, group_exchanges, topic_exchanges
 from tests.unit.gateway.harness import read_response, running_gateway
 
 EXCHANGES = (
-    exchanges.EXCHANGES | topic_exchanges.EXCHANGES | admin_exchanges.EXCHANGES | group_exchanges.GROUP_EXCHANGES
+    exchanges.EXCHANGES
+    | topic_exchanges.EXCHANGES
+    | admin_exchanges.EXCHANGES
+    | group_exchanges.GROUP_EXCHANGES
+    | absent_exchanges.EXCHANGES
 )
 ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
 
@@ -70,7 +74,7 @@ async def test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_nev
 
 
 SPEC_UNSUPPORTED = {4, 5, 6, 7, 21, 22, 24, 25, 26, 46, 47, 48, 49, *range(50, 58), 65, 66, 67}
-SUPPORTED_ALL_THE_SAME = {21, 22, 47}
+SUPPORTED_ALL_THE_SAME = {21, 22, 46, 47, 48, 50, 55, 66}
 
 
 def test_what_is_not_supported_is_all_that_the_spec_says_and_all_else_that_kafka_has() -> None:

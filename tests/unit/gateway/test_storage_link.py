@@ -12,6 +12,7 @@ from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendRequest
+from services.gateway.pauses import Pauses
 from services.gateway.pending import PendingAppend
 from services.gateway.settings import GatewaySettings
 from services.gateway.storage_link import StorageLink
@@ -56,6 +57,7 @@ async def running_link(
         storage,
         GatewaySettings(append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes),
         moved=lambda key, owner: None,
+        pauses=Pauses(5.0, lambda: 0.0),
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run)
@@ -331,8 +333,8 @@ async def test_a_producers_timeout_ends_every_kind_of_waiting(autojump_clock: Mo
         queued = appends.put(timeout=2)
         patient = appends.put(2, timeout=8)
         await trio.sleep(2.2)
-        after_append = ErrorCode.not_enough_replicas_after_append
-        assert [held.error, under_way.error] == [after_append] * 2
+        timed_out = ErrorCode.request_timed_out
+        assert [held.error, under_way.error] == [timed_out] * 2
         assert queued.error == ErrorCode.not_leader_or_follower
         assert not patient.finished
 

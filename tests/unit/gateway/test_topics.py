@@ -94,6 +94,17 @@ async def test_asking_for_all_topics_makes_none() -> None:
         assert not harness.catalog.view.by_name
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+async def test_kafkas_internal_topics_are_never_created_automatically_but_may_be_by_hand(name: str) -> None:
+    async with running_gateway(auto_create_topics=True) as harness:
+        client = await harness.connect()
+        (shown,) = (await metadata(client, [name])).topics
+        assert (shown.name, shown.error_code) == (name, ErrorCode.unknown_topic_or_partition)
+        assert not harness.catalog.view.by_name
+        (made,) = (await create(client, topic(name))).topics
+        assert made.error_code == 0
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "ü"])
 async def test_an_illegal_name_is_told_as_such_and_made_by_nobody(name: str) -> None:
     async with running_gateway() as harness:
@@ -179,7 +190,8 @@ async def create(client: Client, *topics: Any, validate_only: bool = False, time
         (topic("t", 101), ErrorCode.invalid_partitions, -1),
         (topic("t", 1, 0), ErrorCode.invalid_replication_factor, -1),
         (topic("t", 1, -2), ErrorCode.invalid_replication_factor, -1),
-        (topic("t", -1, -1, assignments=[(0, (0, 1)), (1, (1, 0))]), 0, 2),
+        (topic("t", -1, -1, assignments=[(0, (0,)), (1, (0,))]), 0, 2),
+        (topic("t", -1, -1, assignments=[(0, (7,))]), ErrorCode.invalid_replica_assignment, -1),
         (topic("t", 2, -1, assignments=[(0, (0,)), (1, (0,))]), ErrorCode.invalid_request, -1),
         (topic("t", -1, -1, assignments=[(0, (0,)), (2, (0,))]), ErrorCode.invalid_replica_assignment, -1),
         (topic("t", -1, -1, assignments=[(0, (0,)), (0, (0,))]), ErrorCode.invalid_replica_assignment, -1),

@@ -1,12 +1,15 @@
 """Owners that are live and do not answer, or answer as another service: they hold up nobody else for long."""
 
 import math
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from kafscale.errors import Refused
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest
+from services.gateway.kafka_errors import OVERLOADED
 from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.fake_storage import FakeStorage
@@ -140,3 +143,33 @@ async def test_an_owner_that_is_long_in_telling_sizes_is_waited_for_and_a_silent
         two.b.log_sizes = slow  # type: ignore[method-assign]
         with trio.fail_after(10):
             assert await _log_sizes(two) == [0, 0 if known else -1]
+
+
+async def test_requests_that_wait_for_an_owner_without_a_stream_keep_no_large_request_to_another_out(
+    mock_clock: MockClock,
+) -> None:
+    cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
+    b.auto_ready = False
+    await cluster.add("a", a)
+    await cluster.add("b", b)
+    settings: dict[str, Any] = {
+        "append_queue_bytes": 65536,
+        "request_memory_bytes": 1 << 20,
+        "append_room_wait_ms": 10_000,
+    }
+    async with running_gateway(cluster=cluster, **settings) as harness:
+        topic = await harness.topic("t", 2)
+        await cluster.own(topic, "a", partition=0)
+        await cluster.own(topic, "b", partition=1)
+        for partition in (1, 1, 1, 0):
+            body = produce_body({("t", partition): batch(bytes(900_000))}, timeout_ms=24 * 3600 * 1000)
+            harness.nursery.start_soon((await harness.connect()).send, 0, 9, body)
+            await settled()
+            mock_clock.jump(1)
+        assert not a.appends
+        for _ in range(10):
+            await settled()
+            mock_clock.jump(1)
+        await settled()
+        assert len(a.appends) == 1
+        assert [(await produced(client)).error_code for client in harness.clients[1:]] == [OVERLOADED, OVERLOADED, 0]

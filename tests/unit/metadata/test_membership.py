@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kafscale import paths
 from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.interface import LeaseNotFound, Operation, TxnResult, Unchanged
-from kafscale.metadata.membership import Membership, new_run_id, stay_registered
+from kafscale.metadata.membership import LeaseClock, Membership, new_run_id, stay_registered
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1.metadata_pb2 import Member
 
@@ -198,3 +198,18 @@ async def test_a_registration_whose_store_is_unavailable_at_the_start_is_tried_a
         await nursery.start(stay_registered, join)
         assert len(await registered(store)) == 1
         nursery.cancel_scope.cancel()
+
+
+def test_a_wall_clock_that_is_set_forward_ends_the_proof_of_a_lease_and_one_that_is_set_back_does_not() -> None:
+    boot, wall = 100.0, 5_000.0
+    clock = LeaseClock(lambda: boot, lambda: wall)
+    began = clock()
+    boot, wall = boot + 2, wall + 2.01
+    assert clock() - began == pytest.approx(2)
+    # The hypervisor has stopped the machine for a minute, which only the wall clock tells, once it is set.
+    wall += 60
+    assert clock() - began == pytest.approx(62, abs=0.1)
+    wall -= 3_600
+    assert clock() - began == pytest.approx(62, abs=0.1)
+    boot, wall = boot + 1, wall + 1
+    assert clock() - began == pytest.approx(63, abs=0.1)

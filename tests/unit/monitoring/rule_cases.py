@@ -33,6 +33,12 @@ def _beside(series: str, limit: str, fires: str, calm: str) -> tuple[Mapping[str
     return {series: fires, limit: "1000x15"}, {series: calm, limit: "1000x15"}
 
 
+def _of_members(series: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Of one member of etcd whose quota is 1000."""
+    named, quota = f'{series}{{member="etcd:2379"}}', 'kafscale_etcd_quota_bytes{member="etcd:2379"}'
+    return {named: fires, quota: "1000x20"}, {named: calm, quota: "1000x20"}
+
+
 def _quantile(name: str, labels: str, low: str, high: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """200 observations a minute, all up to ``high``: six of them, or one, above ``low``."""
     fires, calm = (
@@ -109,6 +115,14 @@ CASES = [
         {**INSTANCE, "operation": "get"},
     ),
     Case(
+        "KafscaleLifecycleRule",
+        {'kafscale_health_state{check="lifecycle"}': "1x3"},
+        {'kafscale_health_state{check="lifecycle"}': "0x3", 'kafscale_health_state{check="s3"}': "1x3"},
+        1,
+        "A lifecycle rule of the bucket deletes KafScale's own objects (seen by a:1)",
+        {**SCRAPE, "check": "lifecycle"},
+    ),
+    Case(
         "KafscaleEtcdUnanswered",
         {'kafscale_etcd_operations_total{operation="txn", outcome="unavailable"}': "0+1x7"},
         {
@@ -118,6 +132,27 @@ CASES = [
         6,
         "etcd leaves operations of a:1 without an answer",
         INSTANCE,
+    ),
+    Case(
+        "KafscaleEtcdFillingUp",
+        *_of_members("kafscale_etcd_database_in_use_bytes", "610x6", "590x6"),
+        5,
+        "61% of the quota of etcd's member etcd:2379 is in use",
+        {"member": "etcd:2379"},
+    ),
+    Case(
+        "KafscaleEtcdFileNearQuota",
+        *_of_members("kafscale_etcd_database_bytes", "900x16", "840x16"),
+        15,
+        "The file of etcd's member etcd:2379 has 90% of its quota",
+        {"member": "etcd:2379"},
+    ),
+    Case(
+        "KafscaleEtcdAlarm",
+        *_alone('kafscale_etcd_alarms{alarm="NOSPACE"}', "1x3", "0x3"),
+        1,
+        "etcd has raised the alarm NOSPACE",
+        {"alarm": "NOSPACE"},
     ),
     Case(
         "KafscalePartitionsOffline",

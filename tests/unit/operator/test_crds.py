@@ -40,7 +40,7 @@ def test_the_schema_of_a_topic_knows_kafkas_configs_and_codecs() -> None:
         names = re.search(r"\[([^]]*)\]", text)
         assert names is not None
         assert re.findall(r"'([^']*)'", names[1]) == sorted(DEFINITIONS)
-    assert set(properties["compression"]["enum"]) == set(COMPRESSION_TYPES) - {"none"}
+    assert set(properties["compression"]["enum"]) == set(COMPRESSION_TYPES)
 
 
 def test_the_schema_of_a_topic_takes_the_retention_that_the_code_reads() -> None:

@@ -27,6 +27,12 @@ def test_nothing_is_done_to_a_topic_that_is_as_it_is_wanted() -> None:
     assert plan(wanted(compression_type="none"), seen(compression_type="uncompressed"), ()).actions == ()
 
 
+def test_a_compacted_topic_is_made_as_it_is_wanted() -> None:
+    found = plan(wanted(3, cleanup_policy="compact,delete"), seen(3), ())
+    assert found.actions == (Configure({"cleanup.policy": "compact,delete"}, ()),)
+    assert found.complaint is None
+
+
 def test_a_topic_grows_and_never_shrinks() -> None:
     assert plan(wanted(5), seen(3), ()).actions == (Grow(3, 5),)
     refused = plan(wanted(2, retention_ms="5"), seen(3), ())
@@ -49,7 +55,7 @@ def test_what_a_resource_does_not_name_any_more_is_unset_where_it_is_set() -> No
 
 
 def test_a_config_that_kafka_would_refuse_is_told_and_nothing_is_done() -> None:
-    for configs in ({"cleanup_policy": "compact"}, {"retention_ms": "soon"}, {"no_such": "1"}):
+    for configs in ({"cleanup_policy": "compress"}, {"retention_ms": "soon"}, {"no_such": "1"}):
         found = plan(wanted(9, **configs), seen(), ("flush.ms",))
         assert found.actions == ()
         assert found.managed == ("flush.ms",)
@@ -71,10 +77,32 @@ def test_what_a_resource_says_is_read_with_its_defaults() -> None:
     spec = {"clusterRef": {"name": "main"}, "retention": "24h", "compression": "lz4", "config": {"flush.ms": "5"}}
     resource = {"metadata": {"name": "orders"}, "spec": spec}
     configs = {"retention.ms": "86400000", "compression.type": "lz4", "flush.ms": "5"}
-    assert Wanted.of(resource) == Wanted("orders", "main", None, configs, deletes=False)
+    assert Wanted.of(resource, ["main"]) == Wanted("orders", "main", None, configs, deletes=False)
     other = {"topicName": "Orders_1", "partitions": 2, "deletionPolicy": "Delete"}
-    named = Wanted.of({"metadata": {"name": "orders"}, "spec": {"clusterRef": {"name": "main"}, **other}})
+    named = Wanted.of({"metadata": {"name": "orders"}, "spec": {"clusterRef": {"name": "main"}, **other}}, [])
     assert named == Wanted("Orders_1", "main", 2, {}, deletes=True)
+
+
+@pytest.mark.parametrize(
+    ("named", "bound", "clusters", "expected"),
+    [
+        ("", "", ["only"], "only"),
+        ("", "", [], ""),
+        ("", "", ["a", "b"], ""),
+        ("", "a", ["a", "b"], "a"),
+        ("", "gone", ["a"], "gone"),
+        ("a", "", ["b"], "a"),
+    ],
+)
+def test_a_topic_without_a_cluster_reference_belongs_to_the_only_cluster_or_to_the_one_chosen_before(
+    named: str, bound: str, clusters: list[str], expected: str
+) -> None:
+    resource = {
+        "metadata": {"name": "logs"},
+        "spec": {"clusterRef": {"name": named}} if named else {},
+        "status": {"cluster": bound} if bound else {},
+    }
+    assert Wanted.of(resource, clusters).cluster == expected
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,39 @@ def test_the_bucket_is_where_the_spec_says() -> None:
     assert outer == [[443, 9000]] * 3
 
 
+def test_snapshots_go_to_a_bucket_of_their_own_which_only_their_job_knows_of() -> None:
+    found = rendered(
+        bucket={**BUCKET, "endpoint": "http://minio:9000", "accountAnnotations": {"role": "kafscale"}},
+        backups={
+            "name": "kafscale-backups-2",
+            "region": "eu-west-1",
+            "endpoint": "http://elsewhere:9900",
+            "pathStyle": True,
+            "credentialsSecret": "backup-keys",
+            "accountAnnotations": {"role": "backups"},
+        },
+    )
+    assert found["ConfigMap", "backups"]["data"] == {
+        "KAFSCALE_BACKUP_S3_BUCKET": "kafscale-backups-2",
+        "KAFSCALE_BACKUP_S3_REGION": "eu-west-1",
+        "KAFSCALE_BACKUP_S3_ENDPOINT": "http://elsewhere:9900",
+        "KAFSCALE_BACKUP_S3_PATH_STYLE": "true",
+    }
+    readers = {
+        part
+        for (_, part), each in found.items()
+        for container in containers(each)
+        for source in container.get("envFrom", [])
+        if source.get("configMapRef") == {"name": "main-kafscale-backups"}
+    }
+    assert readers == {"etcd-snapshots"}
+    assert {"name": "backup-keys", "optional": False} in _secrets(found["CronJob", "etcd-snapshots"])
+    assert found["ServiceAccount", "etcd-snapshots"]["metadata"]["annotations"] == {"role": "backups"}
+    assert found["ServiceAccount", "storage"]["metadata"]["annotations"] == {"role": "kafscale"}
+    policy = found["NetworkPolicy", "etcd-snapshots"]["spec"]["egress"]
+    assert [port["port"] for rule in policy for port in rule["ports"]][-3:] == [443, 9000, 9900]
+
+
 def _secrets(resource: Object) -> list[Object]:
     sources = [source for container in containers(resource) for source in container.get("envFrom", [])]
     return [source["secretRef"] for source in sources if "secretRef" in source]

@@ -145,6 +145,47 @@ async def test_the_older_of_two_resources_stands_for_a_topic() -> None:
     assert world.brokers.topics["orders"].partitions == 9
 
 
+async def test_a_topic_without_a_cluster_reference_stays_with_the_cluster_that_was_the_only_one() -> None:
+    world = World()
+    world.topic(clusterRef=None, partitions=1, deletionPolicy="Delete")
+    await world.reconcile()
+    assert world.conditions()["Synced"] == ("True", "AsWanted")
+    assert world.resource()["status"]["cluster"] == "main"
+    world.cluster("second")
+    await world.reconcile()
+    assert world.conditions()["Synced"] == ("True", "AsWanted")
+    world.api.delete(TOPIC, "orders")
+    await world.reconcile()
+    assert world.brokers.topics == {}
+
+
+async def test_a_topic_without_a_cluster_reference_is_refused_unless_there_is_exactly_one_cluster() -> None:
+    world = World()
+    world.cluster("second")
+    world.topic(clusterRef=None)
+    await world.reconcile()
+    assert world.brokers.topics == {}
+    assert world.conditions()["Synced"] == ("False", "ClusterAmbiguous")
+    assert "more than one KafscaleCluster (main, second)" in world.message("Synced")
+    for name in ("main", "second"):
+        del world.api.objects[CLUSTER.plural, name]
+    await world.reconcile()
+    assert world.conditions()["Synced"] == ("False", "ClusterNotFound")
+    assert "spec.clusterRef is not set" in world.message("Synced")
+    assert "cluster" not in world.resource()["status"]
+    world.cluster()
+    await world.reconcile()
+    assert world.conditions()["Synced"] == ("True", "AsWanted")
+
+
+async def test_resources_with_and_without_a_cluster_reference_are_rivals_for_one_topic() -> None:
+    world = World()
+    world.topic("orders", partitions=1)
+    world.topic("second", made="2026-11-22T18:00:01Z", clusterRef=None, topicName="orders", partitions=9)
+    await world.reconcile("second")
+    assert world.conditions("second")["Synced"] == ("False", "Conflict")
+
+
 async def test_what_is_missing_or_silent_is_told_in_conditions() -> None:
     world = World()
     world.topic(partitions=1)
@@ -173,7 +214,7 @@ async def test_what_a_gateway_refuses_is_told_and_not_repeated_at_once() -> None
     world.topic(partitions=101, config={"flush.ms": "5"})
     assert await world.reconcile()
     assert world.conditions() == {"Ready": ("True", "Available"), "Synced": ("False", "Refused")}
-    world.topic(partitions=1, config={"cleanup.policy": "compact"})
+    world.topic(partitions=1, config={"cleanup.policy": "compress"})
     assert await world.reconcile()
     assert world.conditions()["Synced"] == ("False", "InvalidConfig")
     assert dict(world.brokers.topics["orders"].configs) == {}
@@ -193,7 +234,7 @@ async def test_a_config_that_was_dropped_beside_a_wrong_one_is_unset_when_that_i
 
 async def test_a_config_of_the_very_first_resource_that_is_wrong_makes_no_topic() -> None:
     world = World()
-    world.topic(config={"cleanup.policy": "compact"})
+    world.topic(config={"cleanup.policy": "compress"})
     assert await world.reconcile()
     assert world.conditions() == {"Ready": ("False", "Missing"), "Synced": ("False", "InvalidConfig")}
     assert world.brokers.topics == {}

@@ -289,8 +289,8 @@ class World:
         self.soon: list[tuple[str, float]] = []
         self.cluster()
 
-    def cluster(self) -> None:
-        self.api.put(CLUSTER, {"metadata": {"name": "main"}, "spec": {"adminServers": ["gateway:9094"]}})
+    def cluster(self, name: str = "main") -> None:
+        self.api.put(CLUSTER, {"metadata": {"name": name}, "spec": {"adminServers": ["gateway:9094"]}})
 
     def made_cluster(self, **spec: Any) -> None:
         """In its place one that the operator is to make."""
@@ -321,12 +321,14 @@ class World:
             "metadata": {"name": name, "creationTimestamp": made},
             "spec": {"clusterRef": {"name": "main"}, "deletionPolicy": "Retain", **spec},
         }
+        if body["spec"]["clusterRef"] is None:
+            del body["spec"]["clusterRef"]
         self.api.put(TOPIC, body)
 
     async def reconcile(self, name: str = "orders") -> bool:
         """Once, by an operator that has just started."""
         return await TopicReconciler(
-            self._kubernetes(),
+            self.kubernetes(),
             _Reached(self),
             self._events(),
             self.figures,
@@ -340,7 +342,7 @@ class World:
 
     def cluster_reconciler(self) -> ClusterReconciler:
         return ClusterReconciler(
-            self._kubernetes(),
+            self.kubernetes(),
             _Reached(self),
             self._events(),
             manifests=MANIFESTS,
@@ -360,6 +362,11 @@ class World:
         found = self.resource(name)["status"]["conditions"]
         return {each["type"]: (each["status"], each["reason"]) for each in found}
 
+    def message(self, type_: str, name: str = "orders") -> str:
+        """Of a topic's condition."""
+        [found] = [each for each in self.resource(name)["status"]["conditions"] if each["type"] == type_]
+        return str(found["message"])
+
     def kind_of_event(self, reason: str) -> str:
         """Of the last one with this reason."""
         events = [found for (plural, _), found in self.api.objects.items() if plural == "events"]
@@ -370,8 +377,8 @@ class World:
         """The reasons of all, in their order."""
         return [found["reason"] for (plural, _), found in self.api.objects.items() if plural == "events"]
 
-    def _kubernetes(self) -> Kubernetes:
+    def kubernetes(self) -> Kubernetes:
         return Kubernetes(self.api, "default", self.figures, timeout=1.0)
 
     def _events(self) -> Events:
-        return Events(self._kubernetes(), self.figures, me="me", now=lambda: NOW)
+        return Events(self.kubernetes(), self.figures, me="me", now=lambda: NOW)

@@ -23,6 +23,7 @@ from kafscale.records.record import (
     first_at_or_after,
     largest_timestamp,
     read_records,
+    records_without_key,
 )
 from kafscale.records.varint import append_varint, read_varint
 from tests.unit.records.strategies import int64, record_lists
@@ -169,6 +170,33 @@ def test_records_that_break_the_format_are_refused(data: bytes) -> None:
     assert list(read_records(batch_of(b"\x0c" + GOOD_BODY), max_bytes=MAX)) == [Record(0, 0, None, None)]
     with pytest.raises(CorruptBatch):
         list(read_records(batch_of(data), max_bytes=MAX))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x0c" + GOOD_BODY[:-1],
+        b"\x0c" + GOOD_BODY + b"\x00",
+        b"\x0e" + GOOD_BODY,
+        b"\xfe\xff\xff\xff\x0f" + GOOD_BODY,
+        # A key that ends where the record does leaves no room for a value.
+        b"\x0c\x00\x00\x00\x04kk",
+        b"\x0c\x00\x00\x00\xfe\xff\xff\xff\x0f",
+        b"\x0c" + b"\xff" * 12,
+    ],
+)
+def test_looking_for_keys_refuses_records_that_do_not_fit_their_batch(data: bytes) -> None:
+    assert records_without_key(batch_of(b"\x0c" + GOOD_BODY), max_bytes=MAX) == [0]
+    with pytest.raises(CorruptBatch):
+        records_without_key(batch_of(data), max_bytes=MAX)
+
+
+@given(record_lists(), st.sampled_from(Codec))
+def test_records_without_a_key_are_found_as_by_reading_all(records: list[Record], codec: Codec) -> None:
+    batch = build_batch(records, base_offset=records[0].offset, codec=codec)
+    expected = [place for place, record in enumerate(records) if record.key is None]
+    assert records_without_key(batch, max_bytes=MAX) == expected
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -33,7 +33,7 @@ MIB = 1024 * 1024
 
 def copying(world: World, until_ms: int, topic: str = "orders", into: str = INTO) -> PointInTime:
     return PointInTime(
-        Stores(world.metadata, world.objects, NAMESPACE),
+        Stores(world.metadata, world.objects, NAMESPACE, world.objects),
         topic=topic,
         until_ms=until_ms,
         into=into,
@@ -161,7 +161,9 @@ async def test_another_owner_takes_the_new_topic_over(autojump_clock: MockClock)
             (restored,) = await new_topic(catalog)
             assert await caller.read_all(restored) == [b"%d" % time for time in range(10)]
         world.metadata = MemoryMetadataStore()
-        restore = Restore(Stores(world.metadata, world.objects, NAMESPACE), parallel=4, now_ms=world.now_ms)
+        restore = Restore(
+            Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms
+        )
         rebuilt = await restore.plan(
             snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, tell=lambda _: None
         )

@@ -39,7 +39,7 @@ async def _planned(
     newest: bool = True,
     overwrite: bool = False,
 ) -> tuple[Restore, Rebuilt]:
-    restore = Restore(Stores(world.metadata, world.objects, NAMESPACE), parallel=4, now_ms=world.now_ms)
+    restore = Restore(Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms)
     rebuilt = await restore.plan(
         snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, tell=lambda _: None
     )

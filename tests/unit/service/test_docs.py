@@ -56,6 +56,7 @@ def test_a_variable_has_one_row_unless_processes_do_different_things_with_it() -
     rows = re.findall(r"^\| `(KAFSCALE_\w+)`", docs.configuration(), re.MULTILINE)
     twice = {name for name in rows if rows.count(name) > 1}
     assert twice == {
+        "KAFSCALE_CLEANUP_POLICY",
         "KAFSCALE_COMPRESSION_CODEC",
         "KAFSCALE_FLUSH_INTERVAL_MS",
         "KAFSCALE_INDEX_INTERVAL",

@@ -259,10 +259,10 @@ class StoppingObjects:
     async def get(self, key: str) -> Object:
         return await self._stop.around(self._step.call("get", key), lambda: self._store.get(key))
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         doomed = list(keys)
         is_it = any(self._step.call("delete_many", key) for key in doomed)
-        await self._stop.around(is_it, lambda: self._store.delete_many(doomed))
+        await self._stop.around(is_it, lambda: self._store.delete_many(doomed, dated=dated))
 
 
 class Flaky:

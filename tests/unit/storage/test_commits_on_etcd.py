@@ -4,25 +4,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import pytest
 import trio
 
-from kafscale.metadata.interface import Compacted, MetadataStore
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.etcd_space import EtcdSpace
+from kafscale.metadata.interface import Compacted, MetadataStore, Put
 from kafscale.service.cluster import EVERY_SERVICE, open_metadata
 from kafscale.service.etcd import EtcdSettings
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded
+from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.storage_pb2 import PartitionAppend
 from tests.servers.etcd import running_etcd
-from tests.unit.storage.harness import World, batch, siblings
+from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
 
 PARTITIONS = 4
 ROUNDS = 10
+MANY = 100
+SMALL_QUOTA = 4 << 20
 
 
 class Unobserved:
     """The operations of a process that nobody looks at."""
 
+    space: EtcdSpace
+
     def observed(self, metadata: MetadataStore) -> MetadataStore:
         return metadata
+
+    def watch_space(self, space: EtcdSpace) -> None:
+        self.space = space
 
 
 async def _keys(metadata: MetadataStore) -> list[str]:
@@ -55,6 +68,53 @@ async def test_pitfall_17_commits_add_no_keys_to_etcd_and_their_history_goes(tmp
             with trio.fail_after(30):
                 while await _is_there(metadata, first):  # noqa: ASYNC110  etcd tells nobody of a compaction
                     await trio.sleep(0.1)
+
+
+async def test_commits_go_on_when_they_have_written_more_than_etcd_has_room_for(tmp_path: Path) -> None:
+    """History of five minutes would be three times the quota."""
+    world, operations, topic = World(), Unobserved(), "t" * 240
+    with running_etcd(tmp_path, quota_bytes=SMALL_QUOTA) as server:
+        settings = Loaded(EVERY_SERVICE, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(server.endpoints)})
+        async with (
+            open_metadata(settings, cast(Operations, operations)) as metadata,
+            world.service(metadata=metadata, segment_bytes=1) as (caller, catalog),
+        ):
+            refs = siblings(await world.topic(catalog, topic, partitions=MANY), MANY)
+            written, records = 0, 0
+            with trio.fail_after(300):
+                while written < 3 * SMALL_QUOTA // 2:
+                    appended = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
+                    records += 1
+                    for ref, result in zip(refs, appended.results, strict=True):
+                        assert await caller.durable(result, ref)
+                    caller.news.clear()
+                    [*states] = (await metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))).items
+                    written += sum(len(item.key) + len(item.value) for item in states)
+            assert operations.space.compactions["size"] > 0
+            assert all(PartitionState.FromString(item.value).committed_end == records for item in states)
+
+
+async def test_commits_wait_for_a_full_etcd_which_recovers_by_itself(tmp_path: Path) -> None:
+    world, operations = World(), Unobserved()
+    with running_etcd(tmp_path, quota_bytes=SMALL_QUOTA) as server:
+        settings = Loaded(EVERY_SERVICE, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(server.endpoints)})
+        async with (
+            open_metadata(settings, cast(Operations, operations)) as metadata,
+            world.service(metadata=metadata, segment_bytes=1) as (caller, catalog),
+        ):
+            ref = await world.topic(catalog)
+            assert await caller.durable(await caller.append(ref, batch(b"x")))
+            with pytest.raises(Unavailable, match="database space exceeded"):
+                await _fill(metadata)
+            second = await caller.append(ref, batch(b"x"))
+            with trio.fail_after(120):
+                assert await caller.durable(second, ref)
+            assert (operations.space.disarmed, operations.space.defragmentations) == (1, 1)
+
+
+async def _fill(metadata: MetadataStore) -> None:
+    while True:
+        await metadata.txn((), [Put("filler", bytes(1_000_000))])
 
 
 async def _is_there(metadata: MetadataStore, revision: int) -> bool:

@@ -266,3 +266,27 @@ async def test_pitfall_51_nothing_is_deleted_while_a_take_over_of_this_run_may_r
     assert PartitionState.FromString((await metadata.read_prefix(key)).items[0].value) == state
     taking_over = False
     assert await deletion.run() == 2
+
+
+async def test_a_cluster_whose_namespace_lies_below_a_topics_prefix_keeps_its_objects(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    # Cluster test/orders has a topic "0" with a partition 0, so its keys begin as those of partition 0 of "orders" do.
+    others = {paths.segment_key(f"{NAMESPACE}/orders", "0", 0, base) for base in (0, 1, 7)}
+    for key in others:
+        await world.objects.put_if_absent(key, b"another cluster's")
+    async with world.service(retention_check_ms=10_000, cache_size=0) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for number in range(3):
+            assert await caller.durable(await caller.append(ref, batch(b"%d" % number)))
+        assert (await caller.delete_records(ref, 2)).status == Status.OK
+        await trio.sleep(60)
+        assert others <= {info.key for info in await world.objects.list_from("")}, "retention"
+    async with world.service(cache_size=0) as (caller, catalog):
+        assert await caller.read_all(ref, 2) == [b"2"]
+        await catalog.mark_deleting("orders")
+        await catalog.wait_free("orders")
+        left = {info.key for info in await world.objects.list_from("")}
+        assert others <= left, "deletion"
+        assert not any(key.startswith(f"{NAMESPACE}/orders/0/segment-") for key in left)

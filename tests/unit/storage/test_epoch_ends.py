@@ -31,7 +31,12 @@ def test_an_epoch_that_has_not_begun_has_no_end() -> None:
 
 def test_an_epoch_before_all_that_are_known_ends_where_the_first_of_them_begins() -> None:
     log = _log([(3, 10), (5, 20)], 42)
-    assert [log.end_of_epoch(epoch) for epoch in (0, 2)] == [(0, 10), (2, 10)]
+    assert [log.end_of_epoch(epoch) for epoch in (1, 2)] == [(1, 10), (2, 10)]
+
+
+def test_epoch_0_ends_with_the_log_unless_its_first_records_were_imported() -> None:
+    assert _log([(3, 10), (5, 20)], 42).end_of_epoch(0) == (0, 42)
+    assert _log([(0, 0), (5, 20)], 42).end_of_epoch(0) == (0, 20)
 
 
 async def test_epoch_ends_are_told_by_the_owner_over_its_changes(autojump_clock: MockClock) -> None:

@@ -1,5 +1,6 @@
 """Idempotent producers on the real service: over restarts, take-overs, failures, and without reading the whole log."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -29,6 +30,16 @@ async def flushed(caller: Caller, ref: PartitionRef, sequences: range) -> None:
     for sequence in sequences:
         assert (await send(caller, ref, sequence)).status == Status.OK
         await caller.flush(ref)
+
+
+async def test_of_several_batches_none_may_be_an_idempotent_producers(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        plain = build_batch([Record(0, 1000, None, b"plain")], base_offset=0)
+        for records in (plain + numbered(0), numbered(0) + plain, numbered(0) + numbered(1)):
+            assert (await caller.append(ref, records)).status == Status.INVALID
+        assert await caller.durable(await caller.append(ref, plain + plain))
+        assert await caller.read_all(ref) == [b"plain", b"plain"]
 
 
 def numbers(end: int) -> list[bytes | None]:
@@ -187,6 +198,7 @@ async def test_producers_expire_and_then_cost_nothing_again(autojump_clock: Mock
         ref = await world.topic(catalog)
         await flushed(caller, ref, range(20))
         world.now_ms += 600_001
+        await trio.sleep(601)
         for _ in range(40):
             await caller.append(ref, batch(b"x"))
             await caller.flush(ref)
@@ -208,7 +220,8 @@ async def test_an_unknown_producer_is_told_where_the_log_starts(autojump_clock: 
         assert (refused.status, refused.log_start) == (Status.UNKNOWN_PRODUCER, 1)
 
 
-async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("skew", [-600.0, 0.0], ids=["answered since", "not answered since"])
+async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: MockClock, skew: float) -> None:
     async with (world := World()).service(producer_expiry_ms=600_000, max_producers_per_partition=2) as (
         caller,
         catalog,
@@ -216,7 +229,7 @@ async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: 
         ref = await world.topic(catalog)
         await flushed(caller, ref, range(20))
         world.now_ms += 600_001
-        world.objects.clock_skew_seconds = -600.0
+        world.objects.clock_skew_seconds = skew
         for _ in range(40):
             await caller.append(ref, batch(b"x"))
             await caller.flush(ref)
@@ -248,6 +261,7 @@ async def test_at_the_cap_those_go_that_cannot_be_within_a_delivery_timeout(auto
             assert (await caller.append(ref, numbered(0, producer_id=producer_id))).status == Status.OK
         assert (await caller.append(ref, numbered(0, producer_id=3))).status == Status.BUFFER_FULL
         world.now_ms += 600_001
+        await trio.sleep(601)
         assert (await caller.append(ref, numbered(0, producer_id=3))).status == Status.OK
 
 

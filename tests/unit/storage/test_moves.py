@@ -1,14 +1,18 @@
 """Partitions move with the members: to newcomers, from those who stop or die, without a record lost or doubled."""
 
+from typing import Any, cast
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 from kafscale.errors import Unavailable
+from kafscale.metadata.interface import KeyValue, MetadataStore
+from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.cluster import Cluster, cluster, until
+from kafscale.v1.storage_pb2 import PartitionAppend, PartitionFetched
+from tests.unit.storage.cluster import Cluster, Instance, cluster, until
 from tests.unit.storage.harness import World, batch, siblings, state_key
 from tests.unit.storage.test_idempotence import numbered, numbers
 
@@ -325,3 +329,100 @@ async def test_readers_are_served_until_a_partition_is_given_back(autojump_clock
         found = await old.offset_at(ref, -1)
         assert (found.status, found.owner) == (Status.NOT_OWNER, newcomer.caller.run_id)
         assert await newcomer.caller.read_all(ref) == numbers(2)
+
+
+async def _owns(two: Cluster, instance: Instance, ref: PartitionRef) -> bool:
+    return await two.owner(ref) == instance.caller.run_id
+
+
+async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_append_and_came_back(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with cluster(world, "a:1") as two:
+        a = two.instances[0]
+        refs = siblings(await world.topic(a.catalog, partitions=16), 16)
+        b = await two.start("b:1")
+        await trio.sleep(1)
+        moving, slow = (next(ref for ref in refs if two.given(ref) is given) for given in (b, a))
+        await b.stop()
+        await trio.sleep(1)
+        assert (await a.caller.append(moving, numbered(0))).status == Status.OK
+        await a.caller.flush(moving)
+        prefix = f"test/{slow.topic}/{slow.partition}/"
+        world.objects.plan = lambda call: Fault(delay=1) if (call.kind, call.key) == ("list_from", prefix) else None
+
+        async def append_to_both() -> None:
+            # The second one is to be taken over first; the first one is handed over meanwhile.
+            await a.caller.send(
+                PartitionAppend(partition=moving, records=numbered(1)),
+                PartitionAppend(partition=slow, records=batch(b"x")),
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append_to_both)
+            await trio.sleep(0.01)
+            b = await two.start("b:1")
+        await until(lambda: _owns(two, b, moving))
+        original = await b.caller.append(moving, numbered(1))
+        assert original.status == Status.OK
+        assert await b.caller.durable(original, moving)
+        await b.stop()
+        await until(lambda: _owns(two, a, moving))
+        repeated = await a.caller.append(moving, numbered(1))
+        assert (repeated.status, repeated.base_offset) == (Status.OK, original.base_offset)
+        assert await a.caller.durable(repeated, moving)
+
+
+class _HeldState:
+    """The next ``get`` of a key waits until ``release`` is set, and then reads."""
+
+    def __init__(self, inner: MemoryMetadataStore) -> None:
+        self._inner = inner
+        self.held = ""
+        self.waiting, self.release = trio.Event(), trio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get(self, key: str) -> KeyValue | None:
+        if key == self.held:
+            self.held = ""
+            self.waiting.set()
+            await self.release.wait()
+        return await self._inner.get(key)
+
+
+async def test_a_fetch_during_which_the_partition_left_and_came_back_tells_no_earlier_end(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    metadata = _HeldState(world.metadata)
+    async with cluster(world, "a:1", metadata=cast(MetadataStore, metadata)) as two:
+        a = two.instances[0]
+        refs = siblings(await world.topic(a.catalog, partitions=16), 16)
+        b = await two.start("b:1")
+        await trio.sleep(1)
+        moving = next(ref for ref in refs if two.given(ref) is b)
+        await b.stop()
+        await trio.sleep(1)
+        await two.append_durably(moving, numbered(0))
+        metadata.held = state_key(moving)
+        fetched: list[PartitionFetched] = []
+
+        async def fetch() -> None:
+            fetched.append(await a.caller.fetch(moving, 2))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            await metadata.waiting.wait()
+            b = await two.start("b:1")
+            await until(lambda: _owns(two, b, moving))
+            for number in (1, 2):
+                appended = await b.caller.append(moving, numbered(number))
+                assert await b.caller.durable(appended, moving)
+            await b.stop()
+            await until(lambda: _owns(two, a, moving))
+            metadata.release.set()
+        assert fetched[0].status == Status.NOT_OWNER
+        assert ((again := await a.caller.fetch(moving, 2)).status, again.committed_end) == (Status.OK, 3)

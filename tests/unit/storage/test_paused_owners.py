@@ -1,5 +1,6 @@
 """Owners that are paused, cut off or late while another one goes on: what they left or send harms nothing."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -281,3 +282,55 @@ async def test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost(asked: 
             assert len(paused.caller.runs) == 2
             assert not nursery.child_tasks
             nursery.cancel_scope.cancel()
+
+
+class _StoppedBeforeSending:
+    """Stopped on its way into the store with a delete of segments: what is dated after that is dated late."""
+
+    def __init__(self, inner: MemoryObjectStore) -> None:
+        self._inner = inner
+        self.stop = False
+        self.stopped, self.go_on = trio.Event(), trio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+        doomed = list(keys)
+        if self.stop and any(key.endswith(".kfs") for key in doomed):
+            self.stopped.set()
+            await self.go_on.wait()
+        await self._inner.delete_many(doomed, dated=dated)
+
+
+@pytest.mark.parametrize("by", ["retention", "deletion"])
+async def test_an_owner_that_is_stopped_between_its_proof_and_its_delete_deletes_nothing_of_a_later_topic(
+    autojump_clock: MockClock, by: str
+) -> None:
+    world = World(settle_seconds=20)
+    store = _StoppedBeforeSending(world.objects)
+    async with cluster(world) as two:
+        a = await two.start("a:1", objects=cast(ObjectStore, store))
+        ref = await world.topic(a.catalog, partitions=1)
+        for number in range(5):
+            await two.append_durably(ref, batch(b"old-%d" % number))
+        store.stop = True
+        if by == "retention":
+            assert (await a.caller.delete_records(ref, 4)).status == Status.OK
+        else:
+            await a.catalog.mark_deleting("orders")
+        await store.stopped.wait()
+        a.pause()
+        b = await two.start("b:1")
+        await trio.sleep(30)
+        if by == "retention":
+            await b.catalog.mark_deleting("orders")
+        await b.catalog.wait_free("orders")
+        later = await world.topic(b.catalog, partitions=1)
+        for number in range(5):
+            appended = await b.caller.append(later, batch(b"new-%d" % number))
+            assert await b.caller.durable(appended, later)
+        store.go_on.set()
+        await trio.sleep(5)
+        listed = await world.objects.list_from("test/orders/0/")
+        assert sum(info.key.endswith(".kfs") for info in listed) == 5

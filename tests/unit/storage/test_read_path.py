@@ -1,10 +1,12 @@
 """Committed ranges from memory, from cache, by index and ranged GET; damage is reported, never skipped."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
+from kafscale.objects.memory import Fault
 from kafscale.records.batch import walk
 from kafscale.segment.index import build_index, parse_index
 from kafscale.v1.common_pb2 import Status
@@ -283,3 +285,22 @@ def test_segment_map_forgets_the_old_when_it_is_full() -> None:
     assert len(known) <= 10
     assert known.holding(195) == _known(190)
     assert known.holding(5) is None
+
+
+@pytest.mark.parametrize("base", [0, 1])
+async def test_keys_that_are_no_segments_are_passed_over_however_many_there_are(
+    autojump_clock: MockClock, base: int
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for number in range(3):
+            assert await caller.durable(await caller.append(ref, batch(b"%d" % number)))
+    after = paths.segment_key(NAMESPACE, ref.topic, ref.partition, base)
+    for number in range(2_100):
+        await world.objects.put_if_absent(f"{after}.foreign-{number}", b"")
+    # A listing that leads nowhere is not repeated for ever.
+    world.objects.plan = lambda call: Fault(delay=0.1) if call.kind == "list_from" else None
+    async with world.service(cache_size=0) as (caller, _):
+        with trio.fail_after(60):
+            assert await caller.read_all(ref) == [b"0", b"1", b"2"]

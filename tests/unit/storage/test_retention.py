@@ -327,6 +327,16 @@ async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segm
         assert await caller.durable(appended)
 
 
+async def test_delete_records_starts_no_retention_by_time(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [72, 48, 25, 1])
+        assert await truncate(caller, ref, 2) == (Status.OK, 2)
+        await trio.sleep(CHECK / 10)
+        assert await bases(world) == [2, 4, 6]
+        assert await log_start(caller, ref) == 2
+
+
 async def test_delete_records_does_not_wait_for_objects_and_comes_back_to_them(autojump_clock: MockClock) -> None:
     async with (world := World()).service(retention_ms=24 * HOUR) as (caller, catalog):
         ref = await world.topic(catalog)

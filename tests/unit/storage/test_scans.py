@@ -6,7 +6,11 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
+from kafscale.objects.interface import ObjectInfo
+from kafscale.objects.memory import MemoryObjectStore
+from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import Bound
 from tests.unit.storage.cluster import Cluster, Instance, cluster
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
 from tests.unit.storage.test_idempotence import numbered, numbers
@@ -137,3 +141,70 @@ async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: Moc
         assert (await other.fetch(refs[0], 0, scan=True)).status == Status.UNAVAILABLE
         two.world.metadata.faults[:] = [no_answer("txn", key=state_key(refs[2]), times=1_000)]
         assert (await other.fetch(refs[2], 0, scan=True)).status == Status.OK
+
+
+class _HeldListings:
+    """While ``held``, answers of listings of segments wait: what they show is of when they were asked for."""
+
+    def __init__(self, inner: MemoryObjectStore) -> None:
+        self._inner = inner
+        self.held = False
+        self.waiting, self.release = trio.Event(), trio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def list_from(self, prefix: str, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
+        listed = await self._inner.list_from(prefix, start_after, limit)
+        if self.held and "~" not in prefix:
+            self.waiting.set()
+            await self.release.wait()
+        return listed
+
+
+async def test_a_listing_says_nothing_about_segments_committed_while_it_was_under_way(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(indexing=True)
+    async with cluster(world) as two:
+        stores = {address: _HeldListings(world.objects) for address in ("a:1", "b:1")}
+        for address, store in stores.items():
+            await two.start(address, objects=store)
+        ref, _, other = await _owned_and_other(two)
+        store = stores[other.address]
+        for number in range(5):
+            await two.append_durably(ref, batch(b"old-%d" % number, timestamp=1_000))
+        assert (await other.caller.fetch(ref, 4, scan=True)).status == Status.OK
+        async with trio.open_nursery() as nursery:
+            store.held = True
+            nursery.start_soon(lambda: other.caller.fetch(ref, 2, scan=True))
+            await store.waiting.wait()
+            for number in range(5):
+                await two.append_durably(ref, batch(b"new-%d" % number, timestamp=2_000))
+            (plan,) = await other.caller.plan(ref, start=Bound(latest=True), end=Bound(latest=True))
+            assert plan.committed_end == 10
+            store.held = False
+            store.release.set()
+        pieces = await other.caller.scan(ref, 0, 10, since_ms=1_500)
+        assert [header.base_offset for piece in pieces for _, header in walk(piece.records)] == [5, 6, 7, 8, 9]
+        (plan,) = await other.caller.plan(ref, start=Bound(timestamp=1_500))
+        assert plan.start == 5
+        assert (await other.caller.fetch(ref, 6, scan=True)).status == Status.OK
+
+
+async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_deleted(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+        ref, _, other = await _owned_and_other(two)
+        for number in range(4):
+            records = [b"%d-%d" % (number, i) for i in range(4)]
+            await two.append_durably(ref, batch(*records, timestamp=1_000 * number))
+        orphan = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 5)
+        await two.world.objects.put_if_absent(orphan, b"a dead owner's")
+        # Whoever reads what precedes the orphan lists it too.
+        pieces = await other.caller.scan(ref, 0, 4)
+        assert pieces[-1].next_offset == 4
+        await two.world.objects.delete_many([orphan])
+        (plan,) = await other.caller.plan(ref, start=Bound(timestamp=2_000))
+        assert (plan.status, plan.start) == (Status.OK, 8)

@@ -13,6 +13,7 @@ from kafscale.metadata.memory import Fault as MetadataFault
 from kafscale.metadata.memory import lost_answer
 from kafscale.objects.memory import Fault
 from kafscale.records.batch import with_log_append_time
+from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState, SinkProgress
@@ -45,6 +46,20 @@ async def test_a_stage_is_in_no_log_before_its_commit_and_once_after_it(autojump
         await trio.sleep(5)
         assert [await caller.read_all(ref) for ref in (first, second)] == [[b"0", b"1", b"2", b"3"], [b"x"]]
         assert len(await stage_keys(world)) == 1
+
+
+async def test_records_without_a_key_are_not_staged_for_a_compacted_topic(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"cleanup.policy": "compact"})
+        for codec in Codec:
+            records = [Record(0, 1_000, b"", b"0"), Record(1, 1_000, b"k", b"1")]
+            keyed = build_batch(records, base_offset=0, codec=codec)
+            assert (await stage(caller, ref, keyed)).status == Status.OK
+            keyless = build_batch([*records, Record(2, 1_000, None, b"2")], base_offset=0, codec=codec)
+            refused = await stage(caller, ref, keyed + keyless)
+            assert refused.status == Status.INVALID
+            assert refused.detail == "records without a key, which a compacted topic does not take: 1 in one batch"
 
 
 async def test_what_may_not_be_appended_as_it_is_is_not_staged(autojump_clock: MockClock) -> None:

@@ -121,6 +121,7 @@ async def test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_sinc
         await flushed(caller, ref, range(16))
         await trio.sleep(1)
         world.now_ms += 3_600_000
+        await trio.sleep(3_600)
         assert await caller.durable(await caller.append(ref, numbered(0, producer_id=8)))
         state = await _state(world, ref)
         assert (state.producer_snapshot, state.producers_from) == ("", 16)

@@ -11,7 +11,7 @@ from kafscale import paths
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.interface import Delete, Put, Unchanged
 from kafscale.metadata.memory import no_answer
-from kafscale.objects.memory import Fault
+from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
@@ -162,3 +162,17 @@ async def test_a_state_that_a_newer_release_wrote_is_left_alone(autojump_clock: 
         assert refused.status == Status.UNAVAILABLE
         assert "format 2" in refused.detail
         assert await _state(world, ref) == newer
+
+
+async def test_a_start_on_another_bucket_is_refused_and_costs_no_records(autojump_clock: MockClock) -> None:
+    world, other = World(), MemoryObjectStore()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _committed(caller, ref, b"a", b"b")
+    missing = pytest.RaisesExc(ConfigError, match=f"{paths.cluster_mark_key(NAMESPACE)} is missing")
+    with pytest.RaisesGroup(missing, flatten_subgroups=True):
+        async with world.service(objects=other):
+            await trio.sleep(60)
+    assert not await other.list_from("")
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"a", b"b"]

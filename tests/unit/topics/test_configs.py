@@ -36,9 +36,9 @@ def test_what_is_valid_is_stored_as_kafka_shows_it() -> None:
     ("name", "value"),
     [
         ("no.such.config", "1"),
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "delete,compact"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", "Compact"),
+        ("cleanup.policy", "compact,"),
+        ("cleanup.policy", "compact,none"),
         ("compression.type", "zip"),
         ("compression.type", "SNAPPY"),
         ("max.message.bytes", "-1"),
@@ -63,6 +63,26 @@ def test_what_is_wrong_is_refused_by_name(name: str, value: str | None) -> None:
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("policy", "stored", "compacted", "retention"),
+    [
+        ("delete", "delete", False, (5, 7)),
+        ("compact", "compact", True, (-1, -1)),
+        ("compact,delete", "compact,delete", True, (5, 7)),
+        (" delete , compact", "delete,compact", True, (5, 7)),
+        ("compact,compact", "compact,compact", True, (-1, -1)),
+        ("", "", False, (-1, -1)),
+    ],
+)
+def test_a_cleanup_policy_is_kept_as_it_was_set_and_says_what_retention_may_remove(
+    policy: str, stored: str, compacted: bool, retention: tuple[int, int]
+) -> None:
+    configs = validate({"cleanup.policy": policy, "retention.ms": "5", "retention.bytes": "7"})
+    assert configs["cleanup.policy"] == stored
+    config = TopicConfig.of(configs, {"cleanup.policy": "delete"})
+    assert (config.compacted, (config.retention_ms, config.retention_bytes)) == (compacted, retention)
+
+
 @pytest.mark.parametrize("name", sorted(DEFINITIONS))
 def test_every_default_is_valid_and_written_as_it_would_be_stored(name: str) -> None:
     assert validate({name: DEFINITIONS[name].default}) == {name: DEFINITIONS[name].default}
@@ -76,6 +96,7 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         log_append_time=False,
         timestamp_before_max_ms=2**63 - 1,
         timestamp_after_max_ms=3600000,
+        compacted=False,
         retention_ms=604800000,
         retention_bytes=-1,
         segment_bytes=1073741824,
@@ -91,6 +112,7 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
 
 @dataclass(frozen=True)
 class _Cluster:
+    cleanup_policy: str = "compact,delete"
     compression_codec: str = "none"
     flush_interval_ms: int = 250
     retention_bytes: int = 9
@@ -102,6 +124,7 @@ def test_what_the_cluster_is_set_to_counts_where_a_topic_sets_nothing() -> None:
     defaults = default_values(_Cluster())
     set_by_variables = {name for name, definition in DEFINITIONS.items() if definition.variable}
     assert {name: defaults[name] for name in set_by_variables} == {
+        "cleanup.policy": "compact,delete",
         "compression.type": "uncompressed",
         "flush.ms": "250",
         "retention.bytes": "9",

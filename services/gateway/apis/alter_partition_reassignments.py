@@ -1,0 +1,91 @@
+"""AlterPartitionReassignments (45), versions 0 to 1: moves partitions to other brokers, or cancels such moves.
+
+- 0: replicas for each partition, null to cancel; flexible. 1: whether the number of replicas may change.
+
+Which broker is shown as a partition's one replica follows from the brokers that are live and cannot be chosen. To ask
+for the replica that a partition has changes nothing and succeeds. Other live brokers, or several, are refused with
+INVALID_REPLICA_ASSIGNMENT and a message; brokers that do not exist, none, or one twice are refused as in Kafka. Nothing
+is ever being reassigned, so there is nothing to cancel: NO_REASSIGNMENT_IN_PROGRESS.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+from services.gateway.assignments import check_replicas
+from services.gateway.kafka_errors import RefusedPart
+
+KEY = 45
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    name: str
+    partitions: list[_Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    responses: list[_Topic]
+    allow_replication_factor_change: bool
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    topics = [
+        _Topic(topic.name, [_result(call, topic.name, partition) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    call.answer(_Reply(topics, getattr(request, "allow_replication_factor_change", True)))
+    return None
+
+
+def _result(call: Call, name: str, asked: Any) -> _Partition:
+    try:
+        _check(call, name, asked)
+    except RefusedPart as refused:
+        return _Partition(asked.partition_index, refused.code, str(refused) or None)
+    return _Partition(asked.partition_index)
+
+
+def _check(call: Call, name: str, asked: Any) -> None:
+    """Raises RefusedPart unless the partition already is as it is asked to be."""
+    topic = call.environment.catalog.view.live(name)
+    if topic is None:
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
+    if not 0 <= asked.partition_index < topic.partitions:
+        message = f"Unable to find partition {name}:{asked.partition_index}."
+        raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
+    if asked.replicas is None:
+        raise RefusedPart(ErrorCode.no_reassignment_in_progress, "")
+    brokers = call.environment.brokers.at(call.client.listener)
+    check_replicas([asked.replicas], brokers)
+    own = brokers.leader(topic.id, asked.partition_index)
+    if tuple(asked.replicas) != (own,):
+        message = f"Partitions have one replica, whose broker cannot be chosen; that of {name}-{asked.partition_index}"
+        raise RefusedPart(ErrorCode.invalid_replica_assignment, f"{message} is {own}.")
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    topics = [
+        _Topic(topic.name, [_Partition(partition.partition_index, error) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    call.answer(_Reply(topics, getattr(request, "allow_replication_factor_change", True), error))
+
+
+API = Api(KEY, "AlterPartitionReassignments", range(2), handle, fail)

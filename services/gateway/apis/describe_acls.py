@@ -1,0 +1,36 @@
+"""DescribeAcls (29), versions 1 to 3: which access control lists there are.
+
+- 1: a filter with a pattern type. 2: flexible. 3: same on the wire.
+
+Clients are not authorized. The answer is SECURITY_DISABLED, as in a Kafka without an authorizer.
+"""
+
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+
+KEY = 29
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    error_code: ErrorCode
+    error_message: str | None = None
+    resources: tuple[()] = ()
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    codec.decode_request(KEY, call.version, call.request.body)
+    call.answer(_Reply(ErrorCode.security_disabled, "No Authorizer is configured on the broker"))
+    return None
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    call.answer(_Reply(error))
+
+
+API = Api(KEY, "DescribeAcls", range(1, 4), handle, fail)

@@ -1,0 +1,54 @@
+"""ListConfigResources (74), versions 0 to 1: the names of what has configs.
+
+- 0: client metrics subscriptions; flexible. 1: resources of the types that the client names, none for all types.
+
+Topics and brokers have configs. There are no client metrics subscriptions and no configs of groups, so none is listed;
+nor are broker loggers, whose levels cannot be set here. Other types are refused with UNSUPPORTED_VERSION, as in Kafka.
+"""
+
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+from services.gateway.resources import ResourceType
+
+KEY = 74
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    resource_name: str
+    resource_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    error_code: ErrorCode = ErrorCode.none
+    config_resources: tuple[_Resource, ...] = ()
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    known: set[int] = set(ResourceType)
+    asked = set(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or known
+    if not asked <= known:
+        call.answer(_Reply(ErrorCode.unsupported_version))
+        return None
+    resources: list[_Resource] = []
+    if ResourceType.BROKER in asked:
+        brokers = call.environment.brokers.at(call.client.listener).brokers
+        resources += (_Resource(str(broker.node_id), ResourceType.BROKER) for broker in brokers)
+    if ResourceType.TOPIC in asked:
+        resources += (_Resource(name, ResourceType.TOPIC) for name in call.environment.catalog.view.live_names)
+    call.answer(_Reply(config_resources=tuple(resources)))
+    return None
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    call.answer(_Reply(error))
+
+
+API = Api(KEY, "ListConfigResources", range(2), handle, fail)

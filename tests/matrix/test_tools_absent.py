@@ -1,0 +1,135 @@
+"""Kafka's tools for ACLs, moves of replicas, quotas, SCRAM, transactions and KRaft, none of which is here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.matrix.kafka_tools import SECONDS, KafkaTools
+
+
+@pytest.fixture(scope="module")
+def topic(bootstrap: str) -> str:
+    """A topic of two partitions whose min.insync.replicas is above the one replica that clients see."""
+    ConfluentClient(bootstrap).create_topic("absent", partitions=2, configs={"min.insync.replicas": "2"})
+    return "absent"
+
+
+def _leaders(bootstrap: str, topic: str) -> dict[int, int]:
+    shown = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=SECONDS).topics[topic]
+    return {number: partition.leader for number, partition in shown.partitions.items()}
+
+
+def test_kafka_topics_does_not_list_partitions_as_under_min_isr(tools: KafkaTools, topic: str) -> None:
+    for which in ("--under-min-isr-partitions", "--under-replicated-partitions"):
+        assert tools.run("kafka-topics", "--describe", which).out == ""
+    shown = tools.run("kafka-configs", "--describe", "--entity-type", "topics", "--entity-name", topic).out
+    assert "  min.insync.replicas=1 " in shown
+    assert "DYNAMIC_TOPIC_CONFIG:min.insync.replicas=2" in shown
+
+
+def test_kafka_acls_says_that_there_is_no_authorizer(tools: KafkaTools, topic: str) -> None:
+    reader = ("--allow-principal", "User:a", "--operation", "Read", "--topic", topic)
+    for command in (("--list",), ("--add", *reader), ("--remove", "--force", *reader)):
+        refused = tools.run("kafka-acls", *command, status=1)
+        assert "SecurityDisabledException: No Authorizer is configured" in refused.out + refused.err
+
+
+def test_kafka_reassign_partitions_accepts_the_replicas_that_there_are(
+    tools: KafkaTools, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    leaders = _leaders(bootstrap, topic)
+    brokers = set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SECONDS).brokers)
+
+    def moving(replicas: dict[int, int]) -> Path:
+        partitions = [
+            {"topic": topic, "partition": number, "replicas": [broker]} for number, broker in replicas.items()
+        ]
+        file = tmp_path / "moves.json"
+        file.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        return file
+
+    def run(action: str, file: Path, status: int = 0) -> str:
+        return tools.run("kafka-reassign-partitions", action, "--reassignment-json-file", file, status=status).out
+
+    assert tools.run("kafka-reassign-partitions", "--list").out == "No partition reassignments found.\n"
+    there = moving(leaders)
+    assert "Successfully started partition reassignments" in run("--execute", there)
+    assert "Clearing topic-level throttles" in run("--verify", there)
+    assert "None of the specified partition reassignments are active." in run("--cancel", there)
+    elsewhere = moving({0: next(iter(brokers - {leaders[0]}))})
+    assert "whose broker cannot be chosen" in run("--execute", elsewhere, status=1)
+    assert _leaders(bootstrap, topic) == leaders
+
+
+def test_kafka_leader_election_finds_nothing_to_elect(tools: KafkaTools, topic: str) -> None:
+    for which in ("preferred", "unclean"):
+        kind = ("--election-type", which)
+        assert tools.run("kafka-leader-election", *kind, "--all-topic-partitions").out == ""
+        one = tools.run("kafka-leader-election", *kind, "--topic", topic, "--partition", 0).out
+        assert "Valid replica already elected" in one
+
+
+@pytest.mark.parametrize("kind", ["users", "clients", "ips", "client-metrics"])
+def test_kafka_configs_shows_no_quotas_no_credentials_and_no_other_resources(tools: KafkaTools, kind: str) -> None:
+    shown = tools.run("kafka-configs", "--describe", "--entity-type", kind)
+    assert (shown.out, shown.err) == ("", "")
+
+
+def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
+    shown = tools.run("kafka-configs", "--describe", "--entity-type", "users", "--entity-name", "a")
+    assert (shown.out, shown.err) == ("", "")
+
+
+def test_kafka_configs_shows_no_configs_of_groups_and_no_log_levels(
+    tools: KafkaTools, bootstrap: str, topic: str
+) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "configured"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    broker = next(iter(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SECONDS).brokers))
+    for kind, name in (("groups", "configured"), ("broker-loggers", broker)):
+        shown = tools.run("kafka-configs", "--describe", "--entity-type", kind, "--entity-name", name)
+        assert len(shown.out.splitlines()) == 1, "more than the heading"
+    every = tools.run("kafka-configs", "--describe", "--entity-type", "groups").out.splitlines()
+    assert "Dynamic configs for group configured are:" in every
+    assert all(line.startswith("Dynamic configs for group ") for line in every), "more than headings"
+
+
+def test_a_tool_that_is_set_to_authenticate_says_that_nobody_can(tools: KafkaTools, tmp_path: Path) -> None:
+    settings = tmp_path / "sasl.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username=a password=b;\n"
+    )
+    refused = tools.run("kafka-topics", "--list", "--command-config", settings, status=1)
+    assert "IllegalSaslStateException: Unexpected handshake request with client mechanism PLAIN" in refused.err
+
+
+def test_kafka_client_metrics_lists_nothing(tools: KafkaTools) -> None:
+    for action in ("--list", "--describe"):
+        assert tools.run("kafka-client-metrics", action).out.strip() == ""
+
+
+def test_kafka_transactions_finds_none(tools: KafkaTools, bootstrap: str, topic: str) -> None:
+    where = ("--topic", topic, "--partition", 0)
+    broker = _leaders(bootstrap, topic)[0]
+    for command in (("list",), ("describe-producers", *where), ("find-hanging", "--broker-id", broker)):
+        assert len(tools.run("kafka-transactions", *command).out.splitlines()) == 1, "more than the heading"
+    hanging = tools.run("kafka-transactions", "abort", *where, "--start-offset", 0, status=1)
+    assert "Could not find any open transactions" in hanging.err
+
+
+def test_kafka_metadata_quorum_says_that_there_is_none(tools: KafkaTools) -> None:
+    for which in ("--status", "--replication"):
+        refused = tools.run("kafka-metadata-quorum", "describe", which, status=1)
+        assert "UnsupportedVersionException: There is no KRaft quorum" in refused.out + refused.err
+
+
+def test_kafka_features_shows_the_metadata_version(tools: KafkaTools) -> None:
+    (line,) = tools.run("kafka-features", "describe").out.splitlines()
+    assert line.startswith("Feature: metadata.version\t")
+    assert "FinalizedVersionLevel: 4.1-IV1" in line

@@ -1,0 +1,105 @@
+"""Commits by gateways that have not seen that a topic was deleted, or created again."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from kafscale import paths
+from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Delete, Get
+from kafscale.metadata.memory import Fault, MemoryMetadataStore
+from kafscale.v1 import coordinator_pb2 as pb
+from tests.unit.coordinator.harness import E, topic_id
+from tests.unit.coordinator.shell import NAMESPACE, Coordinators, coordinators, create_topic
+
+OLD, NEW = topic_id("t"), topic_id("t again")
+TOPIC = paths.topic_key(NAMESPACE, "t")
+
+
+@pytest.fixture
+def store() -> MemoryMetadataStore:
+    return MemoryMetadataStore()
+
+
+def request(offset: int, id_: bytes) -> pb.OffsetCommitRequest:
+    commit = pb.OffsetCommitRequest(group="g", generation=-1, retention_ms=-1)
+    commit.offsets.add(topic="t", topic_id=id_, partition=0, offset=offset, leader_epoch=1)
+    return commit
+
+
+async def commit(made: Coordinators, offset: int, id_: bytes) -> Any:
+    (error,) = (await made.ask("offset_commit", request(offset, id_))).errors
+    return error
+
+
+async def test_a_commit_for_a_deleted_topic_never_replaces_one_of_its_successor(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    async with coordinators(store, "a:1") as made:
+        assert await commit(made, 100, OLD) == E.NONE
+        await create_topic(store, "t", NEW)
+        assert await commit(made, 500, NEW) == E.NONE
+        assert await commit(made, 600, OLD) == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert await made.offsets() == {0: 500}
+
+
+async def test_a_commit_that_was_looked_up_before_its_successors_does_not_replace_that(
+    store: MemoryMetadataStore, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = store.txn
+    slow = [True]
+
+    async def slow_answer(compares: Any, then: Any, otherwise: Any = ()) -> Any:
+        result = await txn(compares, then, otherwise)
+        if list(then) == [Get(TOPIC)] and slow.pop():
+            await trio.sleep(1)
+        return result
+
+    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
+        await made.serving()
+        answers: list[Any] = []
+
+        async def late() -> None:
+            answers.append(await commit(made, 600, OLD))
+
+        slow.insert(0, False)
+        slow.insert(0, False)
+        monkeypatch.setattr(store, "txn", slow_answer)
+        nursery.start_soon(late)
+        await trio.sleep(0.5)
+        await create_topic(store, "t", NEW)
+        assert await commit(made, 500, NEW) == E.NONE
+        assert answers == []
+        await trio.sleep(2)
+        assert (answers, await made.offsets()) == ([E.UNKNOWN_TOPIC_OR_PARTITION], {0: 500})
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_commits_for_a_deleted_topic_are_refused_when_the_bound_is_over(
+    store: MemoryMetadataStore, autojump_clock: object, *, seen: bool
+) -> None:
+    async with coordinators(store, "a:1", group_topic_check_ms=10_000) as made:
+        await made.serving()
+        if seen:
+            assert await commit(made, 1, OLD) == E.NONE
+        await store.txn([], [Delete(TOPIC)])
+        await trio.sleep(10.1)
+        assert await commit(made, 2, OLD) == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_is_looked_up_once_within_the_bound(store: MemoryMetadataStore, autojump_clock: object) -> None:
+    async with coordinators(store, "a:1", group_topic_check_ms=10_000) as made:
+        assert await commit(made, 1, OLD) == E.NONE
+        await store.txn([], [Delete(TOPIC)])
+        assert await commit(made, 2, OLD) == E.NONE
+
+
+async def test_a_commit_that_cannot_be_looked_up_is_refused_retriably(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
+    async with coordinators(store, "a:1") as made:
+        serving = await made.serving()
+        store.faults.append(Fault(method="txn", before=Unavailable("no etcd")))
+        reply = await serving.client.offset_commit(request(1, OLD), timeout=10)
+        assert reply.error == E.COORDINATOR_NOT_AVAILABLE

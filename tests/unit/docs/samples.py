@@ -1,0 +1,63 @@
+"""The objects that docs/storage-format.md shows as examples, as the product writes them."""
+
+from kafscale.catalog.page import build_page, describe
+from kafscale.records.record import Record, build_batch
+from kafscale.segment.index import build_index
+from kafscale.segment.writer import PREFIX_SIZE, build_segment
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.metadata_pb2 import SinkManifest
+from services.recovery.backup_format import Item, encode_part
+from services.storage.producers import ProducerTable, SentBatch, Sequenced
+
+CREATED_MS = 1_700_000_000_000
+EPOCH = 3
+ORDERS = PartitionRef(topic="orders", topic_id=bytes(range(16)), partition=0)
+
+_BATCHES = [
+    build_batch(
+        [Record(1000, CREATED_MS, b"k", b"one", (("h", b"v"),)), Record(1001, CREATED_MS + 5, None, b"two")],
+        base_offset=1000,
+        leader_epoch=EPOCH,
+        producer_id=4000,
+        producer_epoch=0,
+        base_sequence=0,
+    ),
+    build_batch([Record(1002, CREATED_MS + 9, b"k", None)], base_offset=1002, leader_epoch=EPOCH),
+]
+_BUILT = build_segment(
+    [(batch[:PREFIX_SIZE], batch[PREFIX_SIZE:]) for batch in _BATCHES], epoch=EPOCH, created_ms=CREATED_MS + 20
+)
+
+
+def _producers() -> bytes:
+    table = ProducerTable(10)
+    table.add(Sequenced(4000, 0, SentBatch(0, 1, 1000, 1001)), CREATED_MS)
+    return table.dump()
+
+
+def _manifest() -> bytes:
+    stage = SinkManifest.StagedObject(key="production/~stages/s/a", size=90, crc=0x01020304, batches=1)
+    partition = SinkManifest.Partition(partition=ORDERS, stages=[stage])
+    manifest = SinkManifest(format=1, sink="s", epoch=7, partitions=[partition])
+    return manifest.SerializeToString(deterministic=True)
+
+
+SAMPLES: dict[str, bytes] = {
+    "segment": _BUILT.data,
+    "index": build_index(_BUILT.offsets, _BUILT.positions, 2),
+    "catalog page": build_page(ORDERS, EPOCH, [describe(_BUILT.data, _BUILT.positions, _BUILT.next_offset)]),
+    "producer snapshot": _producers(),
+    "sink manifest": _manifest(),
+    "backup part": encode_part([Item("cluster", b"\x08\x01"), Item("topics/orders", b"\x08\x01\x20\x01")]),
+}
+
+
+def dump(data: bytes) -> str:
+    """As `hexdump -C` prints it."""
+    lines = []
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        digits = " ".join(f"{byte:02x}" for byte in row)
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {digits:<47}  |{text}|")
+    return "\n".join(lines)

@@ -1,0 +1,108 @@
+"""A gateway that was stopped and goes on carries out nothing that it was sent before."""
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kafscale.v1 import coordinator_pb2 as pb
+from tests.unit.gateway import group_asking as asking
+from tests.unit.gateway.asking import fetch_body, produce, produce_body
+from tests.unit.gateway.group_asking import commit, commit_values, join_values
+from tests.unit.gateway.harness import Harness, batch, request, running_gateway
+
+LIMIT_SECONDS = 5
+
+
+async def test_a_commit_that_lay_in_the_socket_of_a_stopped_gateway_is_not_carried_out() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        assert await commit(client, {"t": {0: (200, "")}}) == [[0]]
+        harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
+        await client.send(8, 8, request(8, 8, **commit_values(8, {"t": {0: (100, "")}})))
+        assert await client.closed()
+        assert len(harness.coordinator.asked(pb.OffsetCommitRequest)) == 1
+
+
+async def test_a_wall_clock_set_forward_closes_no_connection() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        assert await commit(client, {"t": {0: (100, "")}}) == [[0]]
+        harness.cluster.wall_ahead_seconds += LIMIT_SECONDS + 1
+        assert await commit(client, {"t": {0: (200, "")}}) == [[0]]
+
+
+async def test_a_late_join_of_a_static_member_does_not_fence_the_live_one() -> None:
+    async with running_gateway() as harness:
+        client = await harness.connect()
+        member_id, generation = await asking.stable(client, instance="i")
+        harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
+        late = await harness.connect()
+        await late.send(11, 5, request(11, 5, **join_values(5, "", instance="i")))
+        assert await late.closed()
+        await settle(harness)
+        again = await harness.connect()
+        assert await asking.heartbeat(again, 3, generation, member_id, instance="i") == 0
+
+
+async def test_a_connection_that_waited_in_the_backlog_is_closed_and_a_later_one_served() -> None:
+    async with running_gateway() as harness:
+        harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
+        for _ in range(2):
+            assert await (await harness.connect()).closed()
+        await settle(harness)
+        assert (await (await harness.connect()).ask(18, 0)).error_code == 0
+
+
+async def test_a_request_that_waits_behind_another_one_is_dropped() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        harness.coordinator.gate = trio.Event()
+        for offset in (1, 2):
+            await client.send(8, 8, request(8, 8, **commit_values(8, {"t": {0: (offset, "")}})))
+        await harness.coordinator.wait_until(lambda: bool(harness.coordinator.requests))
+        harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
+        harness.coordinator.gate.set()
+        assert await client.closed()
+        assert len(harness.coordinator.asked(pb.OffsetCommitRequest)) == 1
+
+
+async def test_records_that_waited_for_a_stopped_gateway_are_not_sent_to_storage() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        for sequence in (1, 2):
+            harness.storage.gates[sequence] = trio.Event()
+        client = await harness.connect()
+        for _ in range(3):
+            await client.send(0, 9, produce_body({("t", 0): batch(b"late")}, timeout_ms=60_000))
+            await wait_all_tasks_blocked(0.02)
+        assert len(harness.storage.appends) == 2
+        harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
+        for gate in harness.storage.gates.values():
+            gate.set()
+        assert await client.closed()
+        await settle(harness)
+        assert (await produce(await harness.connect(), batch(b"later"))).base_offset == 2
+
+
+async def test_a_gateway_that_was_not_stopped_for_longer_than_the_limit_keeps_its_connections(
+    mock_clock: MockClock,
+) -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=60_000))
+        await harness.storage.wait_until(lambda: bool(harness.storage.fetches))
+        for _ in range(12):
+            harness.cluster.suspended_seconds += LIMIT_SECONDS - 1
+            mock_clock.jump(LIMIT_SECONDS - 1)
+            await wait_all_tasks_blocked(0.02)
+        mock_clock.jump(60)
+        await client.receive()
+
+
+async def settle(harness: Harness) -> None:
+    """Let the time pass in which connections of before the pause may still come in."""
+    await wait_all_tasks_blocked(0.02)
+    harness.cluster.suspended_seconds += 2

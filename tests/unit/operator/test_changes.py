@@ -1,0 +1,62 @@
+"""Which resources are looked at again when another one changes."""
+
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from services.operator.following import Followed
+from services.operator.queue import Key, WorkQueue
+from services.operator.resources import CLUSTER, TOPIC, Object
+from services.operator.run import on_cluster_change, on_topic_change
+from tests.unit.operator.world import World
+
+
+def _topic(name: str, cluster: str = "", bound: str = "", **spec: Any) -> Object:
+    if cluster:
+        spec["clusterRef"] = {"name": cluster}
+    metadata = {"name": name, "uid": name, "creationTimestamp": "2026-11-22T18:00:00Z"}
+    return {"metadata": metadata, "spec": spec, "status": {"cluster": bound} if bound else {}}
+
+
+def _cluster(name: str) -> Object:
+    return {"metadata": {"name": name, "uid": name}, "spec": {"adminServers": ["a:1"]}}
+
+
+def _followed(kind: Any, *objects: Object) -> Followed:
+    followed = Followed(World().kubernetes(), kind, lambda former, present: None)
+    followed.objects = {each["metadata"]["name"]: each for each in objects}
+    return followed
+
+
+async def _due(queue: WorkQueue) -> set[Key]:
+    """What has to be looked at now."""
+    found = set()
+    with trio.move_on_after(1):
+        while True:
+            found.add(await queue.take())
+    return found
+
+
+async def test_a_topic_that_names_no_cluster_is_looked_at_whenever_a_cluster_comes_or_goes(
+    autojump_clock: MockClock,
+) -> None:
+    del autojump_clock
+    topics = _followed(
+        TOPIC, _topic("unbound"), _topic("of-main", "main"), _topic("bound", bound="main"), _topic("of-other", "other")
+    )
+    changes: list[tuple[Object | None, Object | None]] = [(None, _cluster("main")), (_cluster("main"), None)]
+    for former, present in changes:
+        queue = WorkQueue(longest_retry=1.0, spread=lambda: 1.0)
+        on_cluster_change(queue, topics, former, present)
+        expected = {Key(TOPIC.name, name) for name in ("unbound", "of-main", "bound")}
+        assert await _due(queue) == {*expected, Key(CLUSTER.name, "main")}
+
+
+async def test_one_that_stood_back_for_a_rival_is_looked_at_when_that_goes(autojump_clock: MockClock) -> None:
+    del autojump_clock
+    topics = _followed(TOPIC, _topic("second", topicName="orders"), _topic("bills"))
+    clusters = _followed(CLUSTER, _cluster("main"))
+    queue = WorkQueue(longest_retry=1.0, spread=lambda: 1.0)
+    on_topic_change(queue, topics, clusters, _topic("orders", "main"), None)
+    assert await _due(queue) == {Key(TOPIC.name, "orders"), Key(TOPIC.name, "second")}

@@ -1,0 +1,38 @@
+"""Which idempotent producers the owner of a partition shows, and that others refuse to."""
+
+from trio.testing import MockClock
+
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import PartitionProducers, ProducersQuery, ProducersRequest
+from tests.unit.storage.cluster import cluster
+from tests.unit.storage.harness import Caller, World, batch
+from tests.unit.storage.test_idempotence import numbered
+
+
+async def shown(caller: Caller, ref: PartitionRef) -> PartitionProducers:
+    request = ProducersRequest(queries=[ProducersQuery(partition=ref)])
+    (result,) = (await caller.storage.producers(request, timeout=60)).results
+    return result
+
+
+async def test_producers_are_shown_with_their_last_sequence_by_each_owner_in_turn(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1") as moving:
+        ref = await moving.world.topic(moving.instances[0].catalog, partitions=1)
+        for sent in (batch(b"x"), numbered(0, 3), numbered(3, 2), numbered(0, 1, producer_id=9, epoch=4)):
+            await moving.append_durably(ref, sent)
+        former = moving.given(ref)
+        before = await shown(former.caller, ref)
+        assert before.status == Status.OK
+        told = [(known.producer_id, known.epoch, known.last_sequence) for known in before.producers]
+        assert told == [(7, 0, 4), (9, 4, 0)]
+        await moving.start("b:1")
+        await former.stop()
+        after = await shown(moving.given(ref).caller, ref)
+        assert list(after.producers) == list(before.producers)
+
+
+async def test_producers_of_a_partition_that_does_not_exist_are_refused(autojump_clock: MockClock) -> None:
+    async with World().service() as (caller, _):
+        refused = await shown(caller, PartitionRef(topic="gone", topic_id=bytes(16), partition=0))
+        assert refused.status == Status.UNKNOWN_TOPIC
+        assert not refused.producers
