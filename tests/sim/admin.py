@@ -1,7 +1,8 @@
 """Simulated administration: topics are made, deleted and made again, and records deleted, by Kafka's requests."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -13,9 +14,11 @@ from kafscale.v1.metadata_pb2 import Topic
 from tests.sim import wire
 from tests.sim.client import ConnectionLost, connected
 from tests.sim.services import NAMESPACE
-from tests.sim.view import Partition, View
+from tests.sim.view import Partition, Retention, View
 
 _SECONDS = 3.0
+KEPT = Retention()
+_REFUSED = (ErrorCode.offset_out_of_range, ErrorCode.unknown_topic_or_partition)
 
 
 class Admin:
@@ -24,11 +27,25 @@ class Admin:
     def __init__(self, view: View, metadata: MemoryMetadataStore) -> None:
         self._view = view
         self._metadata = metadata
+        # What topics are being made and deleted.
+        self.under_way: list[str] = []
 
-    async def create_topic(self, name: str, partitions: int, *, retention_ms: int = -1) -> list[Partition]:
+    async def create_topic(self, name: str, partitions: int, retention: Retention = KEPT) -> list[Partition]:
         """Make a topic, when its name is free, and wait until it is there."""
+        with self._doing(f"topic {name} is made"):
+            topic_id = await self._create(name, partitions, retention)
+        self._view.trace("admin", f"topic {name} is there as {topic_id.hex()[:6]}")
+        made = [Partition(name, topic_id, index, retention) for index in range(partitions)]
+        for partition in made:
+            self._view.add(partition)
+        return made
+
+    async def _create(self, name: str, partitions: int, retention: Retention) -> bytes:
         former = await self._live_id(name)
-        config = wire.part(wire.CREATE_TOPICS, "CreatableTopicConfig", name="retention.ms", value=str(retention_ms))
+        configs = [
+            wire.part(wire.CREATE_TOPICS, "CreatableTopicConfig", name=key, value=str(value))
+            for key, value in (("retention.ms", retention.ms), ("retention.bytes", retention.bytes))
+        ]
         topic = wire.part(
             wire.CREATE_TOPICS,
             "CreatableTopic",
@@ -36,17 +53,13 @@ class Admin:
             num_partitions=partitions,
             replication_factor=1,
             assignments=(),
-            configs=(config,),
+            configs=tuple(configs),
         )
         body = wire.request(wire.CREATE_TOPICS, topics=(topic,), timeout=wire.milliseconds(2000), validate_only=False)
         while (topic_id := await self._live_id(name)) is None or topic_id == former:
             await self._asked(wire.CREATE_TOPICS, body)
             await trio.sleep(0.2)
-        self._view.trace("admin", f"topic {name} is there as {topic_id.hex()[:6]}")
-        made = [Partition(name, topic_id, index, retention_ms=retention_ms) for index in range(partitions)]
-        for partition in made:
-            self._view.add(partition)
-        return made
+        return topic_id
 
     async def delete_topic(self, partitions: Sequence[Partition]) -> None:
         """Delete the topic that these are the partitions of; its name is free some time later."""
@@ -54,18 +67,59 @@ class Admin:
         self._view.trace("admin", f"delete topic {name} {topic_id.hex()[:6]}")
         for partition in partitions:
             partition.doomed = True
-        state = wire.part(wire.DELETE_TOPICS, "DeleteTopicState", name=None, topic_id=uuid.UUID(bytes=topic_id))
+        by_name = self._view.faults.dice.random() < 0.5
+        state = wire.part(
+            wire.DELETE_TOPICS,
+            "DeleteTopicState",
+            name=name if by_name else None,
+            topic_id=uuid.UUID(int=0) if by_name else uuid.UUID(bytes=topic_id),
+        )
         body = wire.request(wire.DELETE_TOPICS, topics=(state,), timeout=wire.milliseconds(2000))
-        while await self._live_id(name) == topic_id:
-            await self._asked(wire.DELETE_TOPICS, body)
-            await trio.sleep(0.1)
+        with self._doing(f"topic {name} is deleted"):
+            while await self._live_id(name) == topic_id:
+                await self._asked(wire.DELETE_TOPICS, body)
+                await trio.sleep(0.1)
         await trio.sleep(self._view.faults.between(0.0, 1.0))
         for partition in partitions:
             partition.gone = True
 
+    async def add_partition(self, partitions: Sequence[Partition]) -> list[Partition]:
+        """Make the topic of these partitions larger by one; none where it is deleted meanwhile."""
+        first, count = partitions[0], len(partitions) + 1
+        self._view.trace("admin", f"{first.topic} is to have {count} partitions")
+        topic = wire.part(
+            wire.CREATE_PARTITIONS, "CreatePartitionsTopic", name=first.topic, count=count, assignments=None
+        )
+        body = wire.request(
+            wire.CREATE_PARTITIONS, topics=(topic,), timeout=wire.milliseconds(2000), validate_only=False
+        )
+        with self._doing(f"topic {first.topic} grows"):
+            while not first.doomed and await self._partitions_of(first.topic, first.topic_id) < count:
+                await self._asked(wire.CREATE_PARTITIONS, body)
+                await trio.sleep(0.1)
+        if first.doomed or any(
+            one.topic_id == first.topic_id and one.index >= len(partitions) for one in self._view.partitions
+        ):
+            return []
+        made = Partition(first.topic, first.topic_id, len(partitions), first.retention)
+        self._view.add(made)
+        return [made]
+
+    async def configure(self, topic: str, name: str, value: str) -> None:
+        """Once, whatever comes of it."""
+        self._view.trace("admin", f"{topic}: {name}={value}")
+        config = wire.part(wire.ALTER_CONFIGS, "AlterableConfig", name=name, config_operation=0, value=value)
+        resource = wire.part(
+            wire.ALTER_CONFIGS, "AlterConfigsResource", resource_type=2, resource_name=topic, configs=(config,)
+        )
+        body = wire.request(wire.ALTER_CONFIGS, resources=(resource,), validate_only=False)
+        answer = await self._asked(wire.ALTER_CONFIGS, body)
+        if answer is not None:
+            self._view.trace("admin", f"{topic}: {answer.responses[0].error_code.name}")
+
     async def delete_records(self, partition: Partition, offset: int) -> None:
         """Once, whatever comes of it."""
-        self._view.truncates(partition, offset)
+        self._view.asks_start(partition, offset)
         self._view.trace("admin", f"delete records of {partition.log} below {offset}")
         asked_for = wire.part(
             wire.DELETE_RECORDS, "DeleteRecordsPartition", partition_index=partition.index, offset=offset
@@ -74,14 +128,30 @@ class Admin:
         body = wire.request(wire.DELETE_RECORDS, topics=(topic,), timeout=wire.milliseconds(2000))
         asked = trio.current_time()
         answer = await self._asked(wire.DELETE_RECORDS, body)
-        if answer is None or partition.doomed:
+        if answer is None:
             return
         result = answer.topics[0].partitions[0]
         self._view.trace(
             "admin", f"records of {partition.log} deleted: {result.error_code.name} {result.low_watermark}"
         )
-        if result.error_code is ErrorCode.none:
+        if result.error_code in _REFUSED:
+            self._view.start_answered(partition, offset, done=False)
+        if result.error_code is not ErrorCode.none:
+            return
+        self._view.start_answered(partition, offset, done=True)
+        if partition.doomed:
+            # The answer may be about its successor.
+            return
+        if result.low_watermark < offset:
+            self._view.complain("not-deleted", partition, f"asked for {offset}, answered {result.low_watermark}")
+        else:
             self._view.ends(partition, start=int(result.low_watermark), end=-1, asked=asked)
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[None]:
+        self.under_way.append(what)
+        yield
+        self.under_way.remove(what)
 
     async def _asked(self, api_key: int, body: bytes) -> Any:
         try:
@@ -90,6 +160,11 @@ class Admin:
         except* ConnectionLost:
             pass
         return None
+
+    async def _partitions_of(self, name: str, topic_id: bytes) -> int:
+        item = await self._metadata.get(paths.topic_key(NAMESPACE, name))
+        topic = Topic() if item is None else Topic.FromString(item.value)
+        return topic.partitions if topic.id == topic_id else 0
 
     async def _live_id(self, name: str) -> bytes | None:
         item = await self._metadata.get(paths.topic_key(NAMESPACE, name))

@@ -4,17 +4,23 @@ Pure, and without an idea of how the history came about: simulations and tests o
 Call the methods in the order in which things happened; times are any one clock's seconds. Every record's value is
 sent once in a history, so that a value is a record's identity; sent again by a retry, it is told of once.
 
-What is checked:
+What is checked (INVARIANTS.md says which promise of the product each check holds):
 
-- An acked record is in the log at the end, at the offset that its ack named, unless the log may start above it.
+- An acked record is in the log at the end, at the offset that its ack named, unless the log starts above it. One whose
+  ack named no offset is there too, unless it can have been below the log start.
 - No offset is given to two records: by acks, by what any reader ever saw, by the log at the end.
 - What a reader saw at an offset is there at the end; readers see no gap and no record that nobody sent.
+- No record lies below the high watermark that somebody was told before the record was first sent.
 - An idempotent producer's record is in the log at most once, acked or not, and in the order of sending.
 - The high watermark and the log start never go back, as seen by whoever asks after another was answered.
-- The log starts no higher than it was allowed to.
+- No answer passes over a record that it must tell of, unless the log starts above that record by the end.
+- Leader epochs rise with offsets. Where one is told to end, none of its records that were there then follows, and
+  none of a later epoch precedes.
+- The log starts at 0, where a request that was not refused asked it to start, or no higher than retention allows.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -48,6 +54,8 @@ UNORDERED = Promise(durable=True, once=False, ordered=False)
 """acks=all with retries and several requests in flight."""
 LEADER = Promise(durable=False, once=True, ordered=True)
 """acks=1 without retries, on one connection: an ack only tells the offset that the record has if it is kept."""
+UNANSWERED = Promise(durable=False, once=True, ordered=False)
+"""acks=0, on one connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,8 @@ class _Sent:
     producer: str
     number: int
     promise: Promise
+    # The high watermark that was known when it was first sent: it can lie nowhere below.
+    floor: int
     acked_at: int | None = None
 
 
@@ -105,6 +115,14 @@ class _History:
     ends: _Rising = field(default_factory=_Rising)
     starts: _Rising = field(default_factory=_Rising)
     start_allowed: int = 0
+    # Requests for exactly this log start that were not refused.
+    starts_asked: Counter[int] = field(default_factory=Counter)
+    # Offsets of records that answers left out, each with what to say of it if the log still has it at the end.
+    left_out: list[tuple[int, str]] = field(default_factory=list)
+    # Of records by offset, as their batches say.
+    epochs: dict[int, int] = field(default_factory=dict)
+    # What was told: the epoch, the end of it, and where the log ended before that was asked.
+    epoch_ends: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class Checker:
@@ -122,7 +140,7 @@ class Checker:
         number = history.numbers[producer] = history.numbers.get(producer, 0) + 1
         if value in history.sent:
             raise ValueError(f"{value!r} is sent as a new record twice")
-        history.sent[value] = _Sent(producer, number, promise)
+        history.sent[value] = _Sent(producer, number, promise, max(history.ends.highest, 0))
 
     def acked(self, log: Log, value: bytes, offset: int, *, now: float) -> None:
         """The record was acked, with its offset; -1 where the ack tells none."""
@@ -139,8 +157,12 @@ class Checker:
                 "elsewhere", log, f"{_name(value)} is acked at {offset} and was read at {history.places[value]}"
             )
         sent.acked_at = offset
+        self._check_floor(log, sent, value, offset)
         if not sent.promise.durable:
             return
+        found = history.seen.get(offset, value)
+        if found != value:
+            self._complain("lost", log, f"{_name(value)} is acked at {offset}, where {_name(found)} was read")
         there = history.acked.setdefault(offset, value)
         if there != value:
             self._complain("offset-twice", log, f"{offset} acked for {_name(there)} and for {_name(value)}")
@@ -174,11 +196,18 @@ class Checker:
             if value < before:
                 self._complain("went-back", log, f"{what} {value} asked at {asked:.3f}, before that it was {before}")
             rising.add(answered, value)
-        if start > history.start_allowed:
-            self._complain("start-too-high", log, f"the log starts at {start}, allowed is {history.start_allowed}")
+        self._check_start(log, history, start)
+
+    def asks_start(self, log: Log, offset: int) -> None:
+        """Somebody asks for the log to start at exactly ``offset``: that may happen now or at any time later."""
+        self._of(log).starts_asked[offset] += 1
+
+    def start_refused(self, log: Log, offset: int) -> None:
+        """One request for this log start was refused for good: it explains nothing."""
+        self._of(log).starts_asked[offset] -= 1
 
     def may_start(self, log: Log, offset: int) -> None:
-        """From now on the log may start anywhere up to ``offset``: somebody asks for it, or retention is due."""
+        """From now on the log may start anywhere up to ``offset``: retention is due."""
         history = self._of(log)
         history.start_allowed = max(history.start_allowed, offset)
 
@@ -189,8 +218,7 @@ class Checker:
             self._complain("went-back", log, f"watermark {end} at the end, before that it was {history.ends.highest}")
         if not history.starts.highest <= start:
             self._complain("went-back", log, f"log start {start} at the end, it was {history.starts.highest}")
-        if start > history.start_allowed:
-            self._complain("start-too-high", log, f"the log starts at {start}, allowed is {history.start_allowed}")
+        self._check_start(log, history, start)
         final: dict[int, bytes] = {}
         for offset, value in records:
             self._saw(log, history, offset, value, "the last reader")
@@ -203,20 +231,92 @@ class Checker:
                 found = _name(final[offset]) if offset in final else "nothing"
                 self._complain("vanished", log, f"{_name(value)} was read at {offset}, at the end there is {found}")
         self._check_acked(log, history, start, final)
+        self._check_unplaced(log, history, start, final)
         self._check_order(log, history, final)
 
+        for offset, detail in history.left_out:
+            if offset >= start:
+                self._complain("left-out", log, detail)
+        self._check_epochs(log, history)
+
+    def leaves_out(self, log: Log, offset: int, detail: str) -> None:
+        """An answer left the record at ``offset`` out: it must be below the log start by the end."""
+        self._of(log).left_out.append((offset, detail))
+
+    def epoch(self, log: Log, offset: int, epoch: int) -> None:
+        """The record at ``offset`` was read from a batch of this leader epoch."""
+        there = self._of(log).epochs.setdefault(offset, epoch)
+        if there != epoch:
+            self._complain("changed", log, f"the record at {offset} is of epoch {epoch}, earlier it was {there}")
+
+    def epoch_ends(self, log: Log, epoch: int, end: int, known: int) -> None:
+        """Somebody who asked when the log was known to end at ``known`` was told that this epoch ends there."""
+        self._of(log).epoch_ends.append((epoch, end, known))
+
+    def known_end(self, log: Log) -> int:
+        """The highest watermark that was told so far."""
+        return max(self._of(log).ends.highest, 0)
+
+    def _check_epochs(self, log: Log, history: _History) -> None:
+        last = (-1, -1)
+        for offset, epoch in sorted(history.epochs.items()):
+            if epoch < last[1]:
+                self._complain("epochs", log, f"{offset} is of epoch {epoch}, {last[0]} before it of {last[1]}")
+            last = offset, epoch
+        for epoch, end, known in history.epoch_ends:
+            for offset, there in history.epochs.items():
+                if (there > epoch and offset < end) or (there <= epoch and end <= offset < known):
+                    self._complain("epochs", log, f"epoch {epoch} was told to end at {end}; {offset} is of {there}")
+                    break
+
+    def gone(self, log: Log) -> None:
+        """The log was deleted: judge it by what was seen of it."""
+        history = self._of(log)
+        self._check_order(log, history, {})
+        self._check_epochs(log, history)
+
     def _check_acked(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
-        kept = set(final.values())
         for value, sent in history.sent.items():
-            if sent.acked_at is None or not sent.promise.durable:
+            if sent.acked_at is None or not sent.promise.durable or sent.acked_at < 0:
                 continue
-            if sent.acked_at < 0:
-                # Without an offset it cannot be told whether the log starts above it.
-                if start == 0 and value not in kept:
-                    self._complain("lost", log, f"{_name(value)} was acked")
-            elif sent.acked_at >= start and final.get(sent.acked_at) != value:
+            if sent.acked_at >= start and final.get(sent.acked_at) != value:
                 there = _name(final[sent.acked_at]) if sent.acked_at in final else "nothing"
                 self._complain("lost", log, f"{_name(value)} was acked at {sent.acked_at}, where {there} is")
+
+    def _check_unplaced(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
+        """Records that were acked without an offset and never seen: each needs a place of its own below the start."""
+        lowest: dict[str, int] = {}
+        unseen: list[bytes] = []
+        # In the order of sending.
+        for value, sent in history.sent.items():
+            place = history.places.get(value)
+            low = max(sent.floor, lowest.get(sent.producer, 0)) if sent.promise.ordered else sent.floor
+            if sent.acked_at == -1 and sent.promise.durable and place is None:
+                unseen.append(value)
+                if low >= start:
+                    self._complain("lost", log, f"{_name(value)} was acked and can lie nowhere below {low}")
+                    unseen.pop()
+            elif place is not None and sent.promise.unacked_too:
+                lowest[sent.producer] = max(low, place + 1)
+        known = {**history.acked, **history.seen, **final}
+        free = start - sum(offset < start for offset in known)
+        if len(unseen) > free:
+            detail = f"{len(unseen)} records like {_name(unseen[0])} were acked, {free} can be below {start}"
+            self._complain("lost", log, detail)
+
+    def _check_start(self, log: Log, history: _History, start: int) -> None:
+        if start > history.start_allowed and history.starts_asked[start] <= 0:
+            self._complain(
+                "start-too-high",
+                log,
+                f"the log starts at {start}, which nobody asked for; allowed is {history.start_allowed}",
+            )
+
+    def _check_floor(self, log: Log, sent: _Sent, value: bytes, offset: int) -> None:
+        if offset < sent.floor:
+            self._complain(
+                "too-low", log, f"{_name(value)} is at {offset}, the log ended at {sent.floor} before it was sent"
+            )
 
     def _check_order(self, log: Log, history: _History, final: dict[int, bytes]) -> None:
         known = {**history.acked, **history.seen, **final}
@@ -244,6 +344,10 @@ class Checker:
         if sent is None:
             self._complain("unknown", log, f"{reader} saw {_name(value)} at {offset}, which nobody sent there")
             return
+        self._check_floor(log, sent, value, offset)
+        acked = history.acked.get(offset, value)
+        if acked != value:
+            self._complain("lost", log, f"{reader} saw {_name(value)} at {offset}, which was acked for {_name(acked)}")
         place = history.places.setdefault(value, offset)
         if not sent.promise.once:
             return

@@ -1,7 +1,7 @@
 """What simulated Kafka clients have in common: connections to any gateway, requests in flight on them."""
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -49,19 +49,24 @@ class Connection:
         self.number = faults.connection_number()
         self.lost = False
 
-    def send(self, api_key: int, body: bytes) -> Pending:
+    def send(self, api_key: int, body: bytes, version: int = 0) -> Pending:
+        """``version`` 0: as the table of versions says."""
         pending = Pending(self)
         if self.lost:
             pending.answered.set()
-            return pending
-        self._correlation += 1
-        self._pending.append(pending)
-        self._outgoing.append(wire.frame(api_key, self._correlation, body))
-        self._wake.set()
+        else:
+            self._pending.append(pending)
+            self.tell(api_key, body, version)
         return pending
 
-    async def ask(self, api_key: int, body: bytes, *, timeout: float) -> memoryview:
-        return await self.send(api_key, body).answer(timeout)
+    def tell(self, api_key: int, body: bytes, version: int = 0) -> None:
+        """Send what is not answered: Produce with acks=0."""
+        self._correlation += 1
+        self._outgoing.append(wire.frame(api_key, self._correlation, body, version))
+        self._wake.set()
+
+    async def ask(self, api_key: int, body: bytes, *, timeout: float, version: int = 0) -> memoryview:
+        return await self.send(api_key, body, version).answer(timeout)
 
     async def transmit(self) -> None:
         try:
@@ -103,8 +108,12 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(gateways: dict[str, GatewayProcess], faults: Faults) -> AsyncIterator[Connection]:
-    """A connection to one of the gateways. Raises ConnectionLost when none is there."""
+async def connected(
+    gateways: dict[str, GatewayProcess],
+    faults: Faults,
+    close: Callable[[trio.abc.AsyncResource], Awaitable[None]] = trio.aclose_forcefully,
+) -> AsyncIterator[Connection]:
+    """A connection to a gateway, which learns of its end by ``close``. Raises ConnectionLost when none is there."""
     serving = [gateway for gateway in gateways.values() if gateway.serving and gateway.acceptor is not None]
     try:
         if not serving:
@@ -121,5 +130,5 @@ async def connected(gateways: dict[str, GatewayProcess], faults: Faults) -> Asyn
             yield connection
         finally:
             connection.lose()
-            await trio.aclose_forcefully(stream)
+            await close(stream)
             nursery.cancel_scope.cancel()

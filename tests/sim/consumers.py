@@ -1,8 +1,11 @@
 """Simulated consumers: read on from where they are, begin anew now and then, and tell the checker all that they see."""
 
+from collections.abc import Sequence
+
 import trio
 from kio.schema.errors import ErrorCode
 
+from kafscale.kafka.wire import Buffer
 from kafscale.records.batch import walk
 from kafscale.records.record import read_records
 from tests.sim import wire
@@ -14,27 +17,80 @@ _MOST_BYTES = 1 << 20
 _PASSING = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
-class Consumer:
-    """Reads one partition from its beginning."""
+class Position:
+    """Where a reader of one partition is, and what it makes of answers."""
 
     def __init__(self, view: View, partition: Partition, name: str) -> None:
+        self.partition = partition
+        self.offset = 0
+        # Of the last batch, as clients that check their positions send it; -1: none is sent.
+        self.leader_epoch = -1
+        self._view = view
+        self._name = name
+        self.go_to(0)
+
+    def wanted(self, *, by_name: bool = False) -> wire.Wanted:
+        topic = self.partition.topic if by_name else self.partition.topic_id
+        return wire.Wanted(topic, self.partition.index, self.offset, self.leader_epoch)
+
+    def take(self, fetched: wire.Fetched, asked: float) -> bool:
+        """One answer; False: try again in a while."""
+        if not is_good(self._view, self.partition, fetched, asked, self.offset):
+            self.leader_epoch = -1
+            return False
+        if ErrorCode(fetched.error) is ErrorCode.offset_out_of_range:
+            if self.offset >= fetched.log_start:
+                self._view.complain(
+                    "out-of-range",
+                    self.partition,
+                    f"{self._name} at {self.offset} is told that the log starts at {fetched.log_start}",
+                )
+                return False
+            self._view.ends(
+                self.partition, start=fetched.log_start, end=fetched.high_watermark, asked=trio.current_time()
+            )
+            self.go_to(fetched.log_start)
+            return True
+        self.read(fetched.records, checks_epochs=self._view.faults.dice.random() < 0.5)
+        return True
+
+    def read(self, batches: Buffer, *, checks_epochs: bool = False) -> None:
+        for offset, value, epoch in epoch_records_of(batches):
+            if offset >= self.offset:
+                self._view.read(self._name, self.partition, offset, value)
+                self._view.checker.epoch(self.partition.log, offset, epoch)
+                self.offset = offset + 1
+                self.leader_epoch = epoch if checks_epochs else -1
+
+    def go_to(self, offset: int) -> None:
+        self.offset = offset
+        self._view.checker.moved(self._name, self.partition.log, offset)
+
+
+class Consumer:
+    """Reads some partitions from their beginning, all of them by each request, until one is gone."""
+
+    def __init__(self, view: View, partitions: Sequence[Partition], name: str, *, by_name: bool = False) -> None:
         self._view = view
         self._faults = view.faults
-        self._partition = partition
-        self._name = name
-        self._offset = 0
+        self._positions = [Position(view, partition, name) for partition in partitions]
+        self._by_name = by_name
         self._max_bytes = view.faults.one_of([1, 500, 4000, _MOST_BYTES])
 
+    @property
+    def _goes_on(self) -> bool:
+        # What is read by a name may be of the next topic of that name.
+        return not any(place.partition.gone or (self._by_name and place.partition.doomed) for place in self._positions)
+
     async def run(self) -> None:
-        """Until cancelled, or the topic is gone."""
-        self._go_to(0)
-        while not self._partition.gone:
+        """Until cancelled, or a topic is gone."""
+        while self._goes_on:
             try:
                 async with connected(self._view.gateways, self._faults) as connection:
-                    while not self._partition.gone:
+                    while self._goes_on:
                         await self._poll(connection)
                         if self._faults.hits("reader-begins-anew"):
-                            self._go_to(0)
+                            self._faults.one_of(self._positions).go_to(0)
                         if self._faults.dice.random() < 0.02:
                             # To another gateway, maybe.
                             break
@@ -43,63 +99,49 @@ class Consumer:
             await trio.sleep(0.05)
 
     async def _poll(self, connection: Connection) -> None:
-        fetched = await fetch(self._view, self._partition, connection, self._offset, max_bytes=self._max_bytes)
-        if fetched is None:
+        asked = trio.current_time()
+        wanted = [place.wanted(by_name=self._by_name) for place in self._positions]
+        answers = await fetch(connection, wanted, max_bytes=self._max_bytes, by_name=self._by_name)
+        if not self._goes_on:
+            return
+        taken = [place.take(answer, asked) for place, answer in zip(self._positions, answers, strict=True)]
+        if not all(taken):
             await trio.sleep(0.1)
-            return
-        if ErrorCode(fetched.error) is ErrorCode.offset_out_of_range:
-            if self._offset >= fetched.log_start:
-                self._view.complain(
-                    "out-of-range",
-                    self._partition,
-                    f"{self._name} at {self._offset} is told that the log starts at {fetched.log_start}",
-                )
-                await trio.sleep(0.1)
-            else:
-                self._view.ends(
-                    self._partition, start=fetched.log_start, end=fetched.high_watermark, asked=trio.current_time()
-                )
-                self._go_to(fetched.log_start)
-            return
-        for offset, value in records_of(fetched):
-            if offset >= self._offset:
-                self._view.read(self._name, self._partition, offset, value)
-                self._offset = offset + 1
-
-    def _go_to(self, offset: int) -> None:
-        self._offset = offset
-        self._view.checker.moved(self._name, self._partition.log, offset)
 
 
 async def fetch(
-    view: View, partition: Partition, connection: Connection, offset: int, *, max_bytes: int
-) -> wire.Fetched | None:
-    """One answer, its ends told to the checker; None: to be tried again. Raises ConnectionLost."""
-    asked = trio.current_time()
-    body = wire.fetch(partition.topic_id, partition.index, offset, max_bytes=max_bytes, max_wait_ms=400)
-    fetched = wire.read_fetched(await connection.ask(wire.FETCH, body, timeout=_SECONDS))
+    connection: Connection, wanted: Sequence[wire.Wanted], *, max_bytes: int, by_name: bool = False
+) -> list[wire.Fetched]:
+    """An answer for each. Raises ConnectionLost."""
+    body = wire.fetch(wanted, max_bytes=max_bytes, max_wait_ms=400)
+    version = wire.BY_NAME if by_name else 0
+    answer = await connection.ask(wire.FETCH, body, timeout=_SECONDS, version=version)
+    return wire.read_fetched(answer, len(wanted), by_name=by_name)
+
+
+def is_good(view: View, partition: Partition, fetched: wire.Fetched, asked: float, offset: int) -> bool:
+    """Whether an answer is one, its ends told to the checker; False: it is to be asked again."""
     error = ErrorCode(fetched.error)
     if error is ErrorCode.none:
         view.ends(partition, start=fetched.log_start, end=fetched.high_watermark, asked=asked)
-        return fetched
+        return True
     if error is ErrorCode.offset_out_of_range:
-        return fetched
-    if partition.doomed:
-        return None
+        return True
     if error is ErrorCode.kafka_storage_error:
         # A store that does not answer is told so as well; for good it is damage.
-        if view.at_ease:
+        if view.at_ease and not partition.doomed:
             view.complain("damaged", partition, f"a fetch at {offset} is answered {error.name}")
     elif not error.retriable and error not in _PASSING:
         view.complain("refused", partition, f"a fetch at {offset} is answered {error.name}")
-    return None
+    return False
 
 
-def records_of(fetched: wire.Fetched) -> list[tuple[int, bytes]]:
+def epoch_records_of(batches: Buffer) -> list[tuple[int, bytes, int]]:
+    """Offset, value and leader epoch of each record."""
     return [
-        (record.offset, record.value or b"")
-        for position, header in walk(fetched.records)
-        for record in read_records(fetched.records[position : position + header.size], max_bytes=1 << 20)
+        (record.offset, record.value or b"", header.leader_epoch)
+        for position, header in walk(batches)
+        for record in read_records(memoryview(batches)[position : position + header.size], max_bytes=1 << 20)
     ]
 
 
@@ -114,15 +156,16 @@ async def read_to_end(
             try:
                 async with connected(view.gateways, view.faults) as connection:
                     while not partition.gone:
-                        fetched = await fetch(view, partition, connection, offset, max_bytes=_MOST_BYTES)
-                        if fetched is None:
+                        asked, wanted = trio.current_time(), wire.Wanted(partition.topic_id, partition.index, offset)
+                        (fetched,) = await fetch(connection, [wanted], max_bytes=_MOST_BYTES)
+                        if not is_good(view, partition, fetched, asked, offset):
                             await trio.sleep(0.1)
                             continue
                         if fetched.error:
                             offset = start = fetched.log_start
                             found.clear()
                             continue
-                        found += [(at, value) for at, value in records_of(fetched) if at >= offset]
+                        found += [(at, value) for at, value, _ in epoch_records_of(fetched.records) if at >= offset]
                         offset = found[-1][0] + 1 if found else offset
                         if offset >= fetched.high_watermark:
                             start = max(start, fetched.log_start)

@@ -12,13 +12,21 @@ from tests.sim.faults import Faults
 from tests.sim.process import Process
 from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.stores import Family
-from tests.sim.view import Partition, View
+from tests.sim.view import SMALL_SKEW_SECONDS, Partition, View
 
 _LEAVES = 3
+_MOST_PARTITIONS = 3
+_CONFIGS = (
+    ("flush.ms", ("20", "300", "9223372036854775807")),
+    ("segment.bytes", ("1048576", "1073741824")),
+    ("compression.type", ("gzip", "lz4", "producer")),
+    ("max.message.bytes", ("100000", "1048588")),
+)
 
 
 class Nemesis:
-    """``stop`` lets a storage process leave gracefully; ``remake`` makes a topic anew and puts clients on it."""
+    """``stop`` lets a storage process leave gracefully; ``remake`` makes a topic anew and puts clients on it; ``use``
+    puts them on a partition."""
 
     def __init__(
         self,
@@ -29,6 +37,7 @@ class Nemesis:
         *,
         stop: Callable[[Process], None],
         remake: Callable[[str], None],
+        use: Callable[[Partition], None],
     ) -> None:
         self._cluster = cluster
         self._view = view
@@ -36,6 +45,7 @@ class Nemesis:
         self._nursery = nursery
         self._stop = stop
         self._remake = remake
+        self._use = use
         self._coming_and_going = False
         self._acts: dict[str, Callable[[], None]] = {
             "crash": self._crash,
@@ -50,10 +60,19 @@ class Nemesis:
             "cut-from-peers": lambda: self._cut("cut_from_peers"),
             "metadata-down": lambda: self._take_down("metadata"),
             "objects-down": lambda: self._take_down("object"),
+            "bucket-empty": lambda: self._nursery.start_soon(self._for_a_while, "bucket-empty", "empty"),
+            "metadata-full": lambda: self._nursery.start_soon(self._for_a_while, "metadata-full", "full"),
+            "foreign-object": lambda: self._nursery.start_soon(self._put_foreign),
+            "wall-clock-jump": self._jump_wall_clock,
             "compaction": lambda: self._nursery.start_soon(self._compact),
             "gateway-crash": self._crash_gateway,
+            "gateway-pause": self._pause_gateway,
+            "gateway-cut-from-metadata": lambda: self._cut_gateway("cut_from_metadata"),
+            "gateway-cut-from-peers": lambda: self._cut_gateway("cut_from_peers"),
             "records-deleted": self._delete_records,
             "topic-deleted": self._delete_topic,
+            "partitions-added": self._add_partitions,
+            "config-changed": self._change_config,
         }
 
     @property
@@ -71,6 +90,13 @@ class Nemesis:
     def at_point(self, process: Process, point: str) -> None:
         """A process has come to ``point`` of its way: perhaps it dies here, or stops for a while."""
         if process.dead or process.frozen:
+            return
+        if point.startswith("signing"):
+            # One at a time, so that others take over.
+            alone = not any(storage.frozen for storage in self._cluster.storages.values())
+            if alone and self._faults.hits("pause-before-signing"):
+                process.freeze()
+                self._nursery.start_soon(self._stay_frozen, process, point)
             return
         crashes, pauses = ["crash-at-point"], ["pause-at-point"]
         if point.endswith(".kfs") and point.startswith("after PUT"):
@@ -122,6 +148,15 @@ class Nemesis:
         )
         self._cluster.trace.add(f"fault: pause for {seconds:.3f} s, {point}", by=process.name)
         process.freeze()
+        await self._thaw_after(process, seconds)
+
+    async def _stay_frozen(self, process: Process, point: str) -> None:
+        """Long enough for its topics to be deleted by another process and made again."""
+        seconds = self._cluster.storage_settings.lease_ttl_seconds + self._faults.between(1.5, 5.0)
+        self._cluster.trace.add(f"fault: pause for {seconds:.3f} s, {point}", by=process.name)
+        await self._thaw_after(process, seconds)
+
+    async def _thaw_after(self, process: Process, seconds: float) -> None:
         try:
             await trio.sleep(seconds)
         finally:
@@ -212,18 +247,69 @@ class Nemesis:
         down.discard(family)
         self._cluster.trace.add(f"over: {kind}")
 
+    async def _for_a_while(self, kind: str, what: str) -> None:
+        network = self._cluster.network
+        if getattr(network, what):
+            return
+        self._faults.counts[kind] += 1
+        self._cluster.trace.add(f"fault: {kind}")
+        setattr(network, what, True)
+        await trio.sleep(self._faults.between(0.1, 1.5))
+        setattr(network, what, False)
+        self._cluster.trace.add(f"over: {kind}")
+
+    async def _put_foreign(self) -> None:
+        """Somebody else's object among a partition's, or an index that is none."""
+        partition = self._faults.one_of(self._view.partitions)
+        prefix = paths.partition_prefix(NAMESPACE, partition.topic, partition.index)
+        name = self._faults.one_of(["README", "segment-7.kfs", "backup/segment-00000000000000000000.kfs", ""])
+        base = self._faults.dice.randint(0, partition.known_end + 2)
+        key = prefix + name if name else paths.index_key(NAMESPACE, partition.topic, partition.index, base)
+        self._faults.counts["foreign-object"] += 1
+        self._cluster.trace.add(f"fault: a foreign object {key}")
+        await self._cluster.objects.delete_many([key])
+        await self._cluster.objects.put_if_absent(key, self._faults.dice.randbytes(100))
+
+    def _jump_wall_clock(self) -> None:
+        process = self._storage("wall-clock-jump")
+        if process is not None:
+            self._nursery.start_soon(self._wrong_clock, process)
+
+    async def _wrong_clock(self, process: Process) -> None:
+        process.wall_ahead = self._faults.one_of([-300.0, -SMALL_SKEW_SECONDS, SMALL_SKEW_SECONDS, 300.0])
+        self._cluster.trace.add(f"the wall clock is {process.wall_ahead:g} s ahead", by=process.name)
+        await trio.sleep(self._faults.between(0.3, 3.0))
+        process.wall_ahead = 0.0
+
     async def _compact(self) -> None:
         self._faults.counts["compaction"] += 1
         store: MemoryMetadataStore = self._cluster.metadata
         await store.compact((await store.read_prefix("nothing")).revision)
 
     def _crash_gateway(self) -> None:
-        gateways = [process for process in self._cluster.gateways.values() if process.serving]
-        if gateways:
-            self._faults.counts["gateway-crash"] += 1
-            process = self._faults.one_of(gateways)
-            self._cluster.trace.add("fault: gateway-crash", by=process.name)
+        process = self._gateway("gateway-crash")
+        if process is not None:
             process.crash()
+
+    def _pause_gateway(self) -> None:
+        process = self._gateway("gateway-pause")
+        if process is not None:
+            self._nursery.start_soon(self._freeze, process, "gateway")
+
+    def _cut_gateway(self, what: str) -> None:
+        process = self._gateway(f"gateway-{what.replace('_', '-')}")
+        if process is not None:
+            self._nursery.start_soon(self._cut_for_a_while, process, what)
+
+    def _gateway(self, kind: str) -> Process | None:
+        """A gateway for something to happen to, which is counted then."""
+        gateways = [process for process in self._cluster.gateways.values() if process.serving and not process.frozen]
+        if not gateways:
+            return None
+        self._faults.counts[kind] += 1
+        process = self._faults.one_of(gateways)
+        self._cluster.trace.add(f"fault: {kind}", by=process.name)
+        return process
 
     def _delete_records(self) -> None:
         partitions = [one for one in self._view.partitions if not one.doomed and one.known_end]
@@ -235,14 +321,36 @@ class Nemesis:
             self._nursery.start_soon(self._admin.delete_records, partition, offset)
 
     def _delete_topic(self) -> None:
-        topics: dict[bytes, list[Partition]] = {}
-        for partition in self._view.partitions:
-            if not partition.doomed and partition.topic != "stable":
-                topics.setdefault(partition.topic_id, []).append(partition)
+        topics = [partitions for partitions in self._topics() if partitions[0].topic == "other"]
         if topics:
             self._faults.counts["topic-deleted"] += 1
-            doomed = self._faults.one_of(list(topics.values()))
-            self._nursery.start_soon(self._delete_and_remake, doomed)
+            self._nursery.start_soon(self._delete_and_remake, self._faults.one_of(topics))
+
+    def _topics(self) -> list[list[Partition]]:
+        """The partitions of each live topic that clients use."""
+        topics: dict[bytes, list[Partition]] = {}
+        for partition in self._view.partitions:
+            if not partition.doomed and partition.topic != "wide":
+                topics.setdefault(partition.topic_id, []).append(partition)
+        return list(topics.values())
+
+    def _add_partitions(self) -> None:
+        topics = [partitions for partitions in self._topics() if len(partitions) < _MOST_PARTITIONS]
+        if topics:
+            self._faults.counts["partitions-added"] += 1
+            self._nursery.start_soon(self._grow, self._faults.one_of(topics))
+
+    async def _grow(self, partitions: list[Partition]) -> None:
+        for partition in await self._admin.add_partition(partitions):
+            self._use(partition)
+
+    def _change_config(self) -> None:
+        topics = self._topics()
+        if topics:
+            self._faults.counts["config-changed"] += 1
+            name, values = self._faults.one_of(_CONFIGS)
+            topic = self._faults.one_of(topics)[0].topic
+            self._nursery.start_soon(self._admin.configure, topic, name, self._faults.one_of(values))
 
     async def _delete_and_remake(self, partitions: list[Partition]) -> None:
         await self._admin.delete_topic(partitions)

@@ -31,6 +31,8 @@ class Process:
         self.cut_from_objects = False
         self.cut_from_peers = False
         self.clock_ahead = 0.0
+        # By how much its wall clock is wrong, in seconds.
+        self.wall_ahead = 0.0
         self._defect = defect
         self._scope = trio.CancelScope()
         self._root: trio.lowlevel.Task | None = None

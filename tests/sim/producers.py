@@ -5,6 +5,7 @@ delivered in time is given up, and when all that was in flight is settled then, 
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import trio
@@ -13,13 +14,14 @@ from kio.schema.errors import ErrorCode
 from kafscale.records.record import Record, build_batch
 from services.storage.producers import REMEMBERED_BATCHES
 from tests.sim import wire
-from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNREPEATED, Promise
+from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 from tests.sim.client import Connection, ConnectionLost, Pending, connected
 from tests.sim.view import Partition, View
 
 _IN_FLIGHT = 5
 _REQUEST_SECONDS = 1.2
 _RETRY_SECONDS = 0.05
+_ENDLESS = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -51,13 +53,13 @@ class _Source:
             padding = b"." * dice.choice([0, 20, 100, 400])
             values.append(b"%s/%d/%s" % (self.name.encode(), self.made, padding))
         for value in values:
+            self.view.stamp(self.partition, value)
             self.view.sent(self.name, self.partition, value, self.promise)
         return values
 
     def records(self, batch: _Batch, producer_id: int = -1) -> bytes:
-        now_ms = self.view.now_ms()
         return build_batch(
-            [Record(i, now_ms, None, value) for i, value in enumerate(batch.values)],
+            [Record(i, self.view.time_of(value), None, value) for i, value in enumerate(batch.values)],
             base_offset=0,
             producer_id=producer_id,
             producer_epoch=batch.epoch,
@@ -70,7 +72,8 @@ class _Source:
 
     def acked(self, batch: _Batch, base_offset: int) -> None:
         for i, value in enumerate(batch.values):
-            self.view.acked(self.partition, value, base_offset + i if base_offset >= 0 else -1)
+            offset = base_offset + i if base_offset >= 0 else -1
+            self.view.acked(self.partition, value, offset, durable=self.promise.durable)
 
 
 class IdempotentProducer:
@@ -83,6 +86,8 @@ class IdempotentProducer:
         self.name = name
         self._source = _Source(view, partition, name, IDEMPOTENT)
         self._delivery_seconds = view.faults.one_of([2.0, 6.0, 60.0])
+        # Few write a while and then fall silent, so that nothing that comes later helps what is not answered.
+        self._most_batches = view.faults.one_of([2, 8, _ENDLESS, _ENDLESS])
         self._pause = view.faults.one_of([0.08, 0.2, 0.4])
         self._producer_id = -1
         self._epoch = 0
@@ -116,9 +121,10 @@ class IdempotentProducer:
             nursery.cancel_scope.cancel()
 
     async def _make(self) -> None:
-        while self._view.producing and not self._partition.gone:
+        while self._view.producing and not self._partition.gone and self._most_batches:
             await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
             if len(self._fresh) < _IN_FLIGHT:
+                self._most_batches -= 1
                 batch = _Batch(self._source.batch(), trio.current_time() + self._delivery_seconds)
                 self._fresh.append(batch)
                 self._wake()
@@ -184,6 +190,9 @@ class IdempotentProducer:
         return batch
 
     def _give_up_old(self) -> None:
+        if self._view.at_ease:
+            # Whatever is kept must be acked now.
+            return
         now = trio.current_time()
         while self._fresh and self._fresh[0].give_up_at <= now:
             self._fresh.popleft()
@@ -239,20 +248,30 @@ class IdempotentProducer:
 
 
 class PlainProducer:
-    """Without idempotence: acks=all, retried one by one, or sent once on one connection; or acks=1, sent once."""
+    """Without idempotence: acks=all, retried one by one, or sent once on one connection; or acks=1 or 0, sent once.
 
-    def __init__(self, view: View, partition: Partition, name: str, promise: Promise) -> None:
+    ``by_name``: it names its topic as older clients do, and ends when that is being deleted.
+    """
+
+    def __init__(self, view: View, partition: Partition, name: str, promise: Promise, *, by_name: bool = False) -> None:
         self._view = view
         self._faults = view.faults
         self._partition = partition
         self.name = name
         self._promise = promise
+        self._by_name = by_name
+        self._topic: wire.Topic = partition.topic if by_name else partition.topic_id
+        self._version = wire.BY_NAME if by_name else 0
         self._lives = 0
         self._pause = view.faults.one_of([0.08, 0.2, 0.4])
         self.done = False
 
+    @property
+    def _gone(self) -> bool:
+        return self._partition.gone or (self._by_name and self._partition.doomed)
+
     async def run(self) -> None:
-        while self._view.producing and not self._partition.gone:
+        while self._view.producing and not self._gone:
             if self._promise is REPEATED:
                 await self._one_by_one()
             else:
@@ -264,14 +283,15 @@ class PlainProducer:
         source = _Source(self._view, self._partition, f"{self.name}-{self._lives}", self._promise)
         self._lives += 1
         batch: _Batch | None = None
-        while self._view.producing and not self._partition.gone:
+        while (self._view.producing or batch is not None) and not self._gone:
             try:
                 async with connected(self._view.gateways, self._faults) as connection:
-                    while self._view.producing and not self._partition.gone:
+                    while (self._view.producing or batch is not None) and not self._gone:
                         if batch is None:
                             await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
                             batch = _Batch(source.batch(), trio.current_time() + 4.0)
-                        if await self._sent(source, batch, connection) or trio.current_time() > batch.give_up_at:
+                        late = trio.current_time() > batch.give_up_at and not self._view.at_ease
+                        if await self._sent(source, batch, connection) or late:
                             batch = None
                         else:
                             await trio.sleep(_RETRY_SECONDS)
@@ -280,15 +300,16 @@ class PlainProducer:
 
     async def _sent(self, source: _Source, batch: _Batch, connection: Connection) -> bool:
         """Whether the batch is settled."""
-        body = wire.produce(
-            self._partition.topic_id, self._partition.index, source.records(batch), acks=-1, timeout_ms=900
-        )
+        body = wire.produce(self._topic, self._partition.index, source.records(batch), acks=-1, timeout_ms=900)
         source.sends(batch, connection)
-        pending = connection.send(wire.PRODUCE, body)
-        return self._answered(source, batch, wire.read_produced(await pending.answer(_REQUEST_SECONDS)))
+        answer = await connection.send(wire.PRODUCE, body, self._version).answer(_REQUEST_SECONDS)
+        return self._answered(source, batch, wire.read_produced(answer, by_name=self._by_name))
 
     def _answered(self, source: _Source, batch: _Batch, answer: wire.Produced) -> bool:
         error = ErrorCode(answer.error)
+        if self._gone:
+            # What is named so may be another topic by now.
+            return True
         if error is ErrorCode.none:
             source.acked(batch, answer.base_offset)
             return True
@@ -304,37 +325,79 @@ class PlainProducer:
         flying = trio.CapacityLimiter(_IN_FLIGHT)
         try:
             async with connected(self._view.gateways, self._faults) as connection, trio.open_nursery() as nursery:
-                while self._view.producing and not connection.lost and not self._partition.gone:
+                while self._view.producing and not connection.lost and not self._gone:
                     await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
                     if flying.available_tokens == 0 or connection.lost:
                         continue
                     batch = _Batch(source.batch(), 0.0)
                     body = wire.produce(
-                        self._partition.topic_id,
+                        self._topic,
                         self._partition.index,
                         source.records(batch),
-                        acks=-1 if self._promise is UNREPEATED else 1,
+                        acks=_ACKS[self._promise],
                         timeout_ms=900,
                     )
                     source.sends(batch, connection)
+                    if self._promise is UNANSWERED:
+                        connection.tell(wire.PRODUCE, body, self._version)
+                        continue
                     flying.acquire_on_behalf_of_nowait(batch)
-                    nursery.start_soon(self._settle, source, batch, connection.send(wire.PRODUCE, body), flying)
+                    pending = connection.send(wire.PRODUCE, body, self._version)
+                    nursery.start_soon(self._settle, source, batch, pending, flying)
         except* ConnectionLost:
             pass
 
     async def _settle(self, source: _Source, batch: _Batch, pending: Pending, flying: trio.CapacityLimiter) -> None:
         try:
-            self._answered(source, batch, wire.read_produced(await pending.answer(_REQUEST_SECONDS)))
+            answer = await pending.answer(_REQUEST_SECONDS)
+            self._answered(source, batch, wire.read_produced(answer, by_name=self._by_name))
         except ConnectionLost:
             pass
         finally:
             flying.release_on_behalf_of(batch)
 
 
-KINDS = (IDEMPOTENT, IDEMPOTENT, IDEMPOTENT, REPEATED, UNREPEATED, LEADER)
+class WideProducer:
+    """acks=all, each request once and for all of some partitions at the same time."""
+
+    def __init__(self, view: View, partitions: Sequence[Partition], name: str, requests: int) -> None:
+        self._view = view
+        self._partitions = partitions
+        self._requests = requests
+        self.name = name
+        self.done = False
+
+    async def run(self) -> None:
+        for number in range(self._requests):
+            await trio.sleep(self._view.faults.between(0.1, 1.0))
+            if not self._view.producing or any(partition.gone for partition in self._partitions):
+                break
+            name = f"{self.name}-{number}"
+            sources = [_Source(self._view, partition, name, UNREPEATED) for partition in self._partitions]
+            batches = [_Batch(source.batch(), 0.0) for source in sources]
+            appends: list[tuple[wire.Topic, int, bytes]] = [
+                (source.partition.topic_id, source.partition.index, source.records(batch))
+                for source, batch in zip(sources, batches, strict=True)
+            ]
+            try:
+                async with connected(self._view.gateways, self._view.faults) as connection:
+                    body = wire.produce_many(appends, acks=-1, timeout_ms=900)
+                    answers = wire.read_produced_many(
+                        await connection.ask(wire.PRODUCE, body, timeout=_REQUEST_SECONDS)
+                    )
+                    for source, batch, answer in zip(sources, batches, answers, strict=True):
+                        if ErrorCode(answer.error) is ErrorCode.none:
+                            source.acked(batch, answer.base_offset)
+            except* ConnectionLost:
+                pass
+        self.done = True
+
+
+KINDS = (IDEMPOTENT, IDEMPOTENT, IDEMPOTENT, REPEATED, UNREPEATED, LEADER, UNANSWERED)
+_ACKS = {UNREPEATED: -1, LEADER: 1, UNANSWERED: 0}
 
 
 def producer(view: View, partition: Partition, name: str, promise: Promise) -> IdempotentProducer | PlainProducer:
     if promise is IDEMPOTENT:
         return IdempotentProducer(view, partition, name)
-    return PlainProducer(view, partition, name, promise)
+    return PlainProducer(view, partition, name, promise, by_name=view.faults.dice.random() < 0.4)

@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.sim.faults import KINDS
+from tests.sim.group_nemesis import GROUP_KINDS
 from tests.sim.scheduling import collect
 from tests.sim.variants import VARIANTS
 from tests.sim.world import Result, simulate
@@ -33,7 +34,13 @@ def run_seed(seed: int, variant: str = "", keep_trace: bool = False) -> Result:
         result = simulate(seed, keep_trace=keep_trace)
     else:
         with broken.applied():
-            result = simulate(seed, broken.boost, troubled_seconds=broken.troubled_seconds, keep_trace=keep_trace)
+            result = simulate(
+                seed,
+                broken.boost,
+                troubled_seconds=broken.troubled_seconds,
+                groups=broken.groups,
+                keep_trace=keep_trace,
+            )
     collect()
     return result
 
@@ -83,7 +90,7 @@ class _Report:
     def __init__(self, total: int) -> None:
         self._total = total
         self._began = self._said = time.monotonic()
-        self.done = self.failed = self.acked = self.read = 0
+        self.done = self.failed = self.acked = self.read = self.commits = 0
         self.faults: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
 
@@ -92,6 +99,7 @@ class _Report:
         self.failed += bool(result.violations)
         self.acked += result.records_acked
         self.read += result.records_read
+        self.commits += result.group_commits
         self.faults += result.faults
         self.kinds.update({violation.kind for violation in result.violations})
         if time.monotonic() - self._said >= _REPORT_SECONDS:
@@ -102,7 +110,7 @@ class _Report:
         seconds = time.monotonic() - self._began
         return (
             f"{self.done} of {self._total} seeds in {seconds:.0f} s, {self.failed} failed, {self.acked} records acked, "
-            f"{self.read} read, {sum(self.faults.values())} faults"
+            f"{self.read} read, {self.commits} commits of groups acked, {sum(self.faults.values())} faults"
         )
 
 
@@ -126,7 +134,7 @@ def main() -> int:
         if result.violations:
             _tell(result, arguments.variant, traces)
     print(report)
-    for kind in KINDS:
+    for kind in (*KINDS, *GROUP_KINDS):
         print(f"  {kind:<22} {report.faults[kind]}")
     if report.kinds:
         print("violations, by seeds:", dict(report.kinds))

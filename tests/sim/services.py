@@ -1,8 +1,15 @@
 """The product's services as processes of the simulation: their real objects, put together as their programs do."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 from unittest import mock
 
@@ -38,6 +45,7 @@ T = TypeVar("T")
 
 NAMESPACE = "sim"
 EPOCH_MS = 1_700_000_000_000
+_SEGMENTS_PER_PAGE = 5
 _BACKOFF = Backoff(deadline=1.5, first=0.03, longest=0.3)
 
 
@@ -55,9 +63,15 @@ class Cluster:
     defect: Callable[[str, BaseException], None]
     storages: dict[str, StorageProcess] = field(default_factory=dict)
     gateways: dict[str, "GatewayProcess"] = field(default_factory=dict)
+    # A gateway's way to a coordinator, where groups are simulated.
+    connect_coordinator: Callable[[Process, LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]] | None = (
+        None
+    )
 
-    def now_ms(self) -> int:
-        return EPOCH_MS + int(trio.current_time() * 1000)
+    def now_ms(self, process: Process | None = None) -> int:
+        """The true time, or what a process takes for it."""
+        ahead = 0.0 if process is None else process.wall_ahead
+        return EPOCH_MS + int((trio.current_time() + ahead) * 1000)
 
     def objects_of(self, process: Process) -> RetryingObjectStore:
         return RetryingObjectStore(
@@ -73,7 +87,9 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
     objects, metadata = cluster.objects_of(process), cluster.metadata_of(process)
     catalog = TopicCatalog(metadata, NAMESPACE)
     members = Members(metadata, NAMESPACE, "storage")
-    indexer = IndexerService(objects, NAMESPACE, IndexerSettings(), run_sync=run_inline)
+    # Of its own, so that what it was asked for is done although the one that asked has died.
+    elsewhere = cluster.objects_of(Process(f"{process.name}.indexer", "", cluster.defect))
+    indexer = IndexerService(elsewhere, NAMESPACE, IndexerSettings(), run_sync=run_inline)
     service = StorageService(
         Parts(
             settings=cluster.storage_settings,
@@ -82,8 +98,8 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
             metadata=metadata,
             catalog=catalog,
             members=members,
-            indexer=RemoteIndexer(indexer, cluster.faults),
-            now_ms=cluster.now_ms,
+            indexer=RemoteIndexer(indexer, cluster.faults, cluster.network.later),
+            now_ms=partial(cluster.now_ms, process),
             run_sync=run_inline,
             address=process.address,
             lease_clock=process.lease_clock,
@@ -193,6 +209,11 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
     async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
         yield RemoteStorage(process, lambda: cluster.storages.get(member.address), cluster.faults, cluster.trace)
 
+    coordinators = Members(metadata, NAMESPACE, "coordinator")
+    followers = [catalog.run, storages.run, gateways.run, ownership.run]
+    if cluster.connect_coordinator is not None:
+        followers.append(coordinators.run)
+
     gateway = Gateway(
         GatewayParts(
             settings=replace(cluster.gateway_settings, broker_addr=process.address),
@@ -201,26 +222,37 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             catalog=catalog,
             storages=storages,
             gateways=gateways,
-            coordinators=Members(metadata, NAMESPACE, "coordinator"),
+            coordinators=coordinators,
             ownership=ownership,
             connect=connect,
-            connect_coordinator=_no_coordinator,
+            connect_coordinator=partial(cluster.connect_coordinator or _no_coordinator, process),
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,
-            now_ms=cluster.now_ms,
+            now_ms=partial(cluster.now_ms, process),
+            lease_clock=process.lease_clock,
+            boot_clock=process.lease_clock,
         )
     )
     async with trio.open_nursery() as nursery:
         process.open(nursery)
-        for follower in (catalog.run, storages.run, gateways.run, ownership.run):
+        for follower in followers:
             await nursery.start(follower)
         await gateway.run(stop)
         nursery.cancel_scope.cancel()
 
 
-def _no_coordinator(member: LiveMember) -> AbstractAsyncContextManager[GroupCoordinatorClient]:
-    """No group is simulated: the view of coordinators stays empty."""
+def _no_coordinator(_: Process, member: LiveMember) -> AbstractAsyncContextManager[GroupCoordinatorClient]:
+    """Without simulated groups the view of coordinators stays empty."""
     raise AssertionError(member.address)
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    """While this lasts, catalogs have pages after few segments."""
+    with ExitStack() as stack:
+        for module in ("kafscale.catalog.page", "services.storage.catalogs", "services.storage.pages"):
+            stack.enter_context(mock.patch(f"{module}.SEGMENTS_PER_PAGE", _SEGMENTS_PER_PAGE))
+        yield
 
 
 def in_memory_connections() -> AbstractContextManager[object]:

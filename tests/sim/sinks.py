@@ -89,8 +89,8 @@ class SinkWriter:
                 for _ in range(self._faults.dice.choice([1, 2, 4])):
                     values = self._values(epoch)
                     all_values += [(partition, value) for value in values]
-                    now_ms = self._view.now_ms()
-                    records = [Record(i, now_ms, None, value, ()) for i, value in enumerate(values)]
+                    stamp = self._view.stamp
+                    records = [Record(i, stamp(partition, value), None, value, ()) for i, value in enumerate(values)]
                     batches.append(build_batch(records, base_offset=0))
                 stages.append(await self._stage(epoch, partition, b"".join(batches)))
         return stages, all_values

@@ -2,7 +2,8 @@
 
 An operation is a message. Once sent it is the network's: it is done although its sender froze, died or gave it up
 meanwhile. A write to the object store is refused when it arrives more than `MemoryObjectStore.settle_seconds` after it
-was sent (the life of a signature); a metadata transaction may apply as long after as `LATEST_SECONDS`.
+was signed; one that arrives in time is done at once, but for a PUT, which may take effect `_VERY_LATE_SECONDS` later. A
+metadata transaction may apply as long after as `LATEST_SECONDS`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -25,7 +26,7 @@ from kafscale.metadata.interface import (
     Watch,
 )
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
+from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, ObjectNotFound
 from kafscale.objects.memory import MemoryObjectStore
 from tests.sim.faults import Faults
 from tests.sim.process import Process
@@ -35,6 +36,8 @@ T = TypeVar("T")
 Family = Literal["object", "metadata"]
 
 LATEST_SECONDS = 1.5
+_VERY_LATE_SECONDS = 4.0
+_LONGEST_ANSWER_SECONDS = 0.9
 _PATIENCE_SECONDS = 0.4
 """After this long a client of a store gives an operation up."""
 
@@ -50,6 +53,12 @@ class Network:
         self.trace = trace
         self.at_point = at_point
         self.down: set[Family] = set()
+        # An endpoint that shows a replica without any objects, for now.
+        self.empty = False
+        # Metadata that takes no more writes, for now.
+        self.full = False
+        # Requests that were given up by their senders and are still to be done.
+        self.strays = 0
 
     async def read(self, process: Process, family: Family, do: Callable[[], Awaitable[T]]) -> T:
         await self._reach(process, family)
@@ -57,33 +66,52 @@ class Network:
             raise Unavailable("503")
         await self._travel(family)
         result = await self._carried(do)
-        await trio.sleep(self.faults.latency())
+        slow = self.faults.hits(f"{family}-slow-answer")
+        await trio.sleep(self.faults.between(0.05, _LONGEST_ANSWER_SECONDS) if slow else self.faults.latency())
         return result
 
     async def write(
-        self, process: Process, family: Family, what: str, do: Callable[[], Awaitable[T]], *, longest: float
+        self,
+        process: Process,
+        family: Family,
+        what: str,
+        do: Callable[[], Awaitable[T]],
+        *,
+        longest: float,
+        signed: float | None = None,
     ) -> T:
-        faults, sent = self.faults, trio.current_time()
+        faults = self.faults
+        if what.startswith("DELETE") and ".kfs" in what:
+            self.at_point(process, f"signing {what}")
+            if process.frozen:
+                await trio.lowlevel.checkpoint()
+        signed_at = trio.current_time() if signed is None else signed
         self.at_point(process, f"before {what}")
         await self._reach(process, family)
         if faults.hits(f"{family}-error"):
             raise Unavailable("503")
+        if (self.empty and family == "object") or (self.full and what.startswith(("TXN", "GRANT"))):
+            raise Unavailable("no space")
+        very_late = what.startswith("PUT") and faults.hits("put-very-late")
 
         async def land() -> T:
-            if family == "object" and trio.current_time() > sent + longest:
+            if family == "object" and not very_late and trio.current_time() > signed_at + longest:
                 raise Unavailable("403: the signature has expired")
             result = await do()
             self.trace.add(f"done: {what}", by=process.name)
             return result
 
-        if faults.hits(_late(family, what)):
-            after = faults.between(0.05, longest)
+        async def arrive() -> T:
+            await self._travel(family)
+            return await land()
+
+        if very_late or faults.hits(_late(family, what)):
+            after = faults.between(0.05, _VERY_LATE_SECONDS if very_late else longest)
             self.trace.add(f"fault: {what} lands {after:.3f} s later", by=process.name)
             self.nursery.start_soon(self._stray, after, land)
             await trio.sleep(_PATIENCE_SECONDS)
             raise Unavailable("timed out")
-        await self._travel(family)
-        result = await self._carried(land)
+        result = await self._carried(arrive)
         self.at_point(process, f"after {what}")
         if faults.hits(f"{family}-lost-answer"):
             self.trace.add(f"fault: the answer to {what} is lost", by=process.name)
@@ -122,12 +150,18 @@ class Network:
             raise errors[0]
         return results[0]
 
+    def later(self, do: Callable[[], Awaitable[object]]) -> None:
+        """Do it after a while that is longer than anybody waits for it."""
+        self.nursery.start_soon(self._stray, self.faults.between(0.5, _VERY_LATE_SECONDS), do)
+
     async def _stray(self, after: float, do: Callable[[], Awaitable[object]]) -> None:
+        self.strays += 1
         await trio.sleep(after)
         try:
             await do()
         except KafscaleError as error:
             self.trace.add(f"a late request fails: {type(error).__name__}", by="network")
+        self.strays -= 1
 
 
 def _late(family: Family, what: str) -> str:
@@ -144,7 +178,10 @@ class RemoteObjects:
         self._network = network
         self._process = process
         self.settle_seconds = store.settle_seconds
-        self.clock_skew_seconds = store.clock_skew_seconds
+        self.clock_skew_seconds: float | None = None
+
+    def now(self) -> float:
+        return trio.current_time()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
         kept = bytes(body)
@@ -155,24 +192,27 @@ class RemoteObjects:
         return await self._write(f"PUT if {etag} {key}", lambda: self._store.replace_if_match(key, kept, etag))
 
     async def get(self, key: str) -> Object:
-        return await self._network.read(self._process, "object", lambda: self._store.get(key))
+        found = await self._read(key, lambda: self._store.get(key))
+        return Object(self._received(key, found.body), found.etag)
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return await self._network.read(self._process, "object", lambda: self._store.get_range(key, start, length))
+        return self._received(key, await self._read(key, lambda: self._store.get_range(key, start, length)))
 
     async def head(self, key: str) -> ObjectInfo:
-        return await self._network.read(self._process, "object", lambda: self._store.head(key))
+        return await self._read(key, lambda: self._store.head(key))
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         async def look() -> list[ObjectInfo]:
+            if self._network.empty:
+                return []
             return await self._store.list_from(prefix, start_after, limit)
 
         if not self._network.faults.hits("listing-torn"):
-            return await self._network.read(self._process, "object", look)
+            return await self._read("", look)
         # Of what changes while a listing is made, it may show anything.
-        before = await self._network.read(self._process, "object", look)
+        before = await self._read("", look)
         await trio.sleep(self._network.faults.between(0.0, 0.1))
-        after = await self._network.read(self._process, "object", look)
+        after = await self._read("", look)
         if len(before) == limit or len(after) == limit:
             return after
         sure = {info.key for info in before} & {info.key for info in after}
@@ -180,7 +220,7 @@ class RemoteObjects:
         dice = self._network.faults.dice
         return [shown[key] for key in sorted(shown) if key in sure or dice.random() < 0.5]
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         doomed = list(keys)
         if len(doomed) > 1 and self._network.faults.dice.random() < 0.5:
             # Each is a request of its own, and some may land later than others.
@@ -188,7 +228,7 @@ class RemoteObjects:
 
             async def delete_one(key: str) -> None:
                 try:
-                    await self._delete([key])
+                    await self._delete([key], dated)
                 except KafscaleError as error:
                     errors.append(error)
 
@@ -198,13 +238,40 @@ class RemoteObjects:
             if errors:
                 raise errors[0]
         else:
-            await self._delete(doomed)
+            await self._delete(doomed, dated)
 
-    async def _delete(self, keys: list[str]) -> None:
-        await self._write(f"DELETE {' '.join(keys)}", lambda: self._store.delete_many(keys))
+    async def _delete(self, keys: list[str], dated: float | None) -> None:
+        # Without a date it is dated when it is sent: after a freeze that comes before that.
+        await self._write(f"DELETE {' '.join(keys)}", lambda: self._store.delete_many(keys), signed=dated)
 
-    async def _write(self, what: str, do: Callable[[], Awaitable[T]]) -> T:
-        return await self._network.write(self._process, "object", what, do, longest=self.settle_seconds)
+    async def _read(self, key: str, do: Callable[[], Awaitable[T]]) -> T:
+        async def look() -> T:
+            if self._network.empty and key:
+                raise ObjectNotFound(key)
+            return await do()
+
+        result = await self._network.read(self._process, "object", look)
+        self._compare_clocks()
+        return result
+
+    def _received(self, key: str, body: bytes) -> bytes:
+        # A damaged stage is looked at again after longer than a simulation lasts.
+        if not body or "/~stages/" in key or not self._network.faults.hits("object-garbled"):
+            return body
+        self._network.trace.add(f"fault: {key} is garbled", by=self._process.name)
+        wrong = bytearray(body)
+        wrong[self._network.faults.dice.randrange(len(wrong))] ^= 1 << self._network.faults.dice.randrange(8)
+        return bytes(wrong)
+
+    async def _write(self, what: str, do: Callable[[], Awaitable[T]], *, signed: float | None = None) -> T:
+        longest = self.settle_seconds
+        result = await self._network.write(self._process, "object", what, do, longest=longest, signed=signed)
+        self._compare_clocks()
+        return result
+
+    def _compare_clocks(self) -> None:
+        """Each answer bears the store's time."""
+        self.clock_skew_seconds = -self._process.wall_ahead
 
 
 class RemoteMetadata:

@@ -252,6 +252,109 @@ def test_an_ack_without_an_offset_still_means_that_the_record_stays() -> None:
     assert story.kinds([0]) == set()
 
 
+def _sink_story(start_seen: int) -> _Story:
+    """Record 1 was acked without an offset after the log was known to end at ``start_seen``."""
+    story = _Story(records=1)
+    story.asked(end=start_seen, asked=0.0, answered=1.0)
+    story.checker.sent("s", LOG, _value(1), IDEMPOTENT)
+    story.acked(1, -1)
+    return story
+
+
+def test_a_log_start_excuses_a_missing_record_only_where_that_can_have_been_below_it() -> None:
+    story = _sink_story(start_seen=2)
+    story.checker.asks_start(LOG, 2)
+    assert story.kinds([], start=2) == {"lost"}
+    story = _sink_story(start_seen=2)
+    story.checker.asks_start(LOG, 3)
+    assert story.kinds([], start=3) == set()
+
+
+def test_a_missing_record_has_no_place_below_a_start_where_all_offsets_are_others() -> None:
+    story = _Story(records=3)
+    story.checker.sent("s", LOG, b"s/1", IDEMPOTENT)
+    for number in range(3):
+        story.acked(number, number)
+    story.checker.acked(LOG, b"s/1", -1, now=0.0)
+    story.checker.asks_start(LOG, 3)
+    assert story.kinds([], start=3) == {"lost"}
+
+
+def test_a_missing_record_lies_behind_what_its_producer_sent_before() -> None:
+    story = _Story(records=2)
+    story.acked(0, -1)
+    story.acked(1, -1)
+    story.checker.asks_start(LOG, 4)
+    story.read(4, 0)
+    assert story.kinds([0], start=4) == {"lost"}
+
+
+def test_a_request_for_a_log_start_explains_that_start_alone() -> None:
+    story = _Story()
+    story.checker.asks_start(LOG, 2)
+    story.asked(start=1, asked=0.0, answered=1.0)
+    assert {violation.kind for violation in story.checker.violations} == {"start-too-high"}
+
+
+def test_a_refused_request_for_a_log_start_explains_nothing() -> None:
+    story = _Story()
+    story.checker.asks_start(LOG, 2)
+    story.checker.start_refused(LOG, 2)
+    story.asked(start=2, asked=0.0, answered=1.0)
+    assert {violation.kind for violation in story.checker.violations} == {"start-too-high"}
+
+
+def test_a_record_below_an_end_that_was_known_before_it_was_sent_is_complained_of() -> None:
+    story = _sink_story(start_seen=2)
+    story.read(1, 1)
+    assert {violation.kind for violation in story.checker.violations} == {"too-low"}
+
+
+def test_a_log_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
+    story = _Story()
+    story.acked(0, 0)
+    story.read(0, 1)
+    assert {violation.kind for violation in story.checker.violations} == {"lost"}
+    story = _Story()
+    story.acked(1, 0)
+    story.acked(0, 1)
+    story.checker.gone(LOG)
+    assert {violation.kind for violation in story.checker.violations} == {"reordered"}
+
+
+def test_a_record_that_an_answer_left_out_must_be_below_the_log_start_by_the_end() -> None:
+    story = _Story()
+    story.checker.leaves_out(LOG, 1, "a plan passes over 1")
+    assert story.kinds([0, 1, 2]) == {"left-out"}
+    story = _Story()
+    story.checker.asks_start(LOG, 2)
+    story.checker.leaves_out(LOG, 1, "a plan passes over 1")
+    assert story.kinds([2], start=2) == set()
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds"),
+    [((1, 2, 3), set()), ((1, 3, 3), {"epochs"}), ((1, 1, 3), {"epochs"}), ((1, 1, 1), set()), ((4, 3, 3), set())],
+)
+def test_an_epoch_ends_where_its_records_do(told: tuple[int, int, int], kinds: set[str]) -> None:
+    story = _Story()
+    for offset, epoch in enumerate((1, 1, 4)):
+        story.checker.epoch(LOG, offset, epoch)
+    story.checker.epoch_ends(LOG, *told)
+    assert story.kinds([0, 1, 2]) == kinds
+
+
+def test_leader_epochs_that_fall_or_change_are_complained_of() -> None:
+    story = _Story()
+    story.checker.epoch(LOG, 0, 4)
+    story.checker.epoch(LOG, 1, 3)
+    assert story.kinds([0, 1]) == {"epochs"}
+    story = _Story()
+    story.checker.epoch(LOG, 0, 4)
+    story.checker.epoch(LOG, 0, 3)
+    assert story.kinds([0]) == {"changed"}
+
+
 def test_a_value_is_sent_as_new_only_once() -> None:
     story = _Story()
     with pytest.raises(ValueError, match="twice"):

@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.sim.faults import KINDS
+from tests.sim.group_nemesis import GROUP_KINDS
 from tests.sim.run import replay_command, run_many
-from tests.sim.world import Result
+from tests.sim.world import GROUPS_EVERY, Result
 
 SEEDS = 100
 
@@ -33,14 +34,16 @@ def test_no_seed_breaks_a_promise(results: list[Result]) -> None:
 
 def test_every_kind_of_fault_is_met_and_records_get_through(results: list[Result]) -> None:
     faults: Counter[str] = sum((result.faults for result in results), Counter())
-    assert {kind: faults[kind] for kind in KINDS if not faults[kind]} == {}
+    assert {kind: faults[kind] for kind in (*KINDS, *GROUP_KINDS) if not faults[kind]} == {}
     assert sum(result.records_acked for result in results) > 50 * SEEDS
     assert sum(result.records_read for result in results) > 50 * SEEDS
+    assert sum(result.group_commits for result in results) > 50 * SEEDS / GROUPS_EVERY
+    assert sum(result.group_assignments for result in results) > 2 * SEEDS / GROUPS_EVERY
 
 
 _DIGESTS = """
 from tests.sim.world import simulate
-for seed in (3, 21):
+for seed in (4, 21):
     result = simulate(seed, keep_trace=True)
     print(seed, result.digest, len(result.trace), result.records_acked)
 """

@@ -13,7 +13,8 @@ from typing import TypeVar
 import pytest
 
 from tests.sim.run import run_seed, until_found
-from tests.sim.variants import VARIANTS, Change
+from tests.sim.variant import Change
+from tests.sim.variants import VARIANTS
 from tests.sim.world import Result, simulate
 
 MOST_SEEDS, MOST_SEEDS_OF_A_RARE_ONE = 60, 600
@@ -29,7 +30,8 @@ def _apart(call: Callable[..., T], *arguments: object) -> T:
 
 def _unbroken(seed: int, name: str) -> Result:
     """The product as it is, under the faults that are to give the variant away."""
-    return simulate(seed, VARIANTS[name].boost, troubled_seconds=VARIANTS[name].troubled_seconds)
+    variant = VARIANTS[name]
+    return simulate(seed, variant.boost, troubled_seconds=variant.troubled_seconds, groups=variant.groups)
 
 
 def _after_the_variant(seed: int, name: str) -> Result:

@@ -10,7 +10,8 @@ from typing import Any
 import structlog
 import trio
 
-_ALARMS = ("a call failed by a defect", "request failed", "connection failed", "partition offline")
+_ALARMS = ("a call failed by a defect", "request failed", "connection failed")
+_OFFLINE = "partition offline"
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
 
@@ -25,6 +26,8 @@ class Trace:
         self._lines: list[tuple[float, str, str, dict[str, Any]]] = []
         # Logged events that tell of a defect, not of trouble outside.
         self.alarms: list[str] = []
+        # As alarming, but where reads were wrong.
+        self.offline: list[str] = []
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -61,5 +64,7 @@ class Trace:
         name = values.pop("event")
         if name.startswith(_ALARMS):
             self.alarms.append(f"{name} {values}")
+        if name == _OFFLINE:
+            self.offline.append(f"{name} {values}")
         self.add(f"[{level}] {name}", **values)
         raise structlog.DropEvent

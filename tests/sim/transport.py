@@ -9,6 +9,7 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.direct import DirectIndexer, DirectStorage
 from kafscale.rpc.interface import MessageStream
+from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
     BuildRequest,
@@ -42,6 +43,12 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
+    PlanScanReply,
+    PlanScanRequest,
+    ProducersReply,
+    ProducersRequest,
+    ScanPiece,
+    ScanRequest,
     SegmentsReply,
     SegmentsRequest,
     StageReply,
@@ -91,6 +98,9 @@ class RemoteStorage:
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
         return await self._call("epoch_ends", lambda peer: peer.epoch_ends(request, timeout=_FOREVER), timeout)
 
+    async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
+        return await self._call("producers", lambda peer: peer.producers(request, timeout=_FOREVER), timeout)
+
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
         return await self._call("log_sizes", lambda peer: peer.log_sizes(request, timeout=_FOREVER), timeout)
 
@@ -105,6 +115,21 @@ class RemoteStorage:
 
     async def discard_stages(self, request: DiscardStagesRequest, *, timeout: float) -> DiscardStagesReply:
         return await self._call("discard_stages", lambda peer: peer.discard_stages(request, timeout=_FOREVER), timeout)
+
+    async def plan_scan(self, request: PlanScanRequest, *, timeout: float) -> PlanScanReply:
+        return await self._call("plan_scan", lambda peer: peer.plan_scan(request, timeout=_FOREVER), timeout)
+
+    async def scan(self, request: ScanRequest, *, timeout: float) -> list[ScanPiece]:
+        """All pieces of a scan; the last one may tell that it cannot go on."""
+
+        async def take(peer: DirectStorage) -> list[ScanPiece]:
+            pieces: list[ScanPiece] = []
+            async with peer.scan(request) as stream:
+                while not pieces or (pieces[-1].status == Status.OK and pieces[-1].next_offset < request.end):
+                    pieces.append(await stream.receive())
+            return pieces
+
+        return await self._call("scan", take, timeout)
 
     async def _call(self, name: str, do: Callable[[DirectStorage], Awaitable[T]], timeout: float) -> T:
         faults = self._faults
@@ -211,11 +236,14 @@ class _Received:
 
 
 class RemoteIndexer:
-    """`IndexerClient` of an indexer that fails now and then."""
+    """`IndexerClient` of an indexer that fails now and then. ``later`` does something, some time."""
 
-    def __init__(self, service: IndexerService, faults: Faults) -> None:
+    def __init__(
+        self, service: IndexerService, faults: Faults, later: Callable[[Callable[[], Awaitable[object]]], None]
+    ) -> None:
         self._peer = DirectIndexer(service)
         self._faults = faults
+        self._later = later
 
     async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
         await self._travel(timeout)
@@ -227,6 +255,7 @@ class RemoteIndexer:
 
     async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
         await self._travel(timeout)
+        await self._stall(timeout, lambda: self._peer.rebuild(request, timeout=_FOREVER))
         return await self._peer.rebuild(request, timeout=timeout)
 
     async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
@@ -239,7 +268,14 @@ class RemoteIndexer:
 
     async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
         await self._travel(timeout)
+        await self._stall(timeout, lambda: self._peer.write_catalog_page(request, timeout=_FOREVER))
         return await self._peer.write_catalog_page(request, timeout=timeout)
+
+    async def _stall(self, timeout: float, do: Callable[[], Awaitable[object]]) -> None:
+        if self._faults.hits("indexer-stalled"):
+            self._later(do)
+            await trio.sleep(timeout)
+            raise Unavailable("the indexer does not answer")
 
     async def _travel(self, timeout: float) -> None:
         if self._faults.hits("indexer-error"):

@@ -1,75 +1,60 @@
-"""The product, deliberately broken in one way each: what the simulation must find.
+"""The product, deliberately broken in one way each: what the simulation must find."""
 
-A variant changes lines of the product's functions while it is applied, as tests/mutations do in a copy of the tree; its
-``boost`` makes the faults more frequent that bring the defect out.
-"""
-
-import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FunctionType
-from typing import Any
-
-from tests.sim.world import TROUBLED_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """``old``, which is there once, becomes ``new`` in a function, given by module and qualified name."""
-
-    module: str
-    function: str
-    old: str
-    new: str
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        module = importlib.import_module(self.module)
-        assert module.__file__ is not None
-        source = Path(module.__file__).read_text()
-        if source.count(self.old) != 1:
-            raise ValueError(f"{self.module}: {source.count(self.old)} times {self.old!r}")
-        changed: dict[str, Any] = {"__name__": self.module}
-        exec(compile(source.replace(self.old, self.new), module.__file__, "exec"), changed)
-        first, *rest = self.function.split(".")
-        there, here = changed[first], getattr(module, first)
-        for name in rest:
-            there, here = getattr(there, name), getattr(here, name)
-        assert isinstance(here, FunctionType)
-        # The code, not the name: whoever has imported the function gets the change too.
-        kept, here.__code__ = here.__code__, there.__code__
-        try:
-            yield
-        finally:
-            here.__code__ = kept
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """``boost`` multiplies the chances of faults.
-
-    ``first_seed``: one that showed it once, at which to begin to look for it.
-    ``rare``: the test that always shows what so few seeds do that only long runs look for them.
-    """
-
-    why: str
-    changes: tuple[Change, ...]
-    boost: Mapping[str, float] = field(default_factory=dict)
-    troubled_seconds: float = TROUBLED_SECONDS
-    first_seed: int = 0
-    rare: str = ""
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for change in self.changes:
-                stack.enter_context(change.applied())
-            yield
-
+from tests.sim.variant import Change, Variant
+from tests.sim.wider_variants import WIDER_VARIANTS
 
 _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
+
+_RELEASED = "elif self._owners[index] == self.run_id:"
+_TOPOLOGY = {"coordinator-leave": 3.0, "coordinator-crash": 2.0}
+
+GROUP_VARIANTS: dict[str, Variant] = {
+    "claim-left": Variant(
+        "a coordinator that another one is given a shard instead of does not release what a lost answer claimed",
+        (Change("services.coordinator.run", "Run._settle", _RELEASED, "elif False:"),),
+        _TOPOLOGY | {"metadata-lost-answer": 3.0},
+        groups=True,
+    ),
+    "woken-twice": Variant(
+        "an answer wakes a task that its cancellation has already woken",
+        (
+            Change(
+                "services.coordinator.tickets",
+                "Tickets.wait",
+                "                    self.close(ticket)\n                    return",
+                "                    return",
+            ),
+        ),
+        {"gateway-crash": 8.0, "connection-lost": 6.0, "coordinator-crash": 4.0},
+        rare="tests/unit/coordinator/test_shards_served.py::test_a_caller_that_goes_as_its_answer_comes",
+        groups=True,
+    ),
+    "released-while-dropped": Variant(
+        "a shard that is dropped while its release is under way is removed a second time",
+        (
+            Change(
+                "services.coordinator.run",
+                "Run._give",
+                "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
+                "        shard.close(self._elsewhere(index))\n"
+                "        if self.shards.get(index) is shard:\n"
+                "            await self._release(index)\n"
+                "            del self.shards[index]\n",
+            ),
+        ),
+        _TOPOLOGY | {"coordinator-clock-jump": 6.0, "coordinator-pause": 2.0, "metadata-slow": 3.0},
+        groups=True,
+    ),
+    "paused-gateway": Variant(
+        "a gateway that was paused carries out what its clients sent before and have given up",
+        (Change("services.gateway.pauses", "Pauses.look", "if passed <= self._limit:", "if True:"),),
+        {"gateway-long-pause": 6.0},
+        rare="tests/unit/gateway/test_pauses.py::"
+        "test_a_commit_that_lay_in_the_socket_of_a_stopped_gateway_is_not_carried_out",
+        groups=True,
+    ),
+}
+"""Of consumer groups: the ways in which coordinators and gateways once failed them."""
 
 VARIANTS: dict[str, Variant] = {
     "sink-done-when-buffered": Variant(
@@ -95,6 +80,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        first_seed=2,
     ),
     "ack-before-commit": Variant(
         "acks=all is answered when the records are in the owner's buffer",
@@ -119,7 +105,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"pause-before-put": 20.0},
-        first_seed=60,
+        first_seed=4,
     ),
     "no-revision-compare": Variant(
         "commits do not compare the state's revision",
@@ -132,7 +118,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"pause-at-point": 6.0, "pause-after-put": 10.0, "ping-pong": 3.0},
-        first_seed=16,
+        first_seed=12,
     ),
     "watermark-before-put": Variant(
         "the committed end moves before the segment is stored",
@@ -156,7 +142,7 @@ VARIANTS: dict[str, Variant] = {
                 "services.storage.owned",
                 "OwnedPartitions._restore_producers",
                 "await self._restore(partition.log, partition.state)",
-                "(ProducerTable(1000), 0)",
+                "Restored(type(partition.producers)(1000), 0)",
             ),
         ),
         _CRASHES,
@@ -179,7 +165,6 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"cut-from-metadata": 12.0, "metadata-down": 4.0, "crash": 2.0},
-        first_seed=27,
     ),
     "offsets-reused": Variant(
         "a commit without an answer has failed: its offsets are given again in the same epoch",
@@ -196,7 +181,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"commit-late": 4.0, "metadata-lost-answer": 3.0},
-        first_seed=9,
+        first_seed=1,
     ),
     "delete-to-set-aside": Variant(
         "a dead owner's object is deleted before ours is written",
@@ -209,7 +194,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"delete-late": 12.0, "crash-after-put": 12.0},
-        first_seed=39,
+        first_seed=8,
     ),
     "cache-filled-at-put": Variant(
         "what is stored and not committed enters the cache, under its base alone",
@@ -268,7 +253,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"connection-lost": 6.0, "call-lost-answer": 4.0, "object-slow": 3.0},
-        first_seed=33,
+        first_seed=47,
     ),
     "log-start-passes-the-snapshot": Variant(
         "the log start moves over batches that only they tell of their producers",
@@ -281,6 +266,34 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"records-deleted": 8.0},
-        first_seed=23,
+        first_seed=1,
+    ),
+    "silent-stream-kept": Variant(
+        "a gateway goes on waiting for a commit stream that tells nothing any more",
+        (
+            Change(
+                "services.gateway.storage_link",
+                "StorageLink._follow",
+                "with trio.move_on_after(self._silence) as silence:",
+                "with trio.move_on_after(1000.0) as silence:",
+            ),
+        ),
+        {"gateway-cut-from-peers": 8.0, "stream-silent": 0.0, "cut-from-peers": 0.0, "gateway-crash": 0.0},
+        first_seed=2,
+    ),
+    "epochs-begin-anew": Variant(
+        "a topic of a deleted one's name begins with the epochs that the deleted one had",
+        (
+            Change(
+                "services.storage.deletion",
+                "TopicDeleter._delete",
+                "topic.name, topic.id, highest, deleter",
+                "topic.name, topic.id, 0, deleter",
+            ),
+        ),
+        {"put-very-late": 15.0, "topic-deleted": 8.0},
+        first_seed=13,
     ),
 }
+
+VARIANTS |= GROUP_VARIANTS | WIDER_VARIANTS

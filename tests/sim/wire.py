@@ -1,7 +1,8 @@
-"""The client's side of Kafka's protocol, as far as simulated clients speak it: topics are named by id."""
+"""The client's side of Kafka's protocol, as far as simulated clients speak it: topics are named by id or by name."""
 
 import io
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -13,8 +14,13 @@ from kio.serial import entity_reader, entity_writer
 from kafscale.kafka.wire import read_nullable_string, read_uvarint, skip_tags, uvarint
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 0, 1, 2, 19, 20, 21, 22
+LEADER_EPOCH_ENDS, CREATE_PARTITIONS, ALTER_CONFIGS = 23, 37, 44
 VERSIONS = {PRODUCE: 13, FETCH: 13, LIST_OFFSETS: 7, CREATE_TOPICS: 7, DELETE_TOPICS: 6, DELETE_RECORDS: 2}
-VERSIONS[INIT_PRODUCER_ID] = 4
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 12, 13, 14
+VERSIONS |= {OFFSET_COMMIT: 9, OFFSET_FETCH: 8, JOIN_GROUP: 9, HEARTBEAT: 4, LEAVE_GROUP: 5, SYNC_GROUP: 5}
+VERSIONS |= {INIT_PRODUCER_ID: 4, LEADER_EPOCH_ENDS: 4, CREATE_PARTITIONS: 3, ALTER_CONFIGS: 1}
+BY_NAME = 12
+"""The last version of Produce and Fetch that names topics."""
 
 _HEADER = struct.Struct(">ihhih")
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -24,23 +30,36 @@ _FETCH_PARTITION = struct.Struct(">iiqiqi")
 _FETCHED = struct.Struct(">ihqqq")
 
 
-def frame(api_key: int, correlation: int, body: bytes) -> bytes:
+Topic = bytes | str
+"""A topic's id, or its name: then the version is `BY_NAME`."""
+
+
+def frame(api_key: int, correlation: int, body: bytes, version: int) -> bytes:
     """A whole request; all versions used here have flexible headers."""
-    return _HEADER.pack(11 + len(body), api_key, VERSIONS[api_key], correlation, -1) + b"\0" + body
+    return _HEADER.pack(11 + len(body), api_key, version or VERSIONS[api_key], correlation, -1) + b"\0" + body
 
 
-def produce(topic_id: bytes, partition: int, records: bytes, *, acks: int, timeout_ms: int) -> bytes:
-    return b"".join(
-        (
-            b"\0",
-            _ACKS_TIMEOUT.pack(acks, timeout_ms),
-            b"\2" + topic_id + b"\2",
-            struct.pack(">i", partition),
-            uvarint(len(records) + 1),
-            records,
-            b"\0\0\0",
-        )
-    )
+def _named(topic: Topic) -> bytes:
+    return topic if isinstance(topic, bytes) else uvarint(len(topic) + 1) + topic.encode()
+
+
+def _skip_name(body: memoryview, position: int, *, by_name: bool) -> int:
+    if not by_name:
+        return position + 16
+    _, position = read_nullable_string(body, position, True)
+    return position
+
+
+def produce(topic: Topic, partition: int, records: bytes, *, acks: int, timeout_ms: int) -> bytes:
+    return produce_many([(topic, partition, records)], acks=acks, timeout_ms=timeout_ms)
+
+
+def produce_many(appends: Sequence[tuple[Topic, int, bytes]], *, acks: int, timeout_ms: int) -> bytes:
+    """A request for several partitions, each as a topic of its own."""
+    out = [b"\0", _ACKS_TIMEOUT.pack(acks, timeout_ms), uvarint(len(appends) + 1)]
+    for topic, partition, records in appends:
+        out += [_named(topic), b"\2", struct.pack(">i", partition), uvarint(len(records) + 1), records, b"\0\0"]
+    return b"".join((*out, b"\0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +70,45 @@ class Produced:
     message: str
 
 
-def read_produced(body: memoryview) -> Produced:
+def read_produced(body: memoryview, *, by_name: bool = False) -> Produced:
     """The answer for the one partition of a request."""
-    position = 1 + 16 + 1
-    _, error, base, _, log_start = _RESULT.unpack_from(body, position)
-    errors, position = read_uvarint(body, position + _RESULT.size)
-    if errors > 1:
-        raise ValueError("record errors are not expected")
-    message, position = read_nullable_string(body, position, True)
-    skip_tags(body, position)
-    return Produced(error, base, log_start, message or "")
+    (answer,) = read_produced_many(body, by_name=by_name)
+    return answer
 
 
-def fetch(topic_id: bytes, partition: int, offset: int, *, max_bytes: int, max_wait_ms: int) -> bytes:
-    return b"".join(
-        (
-            _FETCH_LIMITS.pack(-1, max_wait_ms, 1, max_bytes, 0, 0, -1),
-            b"\2" + topic_id + b"\2",
-            _FETCH_PARTITION.pack(partition, -1, offset, -1, -1, max_bytes),
-            b"\0\0\1\1\0",
-        )
-    )
+def read_produced_many(body: memoryview, *, by_name: bool = False) -> list[Produced]:
+    """Answers in the order of the request, where each topic had one partition."""
+    answers = []
+    topics, position = read_uvarint(body, 0)
+    for _ in range(topics - 1):
+        position = _skip_name(body, position, by_name=by_name) + 1
+        _, error, base, _, log_start = _RESULT.unpack_from(body, position)
+        errors, position = read_uvarint(body, position + _RESULT.size)
+        if errors > 1:
+            raise ValueError("record errors are not expected")
+        message, position = read_nullable_string(body, position, True)
+        position = skip_tags(body, skip_tags(body, position))
+        answers.append(Produced(error, base, log_start, message or ""))
+    return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One partition of a fetch. ``leader_epoch``: the one that the client knows; -1: it is not checked."""
+
+    topic: Topic
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+
+
+def fetch(wanted: Sequence[Wanted], *, max_bytes: int, max_wait_ms: int) -> bytes:
+    """A request for several partitions, each as a topic of its own."""
+    out = [_FETCH_LIMITS.pack(-1, max_wait_ms, 1, max_bytes, 0, 0, -1), uvarint(len(wanted) + 1)]
+    for one in wanted:
+        limits = _FETCH_PARTITION.pack(one.partition, one.leader_epoch, one.offset, -1, -1, max_bytes)
+        out += [_named(one.topic), b"\2", limits, b"\0\0"]
+    return b"".join((*out, b"\1\1\0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +119,24 @@ class Fetched:
     records: memoryview
 
 
-def read_fetched(body: memoryview) -> Fetched:
-    """The answer for the one partition of a request."""
+def read_fetched(body: memoryview, asked: int, *, by_name: bool = False) -> list[Fetched]:
+    """Answers in the order of the request, in which each of ``asked`` topics had one partition."""
     (top_error,) = struct.unpack_from(">h", body, 4)
     if top_error:
-        return Fetched(top_error, -1, -1, body[:0])
-    position = 10 + 1 + 16 + 1
-    _, error, high_watermark, _, log_start = _FETCHED.unpack_from(body, position)
-    position += _FETCHED.size
-    aborted, position = read_uvarint(body, position)
-    if aborted > 1:
-        raise ValueError("aborted transactions are not expected")
-    position += 4
-    size, position = read_uvarint(body, position)
-    return Fetched(error, high_watermark, log_start, body[position : position + max(size - 1, 0)])
+        return [Fetched(top_error, -1, -1, body[:0])] * asked
+    answers = []
+    topics, position = read_uvarint(body, 10)
+    for _ in range(topics - 1):
+        position = _skip_name(body, position, by_name=by_name) + 1
+        _, error, high_watermark, _, log_start = _FETCHED.unpack_from(body, position)
+        aborted, position = read_uvarint(body, position + _FETCHED.size)
+        if aborted > 1:
+            raise ValueError("aborted transactions are not expected")
+        size, position = read_uvarint(body, position + 4)
+        end = position + max(size - 1, 0)
+        answers.append(Fetched(error, high_watermark, log_start, body[position:end]))
+        position = skip_tags(body, skip_tags(body, end))
+    return answers
 
 
 def request(api_key: int, **values: Any) -> bytes:

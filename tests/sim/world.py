@@ -8,31 +8,49 @@ from functools import partial
 
 import trio
 
+from kafscale.errors import Unavailable
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from services.gateway.settings import GatewaySettings
+from services.storage.cluster_mark import mark_prefix
 from services.storage.settings import StorageSettings
 from tests.sim import scheduling, stored
 from tests.sim.admin import Admin
 from tests.sim.checker import Checker, Violation
 from tests.sim.consumers import Consumer, read_to_end
 from tests.sim.faults import Faults
+from tests.sim.groups import Groups
+from tests.sim.lookups import Lookups
 from tests.sim.nemesis import Nemesis
 from tests.sim.process import Process
-from tests.sim.producers import KINDS, IdempotentProducer, PlainProducer, producer
-from tests.sim.services import NAMESPACE, Cluster, GatewayProcess, in_memory_connections, serve_gateway, serve_storage
+from tests.sim.producers import KINDS, IdempotentProducer, PlainProducer, WideProducer, producer
+from tests.sim.scans import Scanner
+from tests.sim.services import (
+    NAMESPACE,
+    Cluster,
+    GatewayProcess,
+    in_memory_connections,
+    serve_gateway,
+    serve_storage,
+    small_pages,
+)
 from tests.sim.sinks import SinkWriter
 from tests.sim.stores import LATEST_SECONDS, Network
 from tests.sim.trace import Trace
 from tests.sim.transport import StorageProcess
-from tests.sim.view import Partition, View
+from tests.sim.view import Partition, Retention, View
 
 TROUBLED_SECONDS = 4.5
+GROUPS_EVERY = 4
+"""Every fourth seed has consumer groups too, which cost as much time again."""
 _QUIET_SECONDS = 30.0
 _READING_SECONDS = 20.0
 _SETTLE_SECONDS = 1.0
 _DOWN_SECONDS = 1.5
 _GRACE_SECONDS = 4.0
+_FLUSHED_SECONDS = 1.0
+_WIDE_PARTITIONS = 280
 
 
 @dataclass(slots=True)
@@ -42,6 +60,8 @@ class Result:
     faults: Counter[str] = field(default_factory=Counter)
     records_acked: int = 0
     records_read: int = 0
+    group_commits: int = 0
+    group_assignments: int = 0
     seconds: float = 0.0
     trace: list[str] = field(default_factory=list)
     digest: str = ""
@@ -52,16 +72,23 @@ def simulate(
     boost: Mapping[str, float] | None = None,
     *,
     troubled_seconds: float = TROUBLED_SECONDS,
+    groups: bool | None = None,
     keep_trace: bool = False,
 ) -> Result:
-    """Run one seed. ``boost`` multiplies the chances of kinds of faults."""
+    """Run one seed. ``boost`` multiplies the chances of kinds of faults; ``groups``: with consumer groups, or not."""
     result = Result(seed)
     trace = Trace()
-    world = _World(seed, dict(boost or {}), trace, troubled_seconds)
-    with in_memory_connections(), trace.capturing_logs():
+    grouped = seed % GROUPS_EVERY == 0 if groups is None else groups
+    world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped)
+    with in_memory_connections(), small_pages(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run)
     result.violations = world.checker.violations
     result.faults = world.faults.counts
+    if world.groups is not None:
+        result.faults += world.groups.faults.counts
+        result.group_commits = world.groups.checker.commits
+        result.violations += world.groups.violations
+        result.group_assignments = world.groups.checker.assignments
     result.records_acked, result.records_read = world.checker.records_acked, world.checker.records_read
     result.digest = trace.digest()
     if result.violations or keep_trace:
@@ -70,19 +97,26 @@ def simulate(
 
 
 class _World:
-    def __init__(self, seed: int, boost: dict[str, float], trace: Trace, troubled_seconds: float) -> None:
+    def __init__(
+        self, seed: int, boost: dict[str, float], trace: Trace, troubled_seconds: float, *, groups: bool
+    ) -> None:
         self.checker = Checker()
         self.trace = trace
         self._troubled_seconds = troubled_seconds
         self.faults = Faults(seed, boost)
-        self._producers: list[IdempotentProducer | PlainProducer | SinkWriter] = []
+        self.groups = Groups(seed, boost, trace, self._defect) if groups else None
+        self._producers: list[IdempotentProducer | PlainProducer | WideProducer | SinkWriter] = []
         self._stops: dict[Process, trio.Event] = {}
         self._number = 0
+        # Where jobs run that ask storage itself, which never fails.
+        self._job = Process("job", "", self._defect)
 
     async def run(self) -> float:
         async with trio.open_nursery() as nursery:
             self._begin(nursery)
             await self._make_topics()
+            if self.groups is not None:
+                self.groups.start_clients(self.view)
             with trio.move_on_after(self._troubled_seconds):
                 await self._nemesis.run()
             await self._calm_down()
@@ -116,6 +150,8 @@ class _World:
                 commit_heartbeat_ms=200,
                 retention_ms=-1,
                 retention_check_ms=1000,
+                producer_expiry_ms=120_000,
+                offline_retry_ms=1000,
                 drain_timeout_ms=1000,
                 handover_wait_ms=dice.choice([100, 400]),
                 handover_timeout_ms=dice.choice([150, 3000]),
@@ -135,7 +171,11 @@ class _World:
             now_ms=self.cluster.now_ms,
         )
         self._admin = Admin(self.view, self.cluster.metadata)
-        self._nemesis = Nemesis(self.cluster, self.view, self._admin, nursery, stop=self._stop, remake=self._remake)
+        if self.groups is not None:
+            self.groups.begin(self.cluster, nursery)
+        self._nemesis = Nemesis(
+            self.cluster, self.view, self._admin, nursery, stop=self._stop, remake=self._remake, use=self._use
+        )
         for number in range(dice.choice([2, 3])):
             nursery.start_soon(self._keep_storage, f"storage-{number}")
         for number in range(2):
@@ -145,13 +185,26 @@ class _World:
         self._nemesis.at_point(process, point)
 
     async def _make_topics(self) -> None:
-        retention = self.faults.one_of([-1, -1, 4000])
-        for name, partitions, retention_ms in (("stable", 2, -1), ("other", 1, retention)):
-            made = await self._admin.create_topic(name, partitions, retention_ms=retention_ms)
+        cluster = await TopicCatalog(self.cluster.metadata, NAMESPACE).cluster()
+        await mark_prefix(self.cluster.objects, self.cluster.metadata, NAMESPACE, cluster.cluster_id)
+        retention = self.faults.one_of([Retention(), Retention(), Retention(ms=4000), Retention(bytes=4000)])
+        for name, partitions, kept in (("stable", 2, Retention()), ("other", 1, retention)):
+            made = await self._admin.create_topic(name, partitions, kept)
             for partition in made:
                 self._use(partition)
             if name == "stable":
                 self._sink_into(made)
+        self._number += 1
+        self._nursery.start_soon(Consumer(self.view, list(self.view.partitions), f"c{self._number}").run)
+        self._produce_wide(list(self.view.partitions), requests=10)
+        if self.groups is None and self.faults.hits("wide-topic"):
+            self._produce_wide(await self._admin.create_topic("wide", _WIDE_PARTITIONS), requests=3)
+
+    def _produce_wide(self, partitions: Sequence[Partition], requests: int) -> None:
+        self._number += 1
+        made = WideProducer(self.view, partitions, f"w{self._number}", requests)
+        self._producers.append(made)
+        self._nursery.start_soon(made.run)
 
     def _remake(self, name: str) -> None:
         async def make() -> None:
@@ -169,13 +222,15 @@ class _World:
             self._nursery.start_soon(made.run)
         for _ in range(self.faults.one_of([1, 1, 2])):
             self._number += 1
-            self._nursery.start_soon(Consumer(self.view, partition, f"c{self._number}").run)
+            by_name = self.faults.dice.random() < 0.3
+            self._nursery.start_soon(Consumer(self.view, [partition], f"c{self._number}", by_name=by_name).run)
+        self._nursery.start_soon(Scanner(self.view, self.cluster, self._job, partition, f"j{self._number}").run)
+        self._nursery.start_soon(Lookups(self.view, partition, f"l{self._number}").run)
 
     def _sink_into(self, partitions: Sequence[Partition]) -> None:
         """Put drivers of sinks on partitions of a topic that stays."""
-        driver = Process("driver", "", self._defect)
         for number in range(self.faults.one_of([1, 2])):
-            sink = SinkWriter(self.view, self.cluster, driver, partitions, f"s{number}")
+            sink = SinkWriter(self.view, self.cluster, self._job, partitions, f"s{number}")
             self._producers.append(sink)
             self._nursery.start_soon(sink.run)
 
@@ -225,23 +280,48 @@ class _World:
         self.trace.add("calm from here on")
         self.faults.calm = True
         self.cluster.network.down.clear()
+        self.cluster.network.empty = self.cluster.network.full = False
         for process in (*self.cluster.storages.values(), *self.cluster.gateways.values()):
             process.cut_from_metadata = process.cut_from_objects = process.cut_from_peers = False
+            process.wall_ahead = 0.0
             process.thaw()
+        if self.groups is not None:
+            self.groups.calm_down()
         await trio.sleep(LATEST_SECONDS + 1)
+        while self.cluster.network.strays:  # noqa: ASYNC110
+            await trio.sleep(0.1)
         self.view.producing = False
         self.view.at_ease = True
         with trio.move_on_after(_QUIET_SECONDS):
-            while waiting := [one for one in self._producers if not one.done]:  # noqa: ASYNC110
+            while waiting := self._unfinished():  # noqa: ASYNC110
                 await trio.sleep(0.1)
-        for one in waiting:
-            self.checker.violations.append(Violation("stuck", one.name, "is not answered although all is well"))
+        for who in waiting:
+            self.checker.violations.append(Violation("stuck", who, "is not done although all is well"))
+        # What was acked by a buffer alone is stored after this.
+        await trio.sleep(_FLUSHED_SECONDS)
+        if self.groups is not None:
+            await self.groups.check()
         self.view.expire_all()
+
+    def _unfinished(self) -> list[str]:
+        return [one.name for one in self._producers if not one.done] + self._admin.under_way
+
+    async def _check_scans(self, partition: Partition) -> None:
+        scanner = Scanner(self.view, self.cluster, self._job, partition, "the last job")
+        for address in sorted(self.cluster.storages):
+            try:
+                await scanner.verify(address)
+            except Unavailable as error:
+                self.checker.violations.append(Violation("unreadable", partition.log, f"{address}: {error}"))
 
     async def _check(self) -> None:
         for partition in self.view.partitions:
             if partition.doomed:
+                self.checker.gone(partition.log)
                 continue
+            if partition.topic != "wide":
+                await self._check_scans(partition)
+            # At last, since retention goes on.
             whole = await read_to_end(self.view, partition, seconds=_READING_SECONDS)
             if whole is None:
                 self.checker.violations.append(Violation("unreadable", partition.log, "not read to its end in time"))
@@ -253,5 +333,6 @@ class _World:
                 self.cluster.metadata, self.cluster.objects, NAMESPACE, partition.topic, partition.index
             ):
                 self.checker.violations.append(Violation("stored", partition.log, fault))
-        for alarm in self.trace.alarms:
+        offline = [] if self.faults.reads_were_wrong else self.trace.offline
+        for alarm in (*self.trace.alarms, *offline):
             self.checker.violations.append(Violation("alarm", "log", alarm))

@@ -1,0 +1,123 @@
+"""Consumer groups in a simulated cluster: coordinators in trouble, members and readers, and what is checked of them."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+
+import trio
+
+from kafscale import paths
+from kafscale.metadata.members import LiveMember
+from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.v1.coordinator_pb2 import ListGroupsRequest
+from tests.sim.checker import Violation
+from tests.sim.coordinators import BOUND_SECONDS, SETTINGS, CoordinatorProcess, connection, serve_coordinator
+from tests.sim.faults import Faults
+from tests.sim.group_checker import GroupChecker
+from tests.sim.group_members import Committer, GroupMember, GroupView, watch
+from tests.sim.group_nemesis import EVENTS, OPERATIONS, GroupNemesis
+from tests.sim.process import Process
+from tests.sim.services import Cluster
+from tests.sim.stores import LATEST_SECONDS
+from tests.sim.trace import Trace
+from tests.sim.view import View
+
+_GROUPS = 2
+_DOWN_SECONDS = 1.5
+_TRUSTED_SECONDS = 1.5
+_FORMING_SECONDS = 6.0
+"""For sessions and rebalances, once a group has its coordinator."""
+
+
+class Groups:
+    """`begin` starts the coordinators, `start_clients` the members, when there are topics."""
+
+    def __init__(
+        self, seed: int, boost: dict[str, float], trace: Trace, defect: Callable[[str, BaseException], None]
+    ) -> None:
+        self.faults = Faults(seed, boost, operations=OPERATIONS, events=EVENTS, name="group faults")
+        self.violations: list[Violation] = []
+        self.checker = GroupChecker(self.violations)
+        self._coordinators: dict[str, CoordinatorProcess] = {}
+        self._clients: list[GroupMember | Committer] = []
+        self._trace = trace
+        self._defect = defect
+        self._calm_since = 0.0
+
+    def begin(self, cluster: Cluster, nursery: trio.Nursery) -> None:
+        self._cluster = cluster
+        self._nursery = nursery
+        cluster.connect_coordinator = self._connect
+        # Each client waits longer for an answer than a paused gateway keeps what it sent.
+        cluster.gateway_settings = replace(cluster.gateway_settings, coordinator_timeout_ms=1200, pause_limit_ms=400)
+        for number in range(self.faults.one_of([2, 2, 3])):
+            nursery.start_soon(self._keep_coordinator, f"coordinator-{number}")
+        nemesis = GroupNemesis(self._coordinators, cluster, self.faults, nursery, SETTINGS.lease_ttl_seconds)
+        nursery.start_soon(nemesis.run)
+
+    def start_clients(self, view: View) -> None:
+        groups = GroupView(view, self.checker, self.faults, _TRUSTED_SECONDS, self._nursery)
+        self._clients.append(Committer(groups, "simple"))
+        for number in range(_GROUPS):
+            static = self.faults.dice.random() < 0.5
+            for member in range(self.faults.one_of([1, 2, 3])):
+                self._clients.append(GroupMember(groups, f"g{number}", f"g{number}m{member}", static=static))
+        for client in self._clients:
+            self._nursery.start_soon(client.run)
+        for group in ("simple", *(f"g{number}" for number in range(_GROUPS))):
+            self._nursery.start_soon(watch, groups, group)
+
+    def calm_down(self) -> None:
+        """No more faults."""
+        self.faults.calm = True
+        # Writes that are under way may still land.
+        self._calm_since = trio.current_time() + LATEST_SECONDS
+        for process in self._coordinators.values():
+            process.cut_from_metadata = process.cut_from_peers = False
+            process.thaw()
+
+    async def check(self) -> None:
+        """Every shard is served within its bound, and every group goes on soon after that."""
+        with trio.move_on_at(self._calm_since + BOUND_SECONDS):
+            while await self._unserved():  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        if left := await self._unserved():
+            self.checker.complain("shards", f"{len(left)} have no coordinator, or two: {left}")
+        served = trio.current_time()
+        with trio.move_on_after(_FORMING_SECONDS):
+            while self._idle(served):  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        for client in self._idle(served):
+            self.checker.complain(client.name, "does not get on although all is well")
+
+    def _idle(self, since: float) -> list[GroupMember | Committer]:
+        return [client for client in self._clients if client.last_good <= since]
+
+    async def _unserved(self) -> list[int]:
+        served: Counter[int] = Counter()
+        for process in self._coordinators.values():
+            if process.serving and process.service is not None:
+                served.update((await process.service.list_groups(ListGroupsRequest())).shards)
+        return [shard for shard in range(paths.GROUP_SHARDS) if served[shard] != 1]
+
+    def _connect(self, here: Process, member: LiveMember) -> AbstractAsyncContextManager[GroupCoordinatorClient]:
+        return connection(here, lambda: self._coordinators.get(member.address), self.faults, self._trace)
+
+    def _unless_dead(self, name: str, error: BaseException) -> None:
+        """A crash cancels every task at once, which no kill does: what goes wrong there happens nowhere else."""
+        if not any(process.dead for process in self._coordinators.values() if process.name == name):
+            self._defect(name, error)
+
+    async def _keep_coordinator(self, name: str) -> None:
+        """A coordinator process, started again whenever it has ended."""
+        address, starts = f"{name}:9098", 0
+        while True:
+            starts += 1
+            process = CoordinatorProcess(f"{name}.{starts}", address, self._unless_dead)
+            self._coordinators[address] = process
+            self._nursery.start_soon(process.run, partial(serve_coordinator, self._cluster, process))
+            await process.ended.wait()
+            self._trace.add("ended", by=process.name)
+            await trio.sleep(0.2 if self.faults.calm else self.faults.between(0.05, _DOWN_SECONDS))

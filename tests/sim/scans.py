@@ -1,0 +1,171 @@
+"""Simulated jobs: they plan, scan and count partitions at any instance, by offsets and by time, as Spark's tasks do."""
+
+from collections.abc import AsyncIterator
+
+import trio
+
+from kafscale.errors import Unavailable
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import (
+    Bound,
+    FetchRequest,
+    PartitionFetch,
+    PartitionPlan,
+    PartitionScan,
+    PlanScanRequest,
+    ScanPiece,
+    ScanRequest,
+)
+from tests.sim.consumers import epoch_records_of
+from tests.sim.process import Process
+from tests.sim.services import Cluster
+from tests.sim.transport import RemoteStorage
+from tests.sim.view import Partition, View
+
+_SECONDS = 2.0
+_TRIES = 20
+_PASSING = (Status.UNAVAILABLE, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
+
+
+class _Stopped(Exception):
+    """An answer that is to be asked for again."""
+
+
+class Scanner:
+    """Of one partition. ``here`` is the process that it runs in, which never fails."""
+
+    def __init__(self, view: View, cluster: Cluster, here: Process, partition: Partition, name: str) -> None:
+        self._view = view
+        self._faults = view.faults
+        self._cluster = cluster
+        self._here = here
+        self._partition = partition
+        self._name = name
+        self._ref = PartitionRef(topic=partition.topic, topic_id=partition.topic_id, partition=partition.index)
+
+    async def run(self) -> None:
+        """Until cancelled, or the topic is gone."""
+        acts = (self._scan, self._count, self._scan_since, self._fetch, self._plan_by_time)
+        while not self._partition.gone:
+            await trio.sleep(self._faults.between(0.3, 1.5))
+            address = self._faults.dice.choice(sorted(self._cluster.storages))
+            try:
+                await self._faults.one_of(acts)(address)
+            except (Unavailable, _Stopped):
+                continue
+
+    async def verify(self, address: str) -> None:
+        """What must be answered right when nothing fails. Raises Unavailable."""
+        for act in (self._scan, self._count, self._scan_since, self._plan_by_time):
+            for left in reversed(range(_TRIES)):
+                try:
+                    await act(address)
+                    break
+                except _Stopped as error:
+                    # Retention may go on meanwhile.
+                    if not left:
+                        raise Unavailable(str(error)) from None
+                    await trio.sleep(0.1)
+
+    async def _scan(self, address: str) -> None:
+        plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
+        name = f"{self._name} at {address}"
+        offset = plan.log_start
+        self._view.checker.moved(name, self._partition.log, offset)
+        for split in plan.splits:
+            if split.start != offset:
+                self._complain("gap", f"{name}: a split begins at {split.start} where {offset} was due")
+            async for piece in self._pieces(address, ScanRequest(start=split.start, end=split.end)):
+                for at, value, epoch in epoch_records_of(piece.records):
+                    if offset <= at < split.end:
+                        self._view.read(name, self._partition, at, value)
+                        self._view.checker.epoch(self._partition.log, at, epoch)
+                        offset = at + 1
+            if offset != split.end:
+                self._complain("gap", f"{name}: a scan up to {split.end} ends at {offset}")
+                return
+        if offset != plan.committed_end:
+            self._complain("gap", f"{name}: the splits end at {offset}, the log at {plan.committed_end}")
+
+    async def _count(self, address: str) -> None:
+        plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
+        request = ScanRequest(start=plan.log_start, end=plan.committed_end, mode=ScanRequest.COUNT)
+        count = sum([piece.count async for piece in self._pieces(address, request)])
+        if count != plan.committed_end - plan.log_start:
+            self._complain("miscounted", f"{count} from {plan.log_start} to {plan.committed_end} at {address}")
+
+    async def _scan_since(self, address: str) -> None:
+        since = self._some_time()
+        known = self._known_since(since)
+        plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
+        request = ScanRequest(start=plan.log_start, end=plan.committed_end, since_ms=since)
+        found = {
+            at
+            async for piece in self._pieces(address, request)
+            for at, _, _ in epoch_records_of(piece.records)
+            if plan.log_start <= at < plan.committed_end
+        }
+        missing = [at for at in known if plan.log_start <= at < plan.committed_end and at not in found]
+        if missing:
+            self._complain("left-out", f"a scan at {address} of what is not older than {since} lacks {missing[:5]}")
+
+    async def _plan_by_time(self, address: str) -> None:
+        since = self._some_time()
+        known = self._known_since(since)
+        plan = await self._plan(address, PartitionScan(start=Bound(timestamp=since), end=Bound(latest=True)))
+        self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.committed_end)
+
+    async def _fetch(self, address: str) -> None:
+        """As consumers that read what others own."""
+        asked, offset = trio.current_time(), self._faults.dice.randint(0, self._partition.known_end)
+        fetches = [PartitionFetch(partition=self._ref, offset=offset, max_bytes=4000, leader_epoch=-1)]
+        request = FetchRequest(max_bytes=4000, fetches=fetches, scan=True)
+        (fetched,) = (await self._storage(address).fetch(request, timeout=_SECONDS)).results
+        if fetched.status == Status.OFFSET_OUT_OF_RANGE:
+            return
+        self._check(fetched.status, fetched.detail, f"a fetch at {offset} of {address}")
+        # Where the log ends is told by any instance as it was some time: only the start counts, as one of then.
+        if fetched.committed_end < offset or asked < 0:
+            self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.committed_end}")
+        for at, value, epoch in epoch_records_of(fetched.records):
+            if at >= offset:
+                self._view.seen(self._name, self._partition, at, value)
+                self._view.checker.epoch(self._partition.log, at, epoch)
+
+    async def _plan(self, address: str, scan: PartitionScan) -> PartitionPlan:
+        scan.partition.CopyFrom(self._ref)
+        request = PlanScanRequest(scans=[scan], split_bytes=self._faults.one_of([0, 1000, 100_000]))
+        (plan,) = (await self._storage(address).plan_scan(request, timeout=_SECONDS)).plans
+        self._check(plan.status, plan.detail, f"a plan at {address}")
+        return plan
+
+    async def _pieces(self, address: str, request: ScanRequest) -> AsyncIterator[ScanPiece]:
+        request.partition.CopyFrom(self._ref)
+        for piece in await self._storage(address).scan(request, timeout=_SECONDS):
+            if piece.status == Status.OFFSET_OUT_OF_RANGE and piece.log_start > piece.first_offset:
+                raise _Stopped("the log begins later by now")
+            self._check(piece.status, piece.detail, f"a scan at {address}, at {piece.first_offset}")
+            yield piece
+
+    def _check(self, status: int, detail: str, what: str) -> None:
+        if status == Status.OK:
+            return
+        if not self._partition.doomed and (status not in _PASSING or self._view.at_ease):
+            if status == Status.DAMAGED and (self._view.at_ease or not self._faults.reads_were_wrong):
+                self._complain("damaged", f"{what}: {detail}")
+            elif status not in (*_PASSING, Status.DAMAGED):
+                self._complain("refused", f"{what}: {Status.Name(status)} {detail}")
+        raise _Stopped(detail)
+
+    def _some_time(self) -> int:
+        times = list(self._partition.times.values())
+        return self._faults.one_of(times) if times else self._view.now_ms()
+
+    def _known_since(self, since: int) -> list[int]:
+        return [offset for offset, time in self._partition.times.items() if time >= since]
+
+    def _complain(self, kind: str, detail: str) -> None:
+        self._view.complain(kind, self._partition, f"{self._name}: {detail}")
+
+    def _storage(self, address: str) -> RemoteStorage:
+        return RemoteStorage(self._here, lambda: self._cluster.storages.get(address), self._faults, self._cluster.trace)
