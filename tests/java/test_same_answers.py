@@ -1,0 +1,325 @@
+"""Apache Kafka as the judge of answers: it and KafScale get the same bytes, and must say the same.
+
+Both are one broker with id 1, without an authorizer, quotas or SASL, and with the classic group protocol only.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from kafscale.clock import wall_clock_ms
+from kafscale.records.codecs import Codec
+from services.gateway.registry import APIS
+from tests.clients.broker import KafscaleBroker
+from tests.java.against import answer
+from tests.java.apache_kafka import apache_kafka
+from tests.unit.gateway.harness import batch
+
+SECONDS_5 = timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """Addresses."""
+
+    apache: str
+    kafscale: str
+
+    def ask_both(self, api_key: int, version: int, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        async def ask() -> list[Any]:
+            answers: list[Any] = [None, None]
+
+            async def one(index: int, bootstrap: str) -> None:
+                answers[index] = await answer(bootstrap, api_key, version, values)
+
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(one, 0, self.apache)
+                    nursery.start_soon(one, 1, self.kafscale)
+            return answers
+
+        apache, kafscale = trio.run(ask)
+        return apache, kafscale
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Both, with a topic ``t`` of two partitions, and two with batches that a producer compressed with zstd."""
+    directory = tmp_path_factory.mktemp("same")
+    with ExitStack() as stack:
+        kafscale = KafscaleBroker(directory / "kafscale", {"KAFSCALE_BROKER_ID": "1"})
+        stack.callback(kafscale.stop)
+        classic = "group.coordinator.rebalance.protocols=classic"
+        apache = stack.enter_context(apache_kafka(directory / "apache", heap="512m", properties=[classic]))
+        both = Brokers(apache.bootstrap, kafscale.bootstrap)
+        wanted = [_topic("t", 2), _topic("zstd", compression_type="zstd"), _topic("as-produced")]
+        created = both.ask_both(19, 7, {"topics": wanted, "timeout": SECONDS_5, "validate_only": False})
+        assert [[each["error_code"] for each in told["topics"]] for told in created] == [[0, 0, 0]] * 2
+        for name in ("zstd", "as-produced"):
+            for bootstrap in (both.apache, both.kafscale):
+                trio.run(_produce, bootstrap, name)
+        yield both
+
+
+def _batch(**producer: int) -> bytes:
+    return batch(b"a" * 100, codec_=Codec.ZSTD, timestamp=wall_clock_ms(), **producer)
+
+
+async def _produce(bootstrap: str, topic: str) -> None:
+    """One batch. A broker of Kafka does not lead a partition yet when the topic is made."""
+    partition = {"index": 0, "records": _batch(producer_id=7, producer_epoch=0, base_sequence=0)}
+    data = [{"name": topic, "partition_data": [partition]}]
+    with trio.fail_after(30):
+        while True:
+            told = await answer(
+                bootstrap, 0, 9, {"transactional_id": None, "acks": -1, "timeout": SECONDS_5, "topic_data": data}
+            )
+            (result,) = told["responses"][0]["partition_responses"]
+            if not result["error_code"].retriable:
+                break
+    assert result["error_code"] == 0
+
+
+def _topic(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
+    }
+
+
+def _everything(told: Any) -> Any:
+    return told
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request in each of ``versions``, all that are advertised unless some are named; ``of`` is what is compared."""
+
+    name: str
+    api_key: int
+    values: Mapping[str, Any]
+    versions: range | None = None
+    of: Callable[[Any], Any] = _everything
+
+
+ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+NEW_ACL = {
+    "resource_type": 2,
+    "resource_name": "t",
+    "resource_pattern_type": 3,
+    "principal": "User:a",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+
+
+def reassign(*moves: tuple[int, list[int] | None], topic: str = "t") -> dict[str, Any]:
+    partitions = [{"partition_index": index, "replicas": replicas} for index, replicas in moves]
+    topics = [{"name": topic, "partitions": partitions}]
+    return {"topics": topics, "timeout": SECONDS_5, "allow_replication_factor_change": True}
+
+
+def elect(named: list[dict[str, Any]] | None, kind: int = 0) -> dict[str, Any]:
+    return {"election_type": kind, "topic_partitions": named, "timeout": SECONDS_5}
+
+
+def quotas(*components: tuple[str, int, str | None]) -> dict[str, Any]:
+    return {
+        "components": [{"entity_type": kind, "match_type": match, "match": name} for kind, match, name in components],
+        "strict": False,
+    }
+
+
+def transactions(*states: str, pattern: str | None = None) -> dict[str, Any]:
+    return {
+        "state_filters": list(states),
+        "producer_id_filters": [1],
+        "duration_filter": 5,
+        "transactional_id_pattern": pattern,
+    }
+
+
+def grow(*assigned: list[int], count: int) -> dict[str, Any]:
+    topic = {"name": "t", "count": count, "assignments": [{"broker_ids": brokers} for brokers in assigned]}
+    return {"topics": [topic], "timeout": SECONDS_5, "validate_only": True}
+
+
+def create_on(*assigned: list[int]) -> dict[str, Any]:
+    by_hand = [{"partition_index": index, "broker_ids": brokers} for index, brokers in enumerate(assigned)]
+    topic = {**_topic("new", -1), "replication_factor": -1, "assignments": by_hand}
+    return {"topics": [topic], "timeout": SECONDS_5, "validate_only": True}
+
+
+def broker_configs(operation: int, *names: str) -> dict[str, Any]:
+    configs = [{"name": name, "config_operation": operation, "value": None} for name in names]
+    return {"resources": [{"resource_type": 4, "resource_name": "1", "configs": configs}], "validate_only": False}
+
+
+def epoch_end(epoch: int, *, current: int) -> dict[str, Any]:
+    asked = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
+    return {"replica_id": -1, "topics": [{"topic": "as-produced", "partitions": [asked]}]}
+
+
+def fetch(topic: str) -> dict[str, Any]:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    limits = {"max_wait": SECONDS_5, "min_bytes": 1, "max_bytes": 1 << 20}
+    return {
+        "replica_id": -1,
+        "topics": [{"topic": topic, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        **limits,
+    }
+
+
+def read(told: Any) -> Any:
+    """Errors, ends and whether there are records; epochs and append times are each broker's own."""
+    (part,) = told["responses"][0]["partitions"]
+    return part["error_code"], part["high_watermark"], part["last_stable_offset"], bool(part["records"])
+
+
+def refusals(told: Any) -> Any:
+    """Error codes, and messages where there is an error."""
+    return [(each["error_code"], each["error_message"]) for each in told.get("topics") or told["results"]]
+
+
+def in_any_order(told: Any) -> Any:
+    return sorted(repr(each) for each in told["replica_election_results"]), told.get("error_code")
+
+
+def without_loggers(told: Any) -> Any:
+    """Kafka lists each broker once more as the owner of its log levels, which cannot be set here."""
+    kept = [each for each in told["config_resources"] if each.get("resource_type", 16) != 8]
+    return told["error_code"], sorted((each.get("resource_type", 16), each["resource_name"]) for each in kept)
+
+
+def without_messages(told: Any) -> Any:
+    """Messages of Kafka that name Java's classes or other limits."""
+    if isinstance(told, dict):
+        return {name: without_messages(value) for name, value in told.items() if name != "error_message"}
+    return [without_messages(item) for item in told] if isinstance(told, list) else told
+
+
+def without_times(told: Any) -> Any:
+    """Kafka shows the batch's largest timestamp where the time of the append is shown here."""
+    (partition,) = told["topics"][0]["partitions"]
+    return [{**known, "last_timestamp": None} for known in partition["active_producers"]]
+
+
+def metadata_version(told: Any) -> Any:
+    """The other features are of what is not here."""
+    return [each for each in told["finalized_features"] if each["name"] == "metadata.version"]
+
+
+CASES = (
+    Case("sasl", 17, {"mechanism": "PLAIN"}),
+    Case("acls", 29, ANY_ACL),
+    Case("new-acls", 30, {"creations": [NEW_ACL, NEW_ACL]}),
+    Case("no-new-acls", 30, {"creations": []}),
+    Case("old-acls", 31, {"filters": [ANY_ACL, ANY_ACL]}),
+    Case("elect-all", 43, elect(None), of=in_any_order),
+    Case("elect-unclean", 43, elect(None, 1), range(1, 3), of=in_any_order),
+    Case(
+        "elect-some",
+        43,
+        elect([{"topic": "t", "partitions": [0, 1, 9]}, {"topic": "unknown", "partitions": [0]}]),
+    ),
+    Case("elect-none", 43, elect([])),
+    Case("elect-otherwise", 43, elect([{"topic": "t", "partitions": [0]}], 7), range(1, 3)),
+    Case("move-nowhere", 45, reassign((0, [1]), (0, [1]), (1, None), (9, [1]))),
+    Case("move-unknown", 45, reassign((0, [1]), topic="unknown")),
+    Case("move-to-no-broker", 45, reassign((0, [7]), (1, [1, 7]))),
+    Case("move-to-a-broker-twice", 45, reassign((0, [1, 1]))),
+    Case("move-to-none", 45, reassign((0, []))),
+    Case("moves", 46, {"topics": None, "timeout": SECONDS_5}),
+    Case("moves-of", 46, {"topics": [{"name": "t", "partition_indexes": [0, 9]}], "timeout": SECONDS_5}),
+    Case("quotas", 48, quotas()),
+    Case("quotas-of-users", 48, quotas(("user", 0, "a"), ("client-id", 1, None))),
+    Case("quotas-of-others", 48, quotas(("team", 2, None))),
+    Case("quotas-of-empty", 48, quotas(("", 2, None))),
+    Case("quotas-twice", 48, quotas(("user", 2, None), ("user", 1, None))),
+    Case("quotas-mixed", 48, quotas(("ip", 2, None), ("user", 2, None))),
+    Case("quotas-unmatched", 48, quotas(("user", 9, None))),
+    Case("quotas-without-name", 48, quotas(("user", 0, None))),
+    Case("quotas-default-with-name", 48, quotas(("user", 1, "a"))),
+    Case("quotas-any-with-name", 48, quotas(("user", 2, "a"))),
+    Case("scram", 50, {"users": None}),
+    Case("scram-of", 50, {"users": [{"name": "a"}, {"name": "b"}, {"name": "b"}]}),
+    Case(
+        "producers",
+        61,
+        {"topics": [{"name": name, "partition_indexes": [0, 9]} for name in ("t", "unknown", "a b")]},
+        of=without_messages,
+    ),
+    Case(
+        "idempotent-producers",
+        61,
+        {"topics": [{"name": "as-produced", "partition_indexes": [0]}]},
+        of=without_times,
+    ),
+    Case("transactions", 66, transactions()),
+    Case("transactions-by-state", 66, transactions("Ongoing", "Asleep", "PrepareEpochFence")),
+    Case("transactions-by-pattern", 66, transactions(pattern="a.*"), range(2, 3)),
+    Case("transactions-by-no-pattern", 66, transactions(pattern="("), range(2, 3)),
+    Case(
+        "consumer-protocol",
+        68,
+        {
+            "group_id": "g",
+            "member_id": "m",
+            "member_epoch": 0,
+            "rebalance_timeout": SECONDS_5,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": [],
+        },
+        of=without_messages,
+    ),
+    Case("resources", 74, {"resource_types": []}, of=without_loggers),
+    Case("resources-of", 74, {"resource_types": [2, 4, 16, 32]}, of=without_loggers),
+    Case("resources-unknown", 74, {"resource_types": [99]}, range(1, 2), of=without_loggers),
+    Case("grow-on-no-broker", 37, grow([7], count=3)),
+    Case("grow-on-a-broker-twice", 37, grow([1, 1], count=3)),
+    Case("grow-on-none", 37, grow([], count=3)),
+    Case("grow", 37, grow([1], [1], count=4)),
+    Case("create-on-no-broker", 19, create_on([1], [7]), range(2, 8), of=refusals),
+    Case("create-on-a-broker-twice", 19, create_on([1, 1]), range(2, 8), of=refusals),
+    Case("create-on-none", 19, create_on([]), range(2, 8), of=refusals),
+    Case("create-unevenly", 19, create_on([1], []), range(2, 8), of=refusals),
+    Case("create", 19, create_on([1], [1]), range(2, 8), of=refusals),
+    Case("end-of-epoch-0", 23, epoch_end(0, current=0), range(2, 5)),
+    Case("end-of-epoch-0-now-unknown", 23, epoch_end(0, current=-1), range(2, 5)),
+    Case("end-of-no-epoch", 23, epoch_end(9, current=-1), range(2, 5)),
+    Case("delete-broker-configs", 44, broker_configs(1, "leader.replication.throttled.rate")),
+    Case("read-zstd-topic", 1, fetch("zstd"), range(4, 13), of=read),
+    Case("read-zstd-batches", 1, fetch("as-produced"), range(4, 13), of=read),
+    Case(
+        "features",
+        18,
+        {"client_software_name": "test", "client_software_version": "1"},
+        range(3, 5),
+        of=metadata_version,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kafka_and_kafscale_say_the_same(brokers: Brokers, case: Case) -> None:
+    for version in APIS[case.api_key].versions if case.versions is None else case.versions:
+        apache, kafscale = brokers.ask_both(case.api_key, version, case.values)
+        assert case.of(kafscale) == case.of(apache), f"version {version}"
