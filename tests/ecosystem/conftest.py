@@ -1,0 +1,67 @@
+"""One broker that all programs of a run share.
+
+``KAFSCALE_TEST_AGAINST=apache`` runs the same on Apache Kafka: it shows that they ask for nothing else there.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.clients.adapters.confluent import ConfluentClient
+from tests.clients.broker import KafscaleBroker
+from tests.clients.conftest import AGAINST_APACHE
+from tests.ecosystem.programs import PATIENCE
+from tests.java.apache_kafka import apache_kafka
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address. Groups begin at once, which no program depends on."""
+    directory = tmp_path_factory.mktemp("broker")
+    if AGAINST_APACHE:
+        with apache_kafka(directory) as kafka:
+            yield kafka.bootstrap
+        return
+    broker = KafscaleBroker(directory, {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"})
+    try:
+        yield broker.bootstrap
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def client(bootstrap: str) -> ConfluentClient:
+    """Says what is in topics."""
+    return ConfluentClient(bootstrap)
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """For the topics and groups that only this test has."""
+    return f"eco-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def words(bootstrap: str, client: ConfluentClient, name: str) -> "Words":
+    """A fresh topic of words, with two partitions."""
+    topic = f"{name}-words"
+    client.create_topic(topic, partitions=2)
+    return Words(bootstrap, topic)
+
+
+class Words:
+    """Keyed by themselves."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.topic = topic
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+
+    def write(self, *words: str) -> None:
+        for word in words:
+            self._producer.produce(self.topic, word.encode(), key=word.encode())
+        assert self._producer.flush(PATIENCE) == 0

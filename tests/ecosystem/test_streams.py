@@ -1,0 +1,48 @@
+"""Kafka Streams: stores are restored from their changelogs, which are compacted topics."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.ecosystem.conftest import Words
+from tests.ecosystem.programs import Counting, committed, policies, until
+from tests.java.apache_kafka import SHORT_LIVED, java
+
+
+@pytest.fixture
+def start(bootstrap: str, words: Words, name: str, tmp_path: Path) -> Callable[[], Counting]:
+    """Starts the application, each time with an empty state directory."""
+    runs = iter(range(9))
+
+    def start() -> Counting:
+        arguments = (bootstrap, name, str(tmp_path / f"state-{next(runs)}"), words.topic)
+        return Counting(java("kafscale.streams.WordCounts", *arguments, options=SHORT_LIVED), tmp_path / "streams.log")
+
+    return start
+
+
+def test_a_killed_application_restores_its_stores_and_counts_on(
+    start: Callable[[], Counting], bootstrap: str, words: Words, name: str
+) -> None:
+    with start() as first:
+        first.ready()
+        words.write("a", "b", "a")
+        first.counted("a", 2, 2)
+        first.counted("b", 1, 1)
+        # Else the next one counts them once more: at least once is what Streams promises.
+        read = {words.topic: 3, f"{name}-by-word-repartition": 3}
+        until(lambda: committed(bootstrap, name) == read, lambda: committed(bootstrap, name))
+    with start() as second:
+        second.ready()
+        second.counted("b", 1, 1)
+        words.write("a")
+        until(lambda: second.counts("a")[0] == 3, lambda: second.counts("a"))
+        # In the minute of the first two, or in one of its own.
+        assert second.counts("a")[1:] in ([3], [2, 1])
+    assert policies(bootstrap, name) == {
+        f"{name}-counts-changelog": "compact",
+        f"{name}-minutes-changelog": "compact,delete",
+        f"{name}-by-word-repartition": "delete",
+        f"{name}-words": "",
+    }
