@@ -17,11 +17,12 @@ from kafscale import paths
 from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.metadata.interface import Put
+from kafscale.metadata.membership import new_run_id
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from tests.servers.etcd import running_etcd
 from tests.unit.coordinator.harness import topic_id
-from tests.unit.coordinator.shell import coordinators
+from tests.unit.coordinator.shell import coordinators, create_topic
 
 _PARTITIONS = 100
 _TOPIC = "page-views"
@@ -58,7 +59,7 @@ async def _produce(store: EtcdMetadataStore, rounds: int, *, idempotent: bool) -
             format=1,
             topic_id=topic_id(_TOPIC),
             epoch=1_000,
-            owner="f" * 32,
+            owner=new_run_id(),
             log_start=100_000_000,
             committed_end=end,
             last_segment=LastSegment(base_offset=end - 1, size=1_000_000, crc=0xDEADBEEF),
@@ -76,6 +77,7 @@ async def _produce(store: EtcdMetadataStore, rounds: int, *, idempotent: bool) -
 
 
 async def _consume(store: EtcdMetadataStore, rounds: int, *, metadata: str) -> None:
+    await create_topic(store, _TOPIC, topic_id(_TOPIC))
     async with coordinators(store, "coordinator-0:9096") as made:
 
         async def commit(number: int) -> None:
@@ -90,8 +92,8 @@ async def _consume(store: EtcdMetadataStore, rounds: int, *, metadata: str) -> N
                     metadata=metadata,
                 )
             reply = await made.ask("offset_commit", request, "page-views-reader")
-            if reply.error != pb.GroupError.NONE:
-                raise RuntimeError(pb.GroupError.Code.Name(reply.error))
+            for error in {reply.error, *reply.errors} - {pb.GroupError.NONE}:
+                raise RuntimeError(pb.GroupError.Code.Name(error))
 
         await _row(store, f"offset, {len(metadata)} bytes of metadata", rounds, commit)
 
