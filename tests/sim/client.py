@@ -48,6 +48,8 @@ class Connection:
         self._correlation = 0
         self.number = faults.connection_number()
         self.lost = False
+        # Whether anything was answered that wants no answer.
+        self.answered_unasked = False
 
     def send(self, api_key: int, body: bytes, version: int = 0) -> Pending:
         """``version`` 0: as the table of versions says."""
@@ -97,10 +99,12 @@ class Connection:
                         return
                     body = memoryview(bytes(buffer[9:end]))
                     del buffer[:end]
-                    if self._pending:
-                        pending = self._pending.popleft()
-                        pending.body = body
-                        pending.answered.set()
+                    if not self._pending:
+                        self.answered_unasked = not self.lost
+                        return
+                    pending = self._pending.popleft()
+                    pending.body = body
+                    pending.answered.set()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         finally:

@@ -344,6 +344,8 @@ class PlainProducer:
                     flying.acquire_on_behalf_of_nowait(batch)
                     pending = connection.send(wire.PRODUCE, body, self._version)
                     nursery.start_soon(self._settle, source, batch, pending, flying)
+                if connection.answered_unasked:
+                    self._view.complain("refused", self._partition, f"{self.name}: a request with acks=0 is answered")
         except* ConnectionLost:
             pass
 

@@ -30,4 +30,62 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
         _CRASHES,
     ),
+    "topics-kept-as-first-seen": Variant(
+        "a gateway keeps the partitions that a topic had when it first needed them",
+        (
+            Change(
+                "services.gateway.topics",
+                "TopicCache._current",
+                "if view.by_id.get(key) is known.info}",
+                "if key in view.by_id}",
+            ),
+        ),
+        {"partitions-added": 15.0},
+    ),
+    "unmarked-bucket-believed": Variant(
+        "objects that a listing does not show are gone, whatever bucket answers",
+        (
+            Change(
+                "services.storage.old_end",
+                "OldEnd._is_marked",
+                "        except ObjectNotFound:\n            return False\n"
+                "        return mark.body == cluster.cluster_id.encode()",
+                "        except ObjectNotFound:\n            return True\n        return bool(mark and cluster)",
+            ),
+        ),
+        _CRASHES | {"bucket-empty": 20.0},
+        first_seed=3,
+    ),
+    "clock-not-compared": Variant(
+        "retention by time goes by a wall clock that was not compared with the store's",
+        (
+            Change(
+                "services.storage.retention",
+                "Retention._due",
+                "compared = compared or await self._clock_is_right()",
+                "compared = True",
+            ),
+        ),
+        {"wall-clock-jump": 10.0},
+        first_seed=8,
+    ),
+    "nothing-kept-by-size": Variant(
+        "retention by size deletes everything that it can",
+        (Change("services.storage.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
+    ),
+    "plan-by-an-old-state": Variant(
+        "a plan goes by a state that was read before the plan was asked for",
+        (
+            Change(
+                "services.storage.logs",
+                "Logs.stored_log",
+                "self._refreshed(copy, ref, copy.reads)",
+                "self._refreshed(copy, ref, copy.reads - 1)",
+            ),
+        ),
+    ),
+    "unacknowledged-answered": Variant(
+        "a request with acks=0 is answered",
+        (Change("services.gateway.apis.produce", "_Produce._reply", "if self._acks != 0:", "if True:"),),
+    ),
 }
