@@ -15,10 +15,11 @@ from kafscale.service.cluster import EVERY_SERVICE, open_metadata
 from kafscale.service.etcd import EtcdSettings
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppend
 from tests.servers.etcd import running_etcd
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
+from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 PARTITIONS = 4
 ROUNDS = 10
@@ -83,10 +84,10 @@ async def test_commits_go_on_when_they_have_written_more_than_etcd_has_room_for(
             written, records = 0, 0
             with trio.fail_after(300):
                 while written < 3 * SMALL_QUOTA // 2:
-                    appended = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
                     records += 1
-                    for ref, result in zip(refs, appended.results, strict=True):
-                        assert await caller.durable(result, ref)
+                    waiting = refs
+                    while waiting:
+                        waiting = await _appended(caller, waiting)
                     caller.news.clear()
                     [*states] = (await metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))).items
                     written += sum(len(item.key) + len(item.value) for item in states)
@@ -110,6 +111,18 @@ async def test_commits_wait_for_a_full_etcd_which_recovers_by_itself(tmp_path: P
             with trio.fail_after(120):
                 assert await caller.durable(second, ref)
             assert (operations.space.disarmed, operations.space.defragmentations) == (1, 1)
+
+
+async def _appended(caller: Caller, refs: list[PartitionRef]) -> list[PartitionRef]:
+    """Append a record to each and wait until it is committed; those that are still being taken over are returned."""
+    reply = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
+    unavailable = []
+    for ref, result in zip(refs, reply.results, strict=True):
+        if result.status == Status.UNAVAILABLE:
+            unavailable.append(ref)
+        else:
+            assert await caller.durable(result, ref)
+    return unavailable
 
 
 async def _fill(metadata: MetadataStore) -> None:
