@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import trio
 
 from kafscale import paths
-from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TxnResult, Unchanged
+from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TooLarge, TxnResult, Unchanged
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from services.storage.buffer import Buffer
@@ -82,6 +82,15 @@ class Committer:
                     [Put(self._key(entry), entry.value) for entry in entries],
                     [Get(self._key(entry)) for entry in entries],
                 )
+            except TooLarge as error:
+                # Nothing was written: etcd's limits may be lower than by default. A part may fit.
+                if len(entries) > 1:
+                    middle = len(entries) // 2
+                    await self._commit(entries[:middle])
+                    entries = entries[middle:]
+                else:
+                    await outage.pause(error, partitions=1)
+                continue
             except STORE_FAILURES as error:
                 await outage.pause(error, partitions=len(entries))
                 continue

@@ -1,5 +1,6 @@
 """Many partitions in one transaction: none suffers from another, and no transaction is too large."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -37,6 +38,21 @@ async def test_more_partitions_than_fit_into_one_transaction_are_committed(autoj
     async with (world := World()).service() as (caller, catalog):
         refs = siblings(await world.topic(catalog, partitions=300), 300)
         await caller.flush(*refs)
+        world.metadata.faults.append(Fault(method="txn", delay=5))
+        reply = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
+        for ref, appended in zip(refs, reply.results, strict=True):
+            assert await caller.durable(appended, ref)
+            assert await caller.read_all(ref) == [b"x"]
+
+
+async def test_a_transaction_that_is_too_large_for_the_store_is_divided(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=50), 50)
+        await caller.flush(*refs)
+        monkeypatch.setattr("kafscale.metadata.state.MAX_PLAIN", 8)
+        monkeypatch.setattr("kafscale.metadata.state.MAX_NESTED", 8)
         world.metadata.faults.append(Fault(method="txn", delay=5))
         reply = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
         for ref, appended in zip(refs, reply.results, strict=True):
