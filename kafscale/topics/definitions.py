@@ -199,7 +199,9 @@ _TABLE = (
         "Accepted and stored for tools that set it with a replication factor; without effect. Clients see one replica; "
         "the object store keeps the copies: acks=all is answered when the records are stored there, whatever this "
         "says, and never with NOT_ENOUGH_REPLICAS because of it. DescribeConfigs shows the value in effect, 1, and "
-        "what was set as a synonym, so that tools do not list partitions with one replica as under min ISR.",
+        "what was set as a synonym, so that tools do not list partitions with one replica as under min ISR. "
+        "Tools that compare a configuration with what DescribeConfigs shows (topicctl, Terraform) set another value "
+        "again at each run, without effect.",
     ),
     _boolean("preallocate", "false"),
     _boolean("remote.log.copy.disable", "false"),

@@ -182,8 +182,7 @@ class Retention:
                 if too_much < 0:
                     if not await self._too_old(partition, segment, now_ms):
                         break
-                    # After ``now_ms``, so that it cannot have been too far ahead then.
-                    compared = compared or await self._clock_is_right()
+                    compared = compared or await self._clock_is_right(now_ms)
                     if not compared:
                         log.warning("retention by time waits for the clock", partition=partition.name)
                         break
@@ -205,11 +204,12 @@ class Retention:
             newest = await self._reader.newest_timestamp(partition.log, segment)
         return now_ms - newest > limit
 
-    async def _clock_is_right(self) -> bool:
-        """As an answer of the object store just now says. Raises Unavailable."""
+    async def _clock_is_right(self, read_ms: int) -> bool:
+        """Whether it was when it showed ``read_ms``, as an answer of the object store says now. Raises Unavailable."""
         with suppress(ObjectNotFound):
             await self._objects.head(paths.cluster_mark_key(self._namespace))
-        return clocks_agree(self._objects.clock_skew_seconds)
+        # A clock that agrees now but shows an earlier time was ahead, and has been set back since.
+        return clocks_agree(self._objects.clock_skew_seconds) and self._now_ms() >= read_ms
 
     async def _delete_below(self, partition: Partition) -> None:
         view = partition.log

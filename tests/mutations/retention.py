@@ -74,7 +74,7 @@ MUTATIONS = (
     Mutation(
         (),
         _MODULE,
-        "compared = compared or await self._clock_is_right()",
+        "compared = compared or await self._clock_is_right(now_ms)",
         "compared = True",
         _RETENTION + "test_the_store_is_asked_for_its_clock_before_anything_is_too_old",
         "age is counted by a clock that the object store's confirms",

@@ -62,7 +62,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.retention",
                 "Retention._due",
-                "compared = compared or await self._clock_is_right()",
+                "compared = compared or await self._clock_is_right(now_ms)",
                 "compared = True",
             ),
         ),

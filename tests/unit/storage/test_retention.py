@@ -88,6 +88,24 @@ async def test_the_store_is_asked_for_its_clock_before_anything_is_too_old(autoj
         assert await log_start(caller, ref) == 0
 
 
+async def test_a_clock_that_was_ahead_and_is_set_right_during_a_check_makes_nothing_old(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
+        await fill(world, caller, ref, [0] * 3)
+        right = world.now_ms
+        world.now_ms += 30 * 24 * HOUR
+
+        def plan(call: Call) -> None:
+            if (call.kind, call.key) == ("head", MARK):
+                world.now_ms = right
+
+        world.objects.plan = plan
+        await trio.sleep(CHECK + 10)
+        assert await log_start(caller, ref) == 0
+
+
 async def test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.bytes": "3000"})
