@@ -121,8 +121,9 @@ class _History:
     left_out: list[tuple[int, str]] = field(default_factory=list)
     # Of records by offset, as their batches say.
     epochs: dict[int, int] = field(default_factory=dict)
-    # What was told: the epoch, the end of it, and where the log ended before that was asked.
-    epoch_ends: list[tuple[int, int, int]] = field(default_factory=list)
+    # What was told: the epoch, the end of it, where the log ended before that was asked, and below which offset
+    # records may have been deleted by then.
+    epoch_ends: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class Checker:
@@ -251,7 +252,10 @@ class Checker:
 
     def epoch_ends(self, log: Log, epoch: int, end: int, known: int) -> None:
         """Somebody who asked when the log was known to end at ``known`` was told that this epoch ends there."""
-        self._of(log).epoch_ends.append((epoch, end, known))
+        history = self._of(log)
+        # An epoch of which nothing is left ends at the log start.
+        may_start = end <= history.start_allowed or history.starts_asked[end] > 0
+        history.epoch_ends.append((epoch, end, known, end if may_start else 0))
 
     def known_end(self, log: Log) -> int:
         """The highest watermark that was told so far."""
@@ -263,9 +267,9 @@ class Checker:
             if epoch < last[1]:
                 self._complain("epochs", log, f"{offset} is of epoch {epoch}, {last[0]} before it of {last[1]}")
             last = offset, epoch
-        for epoch, end, known in history.epoch_ends:
+        for epoch, end, known, start in history.epoch_ends:
             for offset, there in history.epochs.items():
-                if (there > epoch and offset < end) or (there <= epoch and end <= offset < known):
+                if (there > epoch and start <= offset < end) or (there <= epoch and end <= offset < known):
                     self._complain("epochs", log, f"epoch {epoch} was told to end at {end}; {offset} is of {there}")
                     break
 

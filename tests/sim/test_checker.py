@@ -344,6 +344,15 @@ def test_an_epoch_ends_where_its_records_do(told: tuple[int, int, int], kinds: s
     assert story.kinds([0, 1, 2]) == kinds
 
 
+def test_an_epoch_of_which_nothing_is_left_ends_at_the_log_start() -> None:
+    story = _Story()
+    for offset, epoch in enumerate((1, 4, 4)):
+        story.checker.epoch(LOG, offset, epoch)
+    story.checker.asks_start(LOG, 2)
+    story.checker.epoch_ends(LOG, 1, 2, 3)
+    assert story.kinds([2], start=2) == set()
+
+
 def test_leader_epochs_that_fall_or_change_are_complained_of() -> None:
     story = _Story()
     story.checker.epoch(LOG, 0, 4)
