@@ -56,19 +56,6 @@ WIDER_VARIANTS: dict[str, Variant] = {
         _CRASHES | {"bucket-empty": 20.0},
         first_seed=3,
     ),
-    "clock-not-compared": Variant(
-        "retention by time goes by a wall clock that was not compared with the store's",
-        (
-            Change(
-                "services.storage.retention",
-                "Retention._due",
-                "compared = compared or await self._clock_is_right(now_ms)",
-                "compared = True",
-            ),
-        ),
-        {"wall-clock-jump": 10.0},
-        first_seed=8,
-    ),
     "nothing-kept-by-size": Variant(
         "retention by size deletes everything that it can",
         (Change("services.storage.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
