@@ -34,7 +34,7 @@ class Lookups:
                 pass
 
     async def _by_time(self, connection: Connection) -> None:
-        times = self._told()
+        times = self._partition.times
         since = self._faults.one_of(list(times.values())) if times else self._view.now_ms()
         known = [offset for offset, time in times.items() if time >= since]
         answer = await self._asked_offset(connection, since)
@@ -51,16 +51,8 @@ class Lookups:
         else:
             self._view.ends(self._partition, start=answer.offset, end=-1, asked=asked)
 
-    def _told(self) -> dict[int, int]:
-        """The times of records below a high watermark that an owner has told, by offset.
-
-        A scan at another instance may show records before the owner knows that its commit took effect.
-        """
-        end = self._view.checker.known_end(self._partition.log)
-        return {offset: time for offset, time in self._partition.times.items() if offset < end}
-
     async def _newest(self, connection: Connection) -> None:
-        known = self._told()
+        known = dict(self._partition.times)
         answer = await self._asked_offset(connection, _NEWEST)
         if answer is None:
             return
