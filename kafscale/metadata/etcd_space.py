@@ -127,6 +127,6 @@ class EtcdSpace:
         ]
 
     def _alarms(self) -> dict[tuple[str, ...], float]:
-        # Each member tells of all members' alarms.
+        # Each member reports the alarms of all members.
         raised = [Counter(member.alarms) for member in self.members]
         return {(alarm,): max((counts[alarm] for counts in raised), default=0) for alarm in _ALARMS}

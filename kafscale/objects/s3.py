@@ -49,7 +49,7 @@ def _utc_now() -> datetime:
 class S3ObjectStore:
     """``kafscale.objects.interface.ObjectStore`` on one bucket. Made by ``open``; does not repeat requests itself."""
 
-    # Dated by a clock that is as much ahead of S3's as is allowed, a request is taken for that much longer.
+    # A request that is dated by a clock ahead of S3's, as far as S3 allows it, stays valid for that much longer.
     settle_seconds = SIGNATURE_SECONDS + MOST_CLOCK_SKEW_SECONDS
 
     def __init__(self, http: S3Http) -> None:

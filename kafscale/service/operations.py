@@ -84,7 +84,7 @@ class Operations:
         counters: OperationCounters,
         lifecycle: LifecycleWatch | None = None,
     ) -> None:
-        """Show how the object store does, whose requests are told to ``s3`` and ``counters``.
+        """Show the object store's health; ``s3`` and ``counters`` count its requests.
 
         With ``lifecycle``, also whether the bucket's rules endanger the cluster, which makes no process unready.
         """

@@ -1,8 +1,8 @@
 """Whether the topics that offsets are committed for are still there.
 
 Gateways translate names into topic ids by a view that may be old. So the coordinator asks the metadata store itself: at
-most once in ``seconds`` for a topic whose offsets have its id already, and anew before an offset of another id is
-replaced. By that an offset of a deleted topic never replaces one of the topic that has its name now.
+most once in ``seconds`` for a topic whose offsets have its id already, and again before an offset of another id is
+replaced. So an offset of a deleted topic never replaces one of the topic that has its name now.
 """
 
 from collections.abc import Callable
@@ -44,11 +44,11 @@ class LiveTopics:
             now = trio.current_time()
             # A look that was under way when the topic was deleted counts from its beginning.
             places = {(each.topic, each.partition) for each in looked_at}
-            anew = {each.topic_id for each in request.offsets if (each.topic, each.partition) in places}
+            replacing = {each.topic_id for each in request.offsets if (each.topic, each.partition) in places}
             unknown = [
                 topic_id
                 for topic_id in names
-                if topic_id in anew or self._seen.get(topic_id, -self._seconds) <= now - self._seconds
+                if topic_id in replacing or self._seen.get(topic_id, -self._seconds) <= now - self._seconds
             ]
             gone = await self._look_up({topic_id: names[topic_id] for topic_id in unknown}, now)
             if replaced() <= looked_at:

@@ -62,7 +62,7 @@ async def write_rebuilt(
 ) -> None:
     """Replace all that the store has of the namespace. ``items``: a snapshot's, or none.
 
-    ``advance`` is told how many keys were written. Raises NotEmpty, with nothing changed where `check_empty` does;
+    ``advance`` gets how many keys were written. Raises NotEmpty, with nothing changed where `check_empty` does;
     CorruptData, Unavailable, Refused: the store has no cluster then, and this may be done again.
     """
     # A person was asked since it was looked at: processes may have been started meanwhile.

@@ -64,7 +64,7 @@ async def take_backup(
 ) -> Manifest:
     """Store all metadata of the namespace as it is at one revision, but for what lives under leases.
 
-    ``objects`` has the log, and the snapshot too unless it goes ``into`` another store. ``advance`` is told how many
+    ``objects`` has the log, and the snapshot too unless it goes ``into`` another store. ``advance`` gets how many
     keys were read. Raises NotThisCluster, Unavailable, Refused.
     """
     for _ in range(_ATTEMPTS):

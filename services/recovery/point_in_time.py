@@ -127,7 +127,7 @@ class PointInTime:
         return logs
 
     async def copy(self, logs: list[SourceLog], advance: Advance) -> list[CopiedLog]:
-        """Make the topic; gives its partitions. ``advance`` is told how many bytes of the source are done.
+        """Make the topic; gives its partitions. ``advance`` gets how many bytes of the source are done.
 
         Raises NothingLeft, NoSuchTopic, NameTaken, CorruptData, CannotCopy, Unavailable, Refused: this made no topic
         then, but for the last step's Unavailable, after which it may be there, whole. What was stored is being deleted,

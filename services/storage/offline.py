@@ -17,7 +17,7 @@ _FIRST_PAUSE = 1.0
 class OfflineRetries:
     """One task for each such partition, with growing pauses up to ``longest_pause`` seconds.
 
-    ``restore`` sets `Partition.offline` to None, or to why it stays so; ``online`` is told of the former.
+    ``restore`` sets `Partition.offline` to None, or to why it stays so; ``online`` is called in the first case.
     """
 
     def __init__(

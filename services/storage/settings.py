@@ -143,9 +143,9 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_HANDOVER_TIMEOUT_MS",
         default=25_000,
         parse=integer(0, 600_000),
-        doc="How long a partition that is handed over to another instance takes no records while what is buffered is "
-        "stored; then it is given back without that, and the producers who wait are told so. More than the 20 seconds "
-        "for which a delete on S3 may land.",
+        doc="How long a partition rejects records while it is handed over to another instance and its buffered "
+        "records are stored. After that it is released without them, and the waiting producers get an error. More "
+        "than the 20 seconds for which a delete on S3 may land.",
     )
     moves_in_flight: int = setting(
         "KAFSCALE_MOVES_IN_FLIGHT",

@@ -49,7 +49,7 @@ async def restore(
     """The committed view at ``state``'s committed end, and how many segments were read. Raises Damaged, Unavailable.
 
     Batch headers below ``oldest`` are not there any more. ``snapshot``: it is read; without it the whole log is, which
-    tells nothing of producers whose records lay below the log start.
+    says nothing about producers whose records lay below the log start.
     """
     table, start = ProducerTable(limit), max(state.producers_from, state.log_start)
     if state.producer_snapshot and not snapshot:

@@ -46,9 +46,7 @@ class Position:
                     f"{self._name} at {self.offset} is told that the log starts at {fetched.log_start}",
                 )
                 return False
-            self._view.ends(
-                self.partition, start=fetched.log_start, end=fetched.high_watermark, asked=trio.current_time()
-            )
+            self._view.ends(self.partition, start=fetched.log_start, end=fetched.high_watermark, asked=asked)
             self.go_to(fetched.log_start)
             return True
         self.read(fetched.records, checks_epochs=self._view.faults.dice.random() < 0.5)
