@@ -60,7 +60,8 @@ _DIFFERENCES = """
 - A gateway that has not seen yet that a topic was deleted and created again commits for the old one. The coordinator
   looks topics up in the metadata store. It refuses such a commit with UNKNOWN_TOPIC_OR_PARTITION from
   KAFSCALE_GROUP_TOPIC_CHECK_MS (10 seconds) after the deletion on, and at once where it would replace an offset of the
-  new topic. A commit that is taken before that is forgotten with the old topic.
+  new topic. A commit that is taken before that is forgotten with the old topic. Commits of one group take effect in the
+  order in which they reach the coordinator, however long a look-up takes.
 - The retention of offsets (KAFSCALE_GROUP_OFFSETS_RETENTION_MINUTES) goes by a clock that coordinators share and keep
   in the metadata store, so a coordinator whose wall clock is days off expires nothing too early. Time in which no
   coordinator runs does not count. The wall clock of the first coordinator that needs it sets this clock once;

@@ -19,7 +19,6 @@ from services.coordinator.offsets import Replaced
 
 _MOST_TOPICS = 10_000
 _READS_PER_TXN = 128
-_ATTEMPTS = 5
 
 
 class LiveTopics:
@@ -30,32 +29,46 @@ class LiveTopics:
         self._namespace = namespace
         self._seconds = seconds
         self._seen: dict[bytes, float] = {}
+        # Of groups with commits that look topics up, or wait for those before them.
+        self._looking_up: dict[str, trio.Lock] = {}
 
     async def gone(
         self, request: OffsetCommitRequest, replaced: Callable[[], AbstractSet[Replaced]]
     ) -> AbstractSet[bytes]:
         """Topic ids of a commit that are not live; ``replaced`` says what it would replace at present.
 
-        What is replaced does not change from the last look to the return. Raises Unavailable, Refused.
+        Commits of one group return in the order in which they came, so a slow look-up does not let a later commit take
+        effect first. Raises Unavailable, Refused.
         """
-        names = {each.topic_id: each.topic for each in request.offsets if each.topic_id}
-        for _ in range(_ATTEMPTS):
-            looked_at = replaced()
-            now = trio.current_time()
-            # A look that was under way when the topic was deleted counts from its beginning.
-            places = {(each.topic, each.partition) for each in looked_at}
-            replacing = {each.topic_id for each in request.offsets if (each.topic, each.partition) in places}
-            unknown = [
-                topic_id
-                for topic_id in names
-                if topic_id in replacing or self._seen.get(topic_id, -self._seconds) <= now - self._seconds
-            ]
-            gone = await self._look_up({topic_id: names[topic_id] for topic_id in unknown}, now)
-            if replaced() <= looked_at:
+        group = request.group
+        if group not in self._looking_up and not self._unknown(request, replaced()):
+            return frozenset()
+        turn = self._looking_up.setdefault(group, trio.Lock())
+        try:
+            async with turn:
+                looked_at = replaced()
+                gone = await self._look_up(self._unknown(request, looked_at), trio.current_time())
+                if not replaced() <= looked_at:
+                    raise Unavailable(f"group {group} was loaded again while topics were looked up")
                 return gone
-        raise Unavailable("other topics' offsets are committed at the same time")
+        finally:
+            if not turn.locked():
+                self._looking_up.pop(group, None)
+
+    def _unknown(self, request: OffsetCommitRequest, replaced: AbstractSet[Replaced]) -> dict[bytes, str]:
+        """The names of the topics to look up, by their ids."""
+        names = {each.topic_id: each.topic for each in request.offsets if each.topic_id}
+        places = {(each.topic, each.partition) for each in replaced}
+        replacing = {each.topic_id for each in request.offsets if (each.topic, each.partition) in places}
+        old = trio.current_time() - self._seconds
+        return {
+            topic_id: name
+            for topic_id, name in names.items()
+            if topic_id in replacing or self._seen.get(topic_id, -self._seconds) <= old
+        }
 
     async def _look_up(self, names: dict[bytes, str], now: float) -> set[bytes]:
+        """``now``: when it began; a topic may be deleted while it is looked up."""
         gone: set[bytes] = set()
         items = list(names.items())
         for first in range(0, len(items), _READS_PER_TXN):

@@ -1,5 +1,6 @@
 """Commits by gateways that have not seen that a topic was deleted, or created again."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,35 +45,51 @@ async def test_a_commit_for_a_deleted_topic_never_replaces_one_of_its_successor(
         assert await made.offsets() == {0: 500}
 
 
-async def test_a_commit_that_was_looked_up_before_its_successors_does_not_replace_that(
-    store: MemoryMetadataStore, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow_first_look_up(store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it, and the next answer about the topic takes a second to come back."""
     txn = store.txn
-    slow = [True]
 
-    async def slow_answer(compares: Any, then: Any, otherwise: Any = ()) -> Any:
-        result = await txn(compares, then, otherwise)
-        if list(then) == [Get(TOPIC)] and slow.pop():
-            await trio.sleep(1)
-        return result
+    def begin() -> None:
+        slow = [True]
 
+        async def slow_answer(compares: Any, then: Any, otherwise: Any = ()) -> Any:
+            result = await txn(compares, then, otherwise)
+            if list(then) == [Get(TOPIC)] and slow:
+                slow.clear()
+                await trio.sleep(1)
+            return result
+
+        monkeypatch.setattr(store, "txn", slow_answer)
+
+    return begin
+
+
+async def test_a_commit_that_was_looked_up_before_its_successors_does_not_replace_that(
+    store: MemoryMetadataStore, autojump_clock: object, slow_first_look_up: Callable[[], None]
+) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.serving()
-        answers: list[Any] = []
-
-        async def late() -> None:
-            answers.append(await commit(made, 600, OLD))
-
-        slow.insert(0, False)
-        slow.insert(0, False)
-        monkeypatch.setattr(store, "txn", slow_answer)
-        nursery.start_soon(late)
+        slow_first_look_up()
+        nursery.start_soon(commit, made, 600, OLD)
         await trio.sleep(0.5)
         await create_topic(store, "t", NEW)
         assert await commit(made, 500, NEW) == E.NONE
-        assert answers == []
         await trio.sleep(2)
-        assert (answers, await made.offsets()) == ([E.UNKNOWN_TOPIC_OR_PARTITION], {0: 500})
+        assert await made.offsets() == {0: 500}
+
+
+async def test_commits_of_a_group_take_effect_in_order_although_the_first_is_looked_up_for_longer(
+    store: MemoryMetadataStore, autojump_clock: object, slow_first_look_up: Callable[[], None]
+) -> None:
+    async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
+        await made.serving()
+        slow_first_look_up()
+        nursery.start_soon(commit, made, 1, OLD)
+        await trio.sleep(0.5)
+        assert await commit(made, 2, OLD) == E.NONE
+        await trio.sleep(2)
+        assert await made.offsets() == {0: 2}
 
 
 @pytest.mark.parametrize("seen", [True, False])
