@@ -69,8 +69,8 @@ test-long: check servers ## The same with the full counts of the long tests
 bench: servers ## Compare with Apache Kafka and with Spark's Kafka source on this machine; BENCH_ARGS=--quick, BENCH=compare BENCH_ARGS="--only-server four --only-load acks=1", or BENCH=spark_compare for a part
 	@for bench in $(BENCH); do $(BIN)/python -m tests.bench.$$bench $(BENCH_ARGS); done
 
-sim: $(VENV)/.dev ## Simulate clusters in trouble; SEEDS=3000 or SEEDS=100..199, SEED=17 replays one, status 1 on complaints
-	@$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
+sim: $(VENV)/.dev ## Simulate clusters in trouble; SEEDS=3000 or SEEDS=100..199, SEED=17 replays one, GROUPS=1 groups alone, status 1 on complaints
+	@$(BIN)/python -m tests.sim.run $(if $(GROUPS),--groups) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
 
 chaos: servers ## Let real processes fail under clients and check what was acked; MINUTES=0.5 SEED=..., status 1 on complaints
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

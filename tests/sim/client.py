@@ -39,7 +39,8 @@ class Pending:
 class Connection:
     """Requests leave in the order of `send`, and are answered in it."""
 
-    def __init__(self, stream: trio.abc.Stream, faults: Faults) -> None:
+    def __init__(self, stream: trio.abc.Stream, faults: Faults, gateway: GatewayProcess) -> None:
+        self.gateway = gateway
         self._stream = stream
         self._faults = faults
         self._pending: deque[Pending] = deque()
@@ -122,11 +123,12 @@ async def connected(
     try:
         if not serving:
             raise Unavailable("no gateway")
-        stream = await faults.one_of(serving).connect()
+        gateway = faults.one_of(serving)
+        stream = await gateway.connect()
     except Unavailable:
         await trio.sleep(0.1)
         raise ConnectionLost from None
-    connection = Connection(stream, faults)
+    connection = Connection(stream, faults, gateway)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.receive)
         nursery.start_soon(connection.transmit)

@@ -7,6 +7,7 @@ when the client connects to it again, and no promise excludes that.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -51,6 +52,15 @@ class CoordinatorProcess(Process):
         # Of calls that have not begun: each is set when its call begins, or is given up.
         self._coming: dict[trio.Event, None] = {}
 
+    @property
+    def gives_back(self) -> bool:
+        """Whether it goes on, and gives a shard back that still has something to store."""
+        going_on = self.serving and not self.stop.is_set()
+        run = self.service.current if self.service is not None and going_on else None
+        return run is not None and any(
+            shard.giving and any(map(shard.storing, shard.groups)) for shard in run.shards.values()
+        )
+
     def in_turn(self, work: Callable[[], Awaitable[T]], *, after: float) -> Callable[[], Awaitable[T]]:
         """``work`` that begins ``after`` so many seconds, and behind what was sent to this process before it."""
         # All of them: one that is given up says nothing about those before it.
@@ -70,17 +80,17 @@ class CoordinatorProcess(Process):
         return wait_and_do
 
 
-async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess) -> None:
+async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, settings: CoordinatorSettings) -> None:
     """One coordinator process, until it is told to stop and has given all its groups back."""
     metadata = cluster.metadata_of(process)
     members = Members(metadata, NAMESPACE, "coordinator")
     service = CoordinatorService(
         Parts(
-            settings=SETTINGS,
+            settings=settings,
             namespace=NAMESPACE,
             metadata=metadata,
             members=members,
-            now_ms=cluster.now_ms,
+            now_ms=partial(cluster.now_ms, process),
             address=process.address,
             lease_clock=process.lease_clock,
             boot_clock=process.lease_clock,

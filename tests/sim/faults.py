@@ -88,6 +88,17 @@ EVENTS: dict[str, float] = {
 
 KINDS = (*OPERATIONS, *EVENTS)
 
+GATEWAYS_AND_METADATA = (
+    "metadata-down",
+    "metadata-full",
+    "compaction",
+    "gateway-crash",
+    "gateway-pause",
+    "gateway-cut-from-metadata",
+    "gateway-cut-from-peers",
+)
+"""The events that need no storage processes."""
+
 
 _LATENCIES = (0.0, 0.0, 0.0, 0.0, 0.005, 0.01)
 

@@ -1,6 +1,6 @@
 """Simulated members of consumer groups, and readers of what is committed, by Kafka's protocol through any gateway."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,16 +26,14 @@ _TO_REJOIN = (*_GIVEN_UP, C.illegal_generation, C.rebalance_in_progress)
 
 @dataclass(slots=True, eq=False)
 class GroupView:
-    """What the clients of groups share. ``trusted_after``: from when on a topic that was made again is known to all."""
+    """What the clients of groups share."""
 
     view: View
     checker: GroupChecker
     faults: Faults
-    trusted_after: float
     nursery: trio.Nursery
     statics: set[str] = field(default_factory=set)
     values: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    _since: dict[Partition, float] = field(default_factory=dict)
 
     def connected(self) -> AbstractAsyncContextManager[Connection]:
         return connected(self.view.gateways, self.view.faults, self._close_some_time)
@@ -56,17 +54,16 @@ class GroupView:
 
     def partitions(self) -> list[Partition]:
         """Of topics that are there, by the names that clients use."""
-        live = [one for one in self.view.partitions if not one.doomed]
-        for one in live:
-            self._since.setdefault(one, trio.current_time())
-        return live
+        return [one for one in self.view.partitions if not one.doomed]
 
-    def counts(self, partition: Partition, sent: float) -> bool:
-        """Whether a commit by the topic's name that was sent then is for this life of it, whoever took it."""
-        first = next(
-            one for one in self.view.partitions if (one.topic, one.index) == (partition.topic, partition.index)
-        )
-        return partition is first or sent > self._since[partition] + self.trusted_after
+    def meant(self, partitions: Iterable[Partition], connection: Connection) -> set[Partition]:
+        """Those that a request by the topics' names, sent now, is for: a gateway may still know the former topic."""
+        first: dict[tuple[str, int], Partition] = {}
+        for one in self.view.partitions:
+            first.setdefault((one.topic, one.index), one)
+        return {
+            one for one in partitions if first[one.topic, one.index] is one or connection.gateway.knows(one.topic_id)
+        }
 
     def next_value(self, group: str, partition: Partition) -> int:
         key = group, partition.topic, partition.index
@@ -75,7 +72,7 @@ class GroupView:
 
     async def commit(self, connection: Connection, group: str, partitions: list[Partition], **member: Any) -> C:
         """Commit the next offset of each; the first error. Raises ConnectionLost."""
-        sent = trio.current_time()
+        meant = self.meant(partitions, connection)
         offsets = {one: self.next_value(group, one) for one in partitions}
         body = commit_request(group, offsets, **member)
         answer = wire.response(wire.OFFSET_COMMIT, await connection.ask(wire.OFFSET_COMMIT, body, timeout=_SECONDS))
@@ -87,7 +84,7 @@ class GroupView:
         good = {
             one: offset
             for one, offset in offsets.items()
-            if errors[one.topic, one.index] is C.none and not one.doomed and self.counts(one, sent)
+            if errors[one.topic, one.index] is C.none and not one.doomed and one in meant
         }
         self.checker.acked(group, good)
         told = [error for error in errors.values() if error is not C.none]
@@ -157,7 +154,7 @@ class GroupMember:
     def __init__(self, groups: GroupView, group: str, name: str, *, static: bool) -> None:
         self.name = name
         self._groups = groups
-        self._group = group
+        self.group = group
         self._static = static
         if static:
             groups.statics.add(name)
@@ -185,7 +182,7 @@ class GroupMember:
             await trio.sleep(0.02)
 
     async def _ask(self, connection: Connection, api_key: int, timeout: float = _SECONDS, /, **values: Any) -> Any:
-        body = wire.request(api_key, group_id=self._group, **values)
+        body = wire.request(api_key, group_id=self.group, **values)
         return wire.response(api_key, await connection.ask(api_key, body, timeout=timeout))
 
     def _is_final(self, error: C, what: str) -> bool:
@@ -193,7 +190,7 @@ class GroupMember:
         if error is not C.none:
             self._groups.view.trace(self.name, f"{what}: {error.name}")
         if error is C.fenced_instance_id:
-            self._groups.checker.complain(self._group, f"{self.name} is fenced, and nobody else has its name")
+            self._groups.checker.complain(self.group, f"{self.name} is fenced, and nobody else has its name")
         if error in _GIVEN_UP:
             self._member_id = ""
         return error in _GIVEN_UP
@@ -226,7 +223,7 @@ class GroupMember:
         self._member_id, self._generation = joined.member_id, joined.generation_id
         members = sorted(self._identity(one.member_id) for one in joined.members)
         self._groups.view.trace(self.name, f"joined generation {self._generation} of {len(members)}")
-        self._groups.checker.joined(self._group, self._generation, self._identity(joined.leader), members)
+        self._groups.checker.joined(self.group, self._generation, self._identity(joined.leader), members)
         return await self._synced(connection, sorted(joined.members, key=lambda one: self._identity(one.member_id)))
 
     async def _synced(self, connection: Connection, members: list[Any]) -> list[int] | None:
@@ -255,7 +252,7 @@ class GroupMember:
             return None
         slots = list(synced.assignment)
         self._groups.view.trace(self.name, f"has {slots} in generation {self._generation}")
-        self._groups.checker.assigned(self._group, self._generation, slots, self._identity(self._member_id))
+        self._groups.checker.assigned(self.group, self._generation, slots, self._identity(self._member_id))
         return slots
 
     async def _work(self, connection: Connection, slots: list[int]) -> None:
@@ -278,7 +275,7 @@ class GroupMember:
             if error is C.none and mine:
                 error = await self._groups.commit(
                     connection,
-                    self._group,
+                    self.group,
                     mine,
                     generation=self._generation,
                     member_id=self._member_id,
@@ -301,6 +298,16 @@ class GroupMember:
         self._member_id = ""
 
 
+async def commit_once(groups: GroupView, group: str) -> None:
+    """Until it is acked. A group that is empty and has committed nothing is forgotten, its generation with it."""
+    committer = Committer(groups, group)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(committer.run)
+        while not committer.last_good:  # noqa: ASYNC110
+            await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+
+
 async def watch(groups: GroupView, group: str) -> None:
     """Read what the group has committed, again and again, until cancelled."""
     while True:
@@ -316,6 +323,7 @@ async def watch(groups: GroupView, group: str) -> None:
 
 async def _look(groups: GroupView, group: str, connection: Connection) -> None:
     before = {one: groups.checker.floor(group, one) for one in groups.partitions()}
+    meant = groups.meant(before, connection)
     topics: dict[str, list[int]] = {}
     for one in before:
         topics.setdefault(one.topic, []).append(one.index)
@@ -340,5 +348,5 @@ async def _look(groups: GroupView, group: str, connection: Connection) -> None:
         if C(each.error_code) is C.none
     }
     for one, floor in before.items():
-        if not one.doomed and (one.topic, one.index) in found:
+        if one in meant and not one.doomed and (one.topic, one.index) in found:
             groups.checker.fetched(group, one, found[one.topic, one.index], floor=floor)

@@ -1,15 +1,18 @@
 """What befalls coordinators and members of groups, by a seed's own dice."""
 
+import uuid
 from collections.abc import Callable, Mapping
 
 import trio
 
 from kafscale import paths
-from kafscale.v1.metadata_pb2 import Member
+from kafscale.metadata.interface import Put
+from kafscale.v1.metadata_pb2 import Member, Topic
 from tests.sim.coordinators import CoordinatorProcess
 from tests.sim.faults import Faults
 from tests.sim.process import Process
 from tests.sim.services import NAMESPACE, Cluster
+from tests.sim.view import Partition, View
 
 OPERATIONS: dict[str, float] = {
     # Of each call of a gateway to a coordinator.
@@ -35,8 +38,20 @@ EVENTS: dict[str, float] = {
     "gateway-long-pause": 1.0,
 }
 
+ALONE_EVENTS: dict[str, float] = {
+    # A topic is deleted and made again, and one gateway learns of it much later.
+    "topic-remade-unseen": 0.7,
+    # By more than offsets are kept.
+    "coordinator-wall-clock-jump": 0.5,
+    # The next time that a shard is given back which has something to store.
+    "coordinator-unproven-giving-back": 2.0,
+}
+"""Where groups are simulated alone."""
+
 GROUP_KINDS = (*OPERATIONS, *EVENTS)
 _GRACE_SECONDS = 4.0
+_GIVES_BACK_WITHIN_SECONDS = 3.0
+_WALL_JUMP_SECONDS = 8 * 86400.0
 
 
 class GroupNemesis:
@@ -46,12 +61,14 @@ class GroupNemesis:
         self,
         coordinators: Mapping[str, CoordinatorProcess],
         cluster: Cluster,
+        view: View,
         faults: Faults,
         nursery: trio.Nursery,
         ttl: float,
     ) -> None:
         self._coordinators = coordinators
         self._cluster = cluster
+        self._view = view
         self._faults = faults
         self._nursery = nursery
         self._ttl = ttl
@@ -61,6 +78,7 @@ class GroupNemesis:
             "coordinator-leave": lambda process: nursery.start_soon(self._leave, process),
             "coordinator-lease-lost": lambda process: nursery.start_soon(self._revoke, process),
             "coordinator-clock-jump": self._jump,
+            "coordinator-wall-clock-jump": self._jump_wall_clock,
             "coordinator-cut-from-metadata": lambda process: nursery.start_soon(self._cut, process, "metadata"),
             "coordinator-cut-from-peers": lambda process: nursery.start_soon(self._cut, process, "peers"),
         }
@@ -73,6 +91,12 @@ class GroupNemesis:
             kind = self._faults.event()
             if kind == "gateway-long-pause":
                 self._pause_gateway()
+                continue
+            if kind == "topic-remade-unseen":
+                self._nursery.start_soon(self._remake_topic)
+                continue
+            if kind == "coordinator-unproven-giving-back":
+                self._nursery.start_soon(self._jump_when_giving_back)
                 continue
             there = [one for one in self._coordinators.values() if one.serving and not one.frozen]
             if kind is not None and there:
@@ -120,9 +144,42 @@ class GroupNemesis:
                 process.clock_ahead += self._ttl
                 await store.revoke_lease(item.lease)
 
+    def _jump_wall_clock(self, process: CoordinatorProcess) -> None:
+        process.wall_ahead = self._faults.one_of([-_WALL_JUMP_SECONDS, _WALL_JUMP_SECONDS])
+
+    async def _remake_topic(self) -> None:
+        """As if storage had deleted it; the successor has another id, and one gateway does not see it for a while."""
+        former = [one for one in self._view.partitions if one.topic == "other" and not one.doomed]
+        there = [one for one in self._cluster.gateways.values() if one.serving and not one.frozen]
+        if not former or not there:
+            return
+        behind = self._faults.one_of(there)
+        self._faults.counts["topic-remade-unseen"] += 1
+        self._cluster.trace.add("fault: topic-remade-unseen", by=behind.name)
+        key = paths.topic_key(NAMESPACE, former[0].topic)
+        found = await self._cluster.metadata.get(key)
+        if found is None:
+            return
+        topic = Topic.FromString(found.value)
+        topic.id = uuid.uuid4().bytes
+        behind.behind_until = trio.current_time() + self._faults.between(3.0, 6.0)
+        await self._cluster.metadata.txn([], [Put(key, topic.SerializeToString())])
+        for one in former:
+            one.doomed = True
+            self._view.add(Partition(one.topic, topic.id, one.index, one.retention))
+
     def _jump(self, process: CoordinatorProcess) -> None:
         """The lease cannot be proven until it is renewed, and lives on."""
         process.clock_ahead += self._faults.between(0.3, 2.0)
+
+    async def _jump_when_giving_back(self) -> None:
+        with trio.move_on_after(_GIVES_BACK_WITHIN_SECONDS):
+            while not (there := [one for one in self._coordinators.values() if one.gives_back]):  # noqa: ASYNC110
+                await trio.sleep(0.02)
+            if not self._faults.calm:
+                self._faults.counts["coordinator-unproven-giving-back"] += 1
+                self._cluster.trace.add("fault: coordinator-unproven-giving-back", by=there[0].name)
+                there[0].clock_ahead += self._ttl
 
     async def _cut(self, process: CoordinatorProcess, what: str) -> None:
         setattr(process, f"cut_from_{what}", True)

@@ -16,8 +16,8 @@ from tests.sim.checker import Violation
 from tests.sim.coordinators import BOUND_SECONDS, SETTINGS, CoordinatorProcess, connection, serve_coordinator
 from tests.sim.faults import Faults
 from tests.sim.group_checker import GroupChecker
-from tests.sim.group_members import Committer, GroupMember, GroupView, watch
-from tests.sim.group_nemesis import EVENTS, OPERATIONS, GroupNemesis
+from tests.sim.group_members import Committer, GroupMember, GroupView, commit_once, watch
+from tests.sim.group_nemesis import ALONE_EVENTS, EVENTS, OPERATIONS, GroupNemesis
 from tests.sim.process import Process
 from tests.sim.services import Cluster
 from tests.sim.stores import LATEST_SECONDS
@@ -25,8 +25,8 @@ from tests.sim.trace import Trace
 from tests.sim.view import View
 
 _GROUPS = 2
+_SIMPLE_GROUPS_ALONE = 12
 _DOWN_SECONDS = 1.5
-_TRUSTED_SECONDS = 1.5
 _FORMING_SECONDS = 6.0
 """For sessions and rebalances, once a group has its coordinator."""
 
@@ -35,9 +35,19 @@ class Groups:
     """`begin` starts the coordinators, `start_clients` the members, when there are topics."""
 
     def __init__(
-        self, seed: int, boost: dict[str, float], trace: Trace, defect: Callable[[str, BaseException], None]
+        self,
+        seed: int,
+        boost: dict[str, float],
+        trace: Trace,
+        defect: Callable[[str, BaseException], None],
+        *,
+        alone: bool,
     ) -> None:
-        self.faults = Faults(seed, boost, operations=OPERATIONS, events=EVENTS, name="group faults")
+        self._alone = alone
+        events = EVENTS | ALONE_EVENTS if alone else EVENTS
+        self.faults = Faults(seed, boost, operations=OPERATIONS, events=events, name="group faults")
+        self._settings = replace(SETTINGS, group_offsets_retention_check_interval_ms=1000) if alone else SETTINGS
+        self._simple = ["simple", *(f"simple{number}" for number in range(1, _SIMPLE_GROUPS_ALONE if alone else 1))]
         self.violations: list[Violation] = []
         self.checker = GroupChecker(self.violations)
         self._coordinators: dict[str, CoordinatorProcess] = {}
@@ -46,28 +56,40 @@ class Groups:
         self._defect = defect
         self._calm_since = 0.0
 
-    def begin(self, cluster: Cluster, nursery: trio.Nursery) -> None:
+    def begin(self, cluster: Cluster, view: View, nursery: trio.Nursery) -> None:
         self._cluster = cluster
+        self._view = view
         self._nursery = nursery
         cluster.connect_coordinator = self._connect
         # Each client waits longer for an answer than a paused gateway keeps what it sent.
         cluster.gateway_settings = replace(cluster.gateway_settings, coordinator_timeout_ms=1200, pause_limit_ms=400)
         for number in range(self.faults.one_of([2, 2, 3])):
             nursery.start_soon(self._keep_coordinator, f"coordinator-{number}")
-        nemesis = GroupNemesis(self._coordinators, cluster, self.faults, nursery, SETTINGS.lease_ttl_seconds)
+        nemesis = GroupNemesis(self._coordinators, cluster, view, self.faults, nursery, SETTINGS.lease_ttl_seconds)
         nursery.start_soon(nemesis.run)
 
-    def start_clients(self, view: View) -> None:
-        groups = GroupView(view, self.checker, self.faults, _TRUSTED_SECONDS, self._nursery)
-        self._clients.append(Committer(groups, "simple"))
-        for number in range(_GROUPS):
-            static = self.faults.dice.random() < 0.5
-            for member in range(self.faults.one_of([1, 2, 3])):
-                self._clients.append(GroupMember(groups, f"g{number}", f"g{number}m{member}", static=static))
+    def start_clients(self) -> None:
+        groups = GroupView(self._view, self.checker, self.faults, self._nursery)
+        self._clients.extend(Committer(groups, group) for group in self._simple)
         for client in self._clients:
             self._nursery.start_soon(client.run)
-        for group in ("simple", *(f"g{number}" for number in range(_GROUPS))):
+        for number in range(_GROUPS):
+            static = self.faults.dice.random() < 0.5
+            members = [
+                GroupMember(groups, f"g{number}", f"g{number}m{member}", static=static)
+                for member in range(self.faults.one_of([1, 2, 3]))
+            ]
+            self._clients.extend(members)
+            self._nursery.start_soon(self._form, groups, members)
+        for group in (*self._simple, *(f"g{number}" for number in range(_GROUPS))):
             self._nursery.start_soon(watch, groups, group)
+
+    async def _form(self, groups: GroupView, members: list[GroupMember]) -> None:
+        # Groups are looked for that can be forgotten where they are simulated alone.
+        if self._alone:
+            await commit_once(groups, members[0].group)
+        for member in members:
+            self._nursery.start_soon(member.run)
 
     def calm_down(self) -> None:
         """No more faults."""
@@ -76,6 +98,7 @@ class Groups:
         self._calm_since = trio.current_time() + LATEST_SECONDS
         for process in self._coordinators.values():
             process.cut_from_metadata = process.cut_from_peers = False
+            process.wall_ahead = 0.0
             process.thaw()
 
     async def check(self) -> None:
@@ -117,7 +140,7 @@ class Groups:
             starts += 1
             process = CoordinatorProcess(f"{name}.{starts}", address, self._unless_dead)
             self._coordinators[address] = process
-            self._nursery.start_soon(process.run, partial(serve_coordinator, self._cluster, process))
+            self._nursery.start_soon(process.run, partial(serve_coordinator, self._cluster, process, self._settings))
             await process.ended.wait()
             self._trace.add("ended", by=process.name)
             await trio.sleep(0.2 if self.faults.calm else self.faults.between(0.05, _DOWN_SECONDS))

@@ -30,6 +30,8 @@ class Process:
         self.cut_from_metadata = False
         self.cut_from_objects = False
         self.cut_from_peers = False
+        # Until then its watches of the metadata tell it nothing new.
+        self.behind_until = 0.0
         self.clock_ahead = 0.0
         # By how much its wall clock is wrong, in seconds.
         self.wall_ahead = 0.0

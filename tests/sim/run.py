@@ -1,6 +1,6 @@
 """`make sim`: many seeds over a few worker processes, what went wrong in how many, and how to replay one.
 
-    python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2] [--variant NAME]
+    python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2] [--variant NAME | --groups]
 
 A seed that fails leaves its trace in a file. A single seed's trace is written in any case.
 """
@@ -18,43 +18,43 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.sim.faults import KINDS
-from tests.sim.group_nemesis import GROUP_KINDS
+from tests.sim.group_nemesis import ALONE_EVENTS, GROUP_KINDS
 from tests.sim.scheduling import collect
 from tests.sim.variants import VARIANTS
-from tests.sim.world import Result, simulate
+from tests.sim.world import GROUPS_TROUBLED_SECONDS, Result, simulate
 
 _REPORT_SECONDS = 10.0
 _SHOWN = 5
 
 
-def run_seed(seed: int, variant: str = "", keep_trace: bool = False) -> Result:
+def run_seed(seed: int, variant: str = "", keep_trace: bool = False, groups_alone: bool = False) -> Result:
     """One seed, also of a deliberately broken variant of the product."""
-    broken = VARIANTS[variant] if variant else None
-    if broken is None:
-        result = simulate(seed, keep_trace=keep_trace)
-    else:
+    if variant:
+        broken = VARIANTS[variant]
         with broken.applied():
-            result = simulate(
-                seed,
-                broken.boost,
-                troubled_seconds=broken.troubled_seconds,
-                groups=broken.groups,
-                keep_trace=keep_trace,
-            )
+            result = broken.simulate(seed, keep_trace=keep_trace)
+    elif groups_alone:
+        result = simulate(
+            seed, troubled_seconds=GROUPS_TROUBLED_SECONDS, groups=True, logs=False, keep_trace=keep_trace
+        )
+    else:
+        result = simulate(seed, keep_trace=keep_trace)
     collect()
     return result
 
 
-def run_many(seeds: Iterable[int], *, workers: int, variant: str = "") -> Iterator[Result]:
+def run_many(seeds: Iterable[int], *, workers: int, variant: str = "", groups_alone: bool = False) -> Iterator[Result]:
     """Results as they come, in order of their seeds; those that nobody takes are not begun."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(seeds)
-        futures = [pool.submit(run_seed, seed, variant) for seed in islice(waiting, 2 * workers)]
+        futures = [
+            pool.submit(run_seed, seed, variant, groups_alone=groups_alone) for seed in islice(waiting, 2 * workers)
+        ]
         try:
             while futures:
                 yield futures.pop(0).result()
                 for seed in waiting:
-                    futures.append(pool.submit(run_seed, seed, variant))
+                    futures.append(pool.submit(run_seed, seed, variant, groups_alone=groups_alone))
                     break
         finally:
             pool.shutdown(cancel_futures=True)
@@ -77,8 +77,10 @@ def write_trace(result: Result, directory: Path) -> Path:
     return path
 
 
-def replay_command(seed: int, variant: str = "") -> str:
-    return f"python -m tests.sim.run --seed {seed}" + (f" --variant {variant}" if variant else "")
+def replay_command(variant: str = "", *, groups_alone: bool = False) -> str:
+    """It wants the seed at its end."""
+    what = f"--variant {variant} " if variant else "--groups " if groups_alone else ""
+    return f"python -m tests.sim.run {what}--seed"
 
 
 def _range(text: str) -> range:
@@ -120,35 +122,40 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="")
+    parser.add_argument("--groups", action="store_true", help="consumer groups alone, without logs")
     parser.add_argument("--traces", type=Path, help="where traces go; a new directory for temporary files otherwise")
     arguments = parser.parse_args()
     traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
     traces.mkdir(parents=True, exist_ok=True)
+    replayed = replay_command(arguments.variant, groups_alone=arguments.groups)
     if arguments.seed is not None:
-        result = run_seed(arguments.seed, arguments.variant, keep_trace=True)
-        _tell(result, arguments.variant, traces)
+        result = run_seed(arguments.seed, arguments.variant, keep_trace=True, groups_alone=arguments.groups)
+        _tell(result, replayed, traces)
         return bool(result.violations)
     report = _Report(len(arguments.seeds))
-    for result in run_many(arguments.seeds, workers=arguments.workers, variant=arguments.variant):
+    results = run_many(
+        arguments.seeds, workers=arguments.workers, variant=arguments.variant, groups_alone=arguments.groups
+    )
+    for result in results:
         report.add(result)
         if result.violations:
-            _tell(result, arguments.variant, traces)
+            _tell(result, replayed, traces)
     print(report)
-    for kind in (*KINDS, *GROUP_KINDS):
+    for kind in (*KINDS, *GROUP_KINDS, *ALONE_EVENTS):
         print(f"  {kind:<22} {report.faults[kind]}")
     if report.kinds:
         print("violations, by seeds:", dict(report.kinds))
     return bool(report.failed)
 
 
-def _tell(result: Result, variant: str, traces: Path) -> None:
+def _tell(result: Result, replayed: str, traces: Path) -> None:
     path = write_trace(result, traces)
     what = "FAILED" if result.violations else "good"
     print(f"seed {result.seed} {what}: {result.records_acked} records acked; trace in {path}")
     for violation in result.violations[:_SHOWN]:
         print(f"  {str(violation)[:400]}")
     if result.violations:
-        print(f"  replay: {replay_command(result.seed, variant)}", flush=True)
+        print(f"  replay: {replayed} {result.seed}", flush=True)
 
 
 if __name__ == "__main__":

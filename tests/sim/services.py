@@ -125,6 +125,11 @@ class GatewayProcess(Process):
     """A process with a gateway in it. Clients connect by `connect`."""
 
     acceptor: "_Acceptor | None" = None
+    catalog: TopicCatalog | None = None
+
+    def knows(self, topic_id: bytes) -> bool:
+        """Whether clients find this topic by its name here."""
+        return self.catalog is not None and self.catalog.view.live_by_id(topic_id) is not None
 
     async def connect(self) -> trio.abc.Stream:
         """The client's end of a new connection. Raises Unavailable."""
@@ -201,7 +206,7 @@ class _Acceptor:
 async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Event) -> None:
     """One gateway process."""
     metadata = cluster.metadata_of(process)
-    catalog = TopicCatalog(metadata, NAMESPACE)
+    process.catalog = catalog = TopicCatalog(metadata, NAMESPACE)
     storages, gateways = Members(metadata, NAMESPACE, "storage"), Members(metadata, NAMESPACE, "gateway")
     ownership = OwnershipMap(metadata, NAMESPACE)
 

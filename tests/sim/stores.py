@@ -298,7 +298,9 @@ class RemoteMetadata:
     ) -> TxnResult:
         written = [operation.key.removeprefix("kafscale/") for operation in then if isinstance(operation, Put)]
         if not written:
-            return await self._network.read(self._process, "metadata", lambda: self._store.txn(compares, then))
+            return await self._network.read(
+                self._process, "metadata", lambda: self._store.txn(compares, then, otherwise)
+            )
         what = f"TXN {' '.join(written)}"
 
         async def do() -> TxnResult:
@@ -339,7 +341,8 @@ class _RemoteWatch:
     async def next(self) -> tuple[Event, ...]:
         faults = self._network.faults
         events = await self._watch.next()
-        while self._process.cut_from_metadata or "metadata" in self._network.down:  # noqa: ASYNC110
+        process, down = self._process, self._network.down
+        while process.cut_from_metadata or "metadata" in down or trio.current_time() < process.behind_until:  # noqa: ASYNC110
             await trio.sleep(0.1)
         if faults.hits("watch-gap"):
             raise Compacted("too far behind")

@@ -15,7 +15,7 @@ import pytest
 from tests.sim.run import run_seed, until_found
 from tests.sim.variant import Change
 from tests.sim.variants import VARIANTS
-from tests.sim.world import Result, simulate
+from tests.sim.world import Result
 
 MOST_SEEDS, MOST_SEEDS_OF_A_RARE_ONE = 60, 600
 T = TypeVar("T")
@@ -29,9 +29,7 @@ def _apart(call: Callable[..., T], *arguments: object) -> T:
 
 
 def _unbroken(seed: int, name: str) -> Result:
-    """The product as it is, under the faults that are to give the variant away."""
-    variant = VARIANTS[name]
-    return simulate(seed, variant.boost, troubled_seconds=variant.troubled_seconds, groups=variant.groups)
+    return VARIANTS[name].simulate(seed)
 
 
 def _after_the_variant(seed: int, name: str) -> Result:

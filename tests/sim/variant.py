@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from tests.sim.world import TROUBLED_SECONDS
+from tests.sim.world import TROUBLED_SECONDS, Result, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Change:
         there, here = changed[first], getattr(module, first)
         for name in rest:
             there, here = getattr(there, name), getattr(here, name)
+        if isinstance(here, property):
+            there, here = there.fget, here.fget
         assert isinstance(here, FunctionType)
         # The code, not the name: whoever has imported the function gets the change too.
         kept, here.__code__ = here.__code__, there.__code__
@@ -62,6 +64,8 @@ class Variant:
     rare: str = ""
     # Whether consumer groups are simulated.
     groups: bool = False
+    # Whether storage and the clients of logs are.
+    logs: bool = True
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -69,3 +73,14 @@ class Variant:
             for change in self.changes:
                 stack.enter_context(change.applied())
             yield
+
+    def simulate(self, seed: int, *, keep_trace: bool = False) -> Result:
+        """The product as it is now, broken or not, under the faults that are to give the variant away."""
+        return simulate(
+            seed,
+            self.boost,
+            troubled_seconds=self.troubled_seconds,
+            groups=self.groups,
+            logs=self.logs,
+            keep_trace=keep_trace,
+        )

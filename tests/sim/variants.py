@@ -1,60 +1,10 @@
 """The product, deliberately broken in one way each: what the simulation must find."""
 
+from tests.sim.group_variants import GROUP_VARIANTS
 from tests.sim.variant import Change, Variant
 from tests.sim.wider_variants import WIDER_VARIANTS
 
 _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
-
-_RELEASED = "elif self._owners[index] == self.run_id:"
-_TOPOLOGY = {"coordinator-leave": 3.0, "coordinator-crash": 2.0}
-
-GROUP_VARIANTS: dict[str, Variant] = {
-    "claim-left": Variant(
-        "a coordinator that another one is given a shard instead of does not release what a lost answer claimed",
-        (Change("services.coordinator.run", "Run._settle", _RELEASED, "elif False:"),),
-        _TOPOLOGY | {"metadata-lost-answer": 3.0},
-        groups=True,
-    ),
-    "woken-twice": Variant(
-        "an answer wakes a task that its cancellation has already woken",
-        (
-            Change(
-                "services.coordinator.tickets",
-                "Tickets.wait",
-                "                    self.close(ticket)\n                    return",
-                "                    return",
-            ),
-        ),
-        {"gateway-crash": 8.0, "connection-lost": 6.0, "coordinator-crash": 4.0},
-        rare="tests/unit/coordinator/test_shards_served.py::test_a_caller_that_goes_as_its_answer_comes",
-        groups=True,
-    ),
-    "released-while-dropped": Variant(
-        "a shard that is dropped while its release is under way is removed a second time",
-        (
-            Change(
-                "services.coordinator.run",
-                "Run._give",
-                "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
-                "        shard.close(self._elsewhere(index))\n"
-                "        if self.shards.get(index) is shard:\n"
-                "            await self._release(index)\n"
-                "            del self.shards[index]\n",
-            ),
-        ),
-        _TOPOLOGY | {"coordinator-clock-jump": 6.0, "coordinator-pause": 2.0, "metadata-slow": 3.0},
-        groups=True,
-    ),
-    "paused-gateway": Variant(
-        "a gateway that was paused carries out what its clients sent before and have given up",
-        (Change("services.gateway.pauses", "Pauses.look", "if passed <= self._limit:", "if True:"),),
-        {"gateway-long-pause": 6.0},
-        rare="tests/unit/gateway/test_pauses.py::"
-        "test_a_commit_that_lay_in_the_socket_of_a_stopped_gateway_is_not_carried_out",
-        groups=True,
-    ),
-}
-"""Of consumer groups: the ways in which coordinators and gateways once failed them."""
 
 VARIANTS: dict[str, Variant] = {
     "sink-done-when-buffered": Variant(

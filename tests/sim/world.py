@@ -19,7 +19,7 @@ from tests.sim import scheduling, stored
 from tests.sim.admin import Admin
 from tests.sim.checker import Checker, Violation
 from tests.sim.consumers import Consumer, read_to_end
-from tests.sim.faults import Faults
+from tests.sim.faults import EVENTS, GATEWAYS_AND_METADATA, Faults
 from tests.sim.groups import Groups
 from tests.sim.lookups import Lookups
 from tests.sim.nemesis import Nemesis
@@ -42,6 +42,8 @@ from tests.sim.transport import StorageProcess
 from tests.sim.view import Partition, Retention, View
 
 TROUBLED_SECONDS = 4.5
+GROUPS_TROUBLED_SECONDS = 12.0
+"""Of groups alone."""
 GROUPS_EVERY = 4
 """Every fourth seed has consumer groups too, which cost as much time again."""
 _QUIET_SECONDS = 30.0
@@ -73,13 +75,17 @@ def simulate(
     *,
     troubled_seconds: float = TROUBLED_SECONDS,
     groups: bool | None = None,
+    logs: bool = True,
     keep_trace: bool = False,
 ) -> Result:
-    """Run one seed. ``boost`` multiplies the chances of kinds of faults; ``groups``: with consumer groups, or not."""
+    """Run one seed. ``boost`` multiplies the chances of kinds of faults.
+
+    ``groups``: with consumer groups, or not. ``logs``: with storage processes and clients of logs, or not.
+    """
     result = Result(seed)
     trace = Trace()
     grouped = seed % GROUPS_EVERY == 0 if groups is None else groups
-    world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped)
+    world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs)
     with in_memory_connections(), small_pages(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run)
     result.violations = world.checker.violations
@@ -98,13 +104,15 @@ def simulate(
 
 class _World:
     def __init__(
-        self, seed: int, boost: dict[str, float], trace: Trace, troubled_seconds: float, *, groups: bool
+        self, seed: int, boost: dict[str, float], trace: Trace, troubled_seconds: float, *, groups: bool, logs: bool
     ) -> None:
         self.checker = Checker()
         self.trace = trace
         self._troubled_seconds = troubled_seconds
-        self.faults = Faults(seed, boost)
-        self.groups = Groups(seed, boost, trace, self._defect) if groups else None
+        self._logs = logs
+        events = EVENTS if logs else {kind: EVENTS[kind] for kind in GATEWAYS_AND_METADATA}
+        self.faults = Faults(seed, boost, events=events)
+        self.groups = Groups(seed, boost, trace, self._defect, alone=not logs) if groups else None
         self._producers: list[IdempotentProducer | PlainProducer | WideProducer | SinkWriter] = []
         self._stops: dict[Process, trio.Event] = {}
         self._number = 0
@@ -116,11 +124,12 @@ class _World:
             self._begin(nursery)
             await self._make_topics()
             if self.groups is not None:
-                self.groups.start_clients(self.view)
+                self.groups.start_clients()
             with trio.move_on_after(self._troubled_seconds):
                 await self._nemesis.run()
             await self._calm_down()
-            await self._check()
+            if self._logs:
+                await self._check()
             nursery.cancel_scope.cancel()
         return trio.current_time()
 
@@ -172,11 +181,11 @@ class _World:
         )
         self._admin = Admin(self.view, self.cluster.metadata)
         if self.groups is not None:
-            self.groups.begin(self.cluster, nursery)
+            self.groups.begin(self.cluster, self.view, nursery)
         self._nemesis = Nemesis(
             self.cluster, self.view, self._admin, nursery, stop=self._stop, remake=self._remake, use=self._use
         )
-        for number in range(dice.choice([2, 3])):
+        for number in range(dice.choice([2, 3]) if self._logs else 0):
             nursery.start_soon(self._keep_storage, f"storage-{number}")
         for number in range(2):
             nursery.start_soon(self._keep_gateway, f"gateway-{number}")
@@ -190,10 +199,14 @@ class _World:
         retention = self.faults.one_of([Retention(), Retention(), Retention(ms=4000), Retention(bytes=4000)])
         for name, partitions, kept in (("stable", 2, Retention()), ("other", 1, retention)):
             made = await self._admin.create_topic(name, partitions, kept)
+            if not self._logs:
+                continue
             for partition in made:
                 self._use(partition)
             if name == "stable":
                 self._sink_into(made)
+        if not self._logs:
+            return
         self._number += 1
         self._nursery.start_soon(Consumer(self.view, list(self.view.partitions), f"c{self._number}").run)
         self._produce_wide(list(self.view.partitions), requests=10)
@@ -283,6 +296,7 @@ class _World:
         self.cluster.network.empty = self.cluster.network.full = False
         for process in (*self.cluster.storages.values(), *self.cluster.gateways.values()):
             process.cut_from_metadata = process.cut_from_objects = process.cut_from_peers = False
+            process.behind_until = 0.0
             process.wall_ahead = 0.0
             process.thaw()
         if self.groups is not None:

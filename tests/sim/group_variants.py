@@ -1,0 +1,117 @@
+"""The ways in which coordinators and gateways once failed consumer groups. Groups are simulated alone for them."""
+
+from collections.abc import Mapping
+
+from tests.sim.variant import Change, Variant
+from tests.sim.world import GROUPS_TROUBLED_SECONDS
+
+_COMING_AND_GOING = {"coordinator-leave": 3.0, "coordinator-crash": 2.0}
+_LOST_WRITES = {"metadata-lost-answer": 3.0, "metadata-late": 3.0}
+_OWNED = "elif self._owners[index] == self.run_id:"
+_NOT_RELEASED_WHEN_DROPPED = (
+    Change(
+        "services.coordinator.run", "Run._settle", _OWNED, f"{_OWNED[:-1]} and index not in getattr(self, 'left', ()):"
+    ),
+    Change(
+        "services.coordinator.run",
+        "Run._give",
+        "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
+        "        if self.shards.get(index) is shard:\n"
+        "            self._drop(shard, self._elsewhere(index))\n"
+        "            await self._release(index)\n"
+        "        else:\n"
+        "            self.left = {*getattr(self, 'left', ()), index}\n",
+    ),
+)
+_WITHOUT_PROOF = ("coordinator-clock-jump", "coordinator-pause", "coordinator-unproven-giving-back")
+
+
+def _variant(why: str, *changes: Change, boost: Mapping[str, float], first_seed: int = 0) -> Variant:
+    return Variant(
+        why,
+        changes,
+        boost,
+        troubled_seconds=GROUPS_TROUBLED_SECONDS,
+        first_seed=first_seed,
+        groups=True,
+        logs=False,
+    )
+
+
+GROUP_VARIANTS: dict[str, Variant] = {
+    "claim-left": _variant(
+        "a coordinator that another one is given a shard instead of does not release what a lost answer claimed",
+        Change("services.coordinator.run", "Run._settle", _OWNED, "elif False:"),
+        boost=_COMING_AND_GOING | _LOST_WRITES,
+        first_seed=4,
+    ),
+    "write-fails-while-given-back": _variant(
+        "a shard that is dropped while it is given back, since a write fails, is not released",
+        *_NOT_RELEASED_WHEN_DROPPED,
+        boost=_COMING_AND_GOING | _LOST_WRITES | dict.fromkeys(_WITHOUT_PROOF, 0.0),
+        first_seed=18,
+    ),
+    "unproven-while-given-back": _variant(
+        "a shard that is dropped while it is given back, since the lease is not proven for a moment, is not released",
+        *_NOT_RELEASED_WHEN_DROPPED,
+        boost={"coordinator-leave": 2.0, "coordinator-unproven-giving-back": 20.0, "metadata-slow": 8.0}
+        | dict.fromkeys(("metadata-error", "metadata-lost-answer", "metadata-late", "metadata-down"), 0.0)
+        # The coordinator that is left with the shard must live on.
+        | dict.fromkeys(("coordinator-crash", "coordinator-lease-lost", "crash-at-point"), 0.0)
+        | dict.fromkeys(("coordinator-clock-jump", "coordinator-pause", "coordinator-cut-from-metadata"), 0.0),
+        first_seed=7,
+    ),
+    "woken-twice": _variant(
+        "an answer wakes a task that its cancellation has already woken",
+        Change(
+            "services.coordinator.tickets",
+            "Tickets.wait",
+            "                    self.close(ticket)\n                    return",
+            "                    return",
+        ),
+        boost={"gateway-crash": 8.0, "connection-lost": 6.0, "coordinator-crash": 4.0},
+        first_seed=8,
+    ),
+    "released-while-dropped": _variant(
+        "a shard that is dropped while its release is under way is removed a second time",
+        Change(
+            "services.coordinator.run",
+            "Run._give",
+            "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
+            "        shard.close(self._elsewhere(index))\n"
+            "        if self.shards.get(index) is shard:\n"
+            "            await self._release(index)\n"
+            "            del self.shards[index]\n",
+        ),
+        boost=_COMING_AND_GOING | {"coordinator-clock-jump": 6.0, "coordinator-pause": 2.0, "metadata-slow": 3.0},
+    ),
+    "paused-gateway": _variant(
+        "a gateway that was paused carries out what its clients sent before and have given up",
+        Change("services.gateway.pauses", "Pauses.look", "if passed <= self._limit:", "if True:"),
+        boost={"gateway-long-pause": 6.0, "connection-end-unseen": 3.0},
+        first_seed=2,
+    ),
+    "former-topic-committed": _variant(
+        "a commit for a deleted topic, by a gateway that has not heard of it, replaces the offset of its successor",
+        Change(
+            "services.coordinator.service",
+            "CoordinatorService.offset_commit",
+            "gone = await self._topics.gone(request, lambda: self._replaced(request))",
+            "pass",
+        ),
+        boost={"topic-remade-unseen": 10.0, "connection-lost": 8.0}
+        | dict.fromkeys(("gateway-crash", "gateway-pause"), 0.0),
+        first_seed=11,
+    ),
+    "offsets-by-the-wall-clock": _variant(
+        "a coordinator expires offsets by its own wall clock",
+        Change(
+            "services.coordinator.group_clock",
+            "GroupClock.now_ms",
+            "return self._base_ms + int((self._clock() - self._since) * 1000)",
+            "return self._wall_ms()",
+        ),
+        boost={"coordinator-wall-clock-jump": 4.0},
+        first_seed=3,
+    ),
+}
