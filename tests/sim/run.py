@@ -1,6 +1,7 @@
 """`make sim`: many seeds over a few worker processes, what went wrong in how many, and how to replay one.
 
-    python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2] [--variant NAME | --groups]
+    python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2]
+                            [--variant NAME | --faults-of NAME | --groups]
 
 A seed that fails leaves its trace in a file. A single seed's trace is written in any case.
 """
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,13 +29,42 @@ _REPORT_SECONDS = 10.0
 _SHOWN = 5
 
 
-def run_seed(seed: int, variant: str = "", keep_trace: bool = False, groups_alone: bool = False) -> Result:
-    """One seed, also of a deliberately broken variant of the product."""
-    if variant:
-        broken = VARIANTS[variant]
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What is simulated: the product with its usual faults, unless one of these says otherwise."""
+
+    variant: str = ""
+    # A variant's faults, for the unbroken product.
+    faults_of: str = ""
+    groups_alone: bool = False
+
+    @property
+    def options(self) -> str:
+        """Those of this command, with a space behind them."""
+        if self.variant:
+            return f"--variant {self.variant} "
+        if self.faults_of:
+            return f"--faults-of {self.faults_of} "
+        return "--groups " if self.groups_alone else ""
+
+    @property
+    def replay_command(self) -> str:
+        """The seed has to be added at its end."""
+        return f"python -m tests.sim.run {self.options}--seed"
+
+
+THE_PRODUCT = Simulated()
+GROUPS_ALONE = Simulated(groups_alone=True)
+
+
+def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False) -> Result:
+    if what.variant:
+        broken = VARIANTS[what.variant]
         with broken.applied():
             result = broken.simulate(seed, keep_trace=keep_trace)
-    elif groups_alone:
+    elif what.faults_of:
+        result = VARIANTS[what.faults_of].simulate(seed, keep_trace=keep_trace)
+    elif what.groups_alone:
         result = simulate(
             seed, troubled_seconds=GROUPS_TROUBLED_SECONDS, groups=True, logs=False, keep_trace=keep_trace
         )
@@ -43,18 +74,16 @@ def run_seed(seed: int, variant: str = "", keep_trace: bool = False, groups_alon
     return result
 
 
-def run_many(seeds: Iterable[int], *, workers: int, variant: str = "", groups_alone: bool = False) -> Iterator[Result]:
-    """Results as they come, in order of their seeds; those that nobody takes are not begun."""
+def run_many(seeds: Iterable[int], what: Simulated = THE_PRODUCT, *, workers: int) -> Iterator[Result]:
+    """Results in the order of their seeds. Seeds whose results nobody takes are not started."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(seeds)
-        futures = [
-            pool.submit(run_seed, seed, variant, groups_alone=groups_alone) for seed in islice(waiting, 2 * workers)
-        ]
+        futures = [pool.submit(run_seed, seed, what) for seed in islice(waiting, 2 * workers)]
         try:
             while futures:
                 yield futures.pop(0).result()
                 for seed in waiting:
-                    futures.append(pool.submit(run_seed, seed, variant, groups_alone=groups_alone))
+                    futures.append(pool.submit(run_seed, seed, what))
                     break
         finally:
             pool.shutdown(cancel_futures=True)
@@ -63,7 +92,7 @@ def run_many(seeds: Iterable[int], *, workers: int, variant: str = "", groups_al
 def until_found(variant: str, most: int, *, workers: int) -> tuple[int, Result | None]:
     """How many seeds it took to notice a variant, and what was noticed; None: nothing in so many seeds."""
     tried, first = 0, VARIANTS[variant].first_seed
-    for result in run_many(range(first, first + most), workers=workers, variant=variant):
+    for result in run_many(range(first, first + most), Simulated(variant), workers=workers):
         tried += 1
         if result.violations:
             return tried, result
@@ -75,12 +104,6 @@ def write_trace(result: Result, directory: Path) -> Path:
     lines = [*map(str, result.violations), "", *result.trace]
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def replay_command(variant: str = "", *, groups_alone: bool = False) -> str:
-    """It wants the seed at its end."""
-    what = f"--variant {variant} " if variant else "--groups " if groups_alone else ""
-    return f"python -m tests.sim.run {what}--seed"
 
 
 def _range(text: str) -> range:
@@ -121,25 +144,25 @@ def main() -> int:
     parser.add_argument("--seeds", type=_range, default=range(100))
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--variant", choices=sorted(VARIANTS), default="")
-    parser.add_argument("--groups", action="store_true", help="consumer groups alone, without logs")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--variant", choices=sorted(VARIANTS), default="", help="a broken product, and its faults")
+    kinds.add_argument("--faults-of", choices=sorted(VARIANTS), default="", help="a variant's faults, nothing broken")
+    kinds.add_argument("--groups", action="store_true", help="consumer groups alone, without logs")
     parser.add_argument("--traces", type=Path, help="where traces go; a new directory for temporary files otherwise")
     arguments = parser.parse_args()
     traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
     traces.mkdir(parents=True, exist_ok=True)
-    replayed = replay_command(arguments.variant, groups_alone=arguments.groups)
+    what = Simulated(arguments.variant, arguments.faults_of, arguments.groups)
     if arguments.seed is not None:
-        result = run_seed(arguments.seed, arguments.variant, keep_trace=True, groups_alone=arguments.groups)
-        _tell(result, replayed, traces)
+        result = run_seed(arguments.seed, what, keep_trace=True)
+        _tell(result, what, traces)
         return bool(result.violations)
     report = _Report(len(arguments.seeds))
-    results = run_many(
-        arguments.seeds, workers=arguments.workers, variant=arguments.variant, groups_alone=arguments.groups
-    )
+    results = run_many(arguments.seeds, what, workers=arguments.workers)
     for result in results:
         report.add(result)
         if result.violations:
-            _tell(result, replayed, traces)
+            _tell(result, what, traces)
     print(report)
     for kind in (*KINDS, *GROUP_KINDS, *ALONE_EVENTS):
         print(f"  {kind:<22} {report.faults[kind]}")
@@ -148,14 +171,14 @@ def main() -> int:
     return bool(report.failed)
 
 
-def _tell(result: Result, replayed: str, traces: Path) -> None:
+def _tell(result: Result, what: Simulated, traces: Path) -> None:
     path = write_trace(result, traces)
-    what = "FAILED" if result.violations else "good"
-    print(f"seed {result.seed} {what}: {result.records_acked} records acked; trace in {path}")
+    outcome = "FAILED" if result.violations else "good"
+    print(f"seed {result.seed} {outcome}: {result.records_acked} records acked; trace in {path}")
     for violation in result.violations[:_SHOWN]:
         print(f"  {str(violation)[:400]}")
     if result.violations:
-        print(f"  replay: {replayed} {result.seed}", flush=True)
+        print(f"  replay: {what.replay_command} {result.seed}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.faults import KINDS
 from tests.sim.group_nemesis import ALONE_EVENTS, GROUP_KINDS
-from tests.sim.run import replay_command, run_many
+from tests.sim.run import GROUPS_ALONE, THE_PRODUCT, run_many
 from tests.sim.world import GROUPS_EVERY, Result
 
 SEEDS = 100
@@ -25,7 +25,7 @@ def results() -> list[Result]:
 
 def test_no_seed_breaks_a_promise(results: list[Result]) -> None:
     broken = [
-        f"seed {result.seed}: {violation}; replay: {replay_command()} {result.seed}"
+        f"seed {result.seed}: {violation}; replay: {THE_PRODUCT.replay_command} {result.seed}"
         for result in results
         for violation in result.violations[:3]
     ]
@@ -43,9 +43,9 @@ def test_every_kind_of_fault_is_met_and_records_get_through(results: list[Result
 
 
 def test_groups_without_logs_keep_their_promises_too() -> None:
-    results = list(run_many(range(SEEDS_OF_GROUPS_ALONE), workers=1, groups_alone=True))
+    results = list(run_many(range(SEEDS_OF_GROUPS_ALONE), GROUPS_ALONE, workers=1))
     broken = [
-        f"seed {result.seed}: {violation}; replay: {replay_command(groups_alone=True)} {result.seed}"
+        f"seed {result.seed}: {violation}; replay: {GROUPS_ALONE.replay_command} {result.seed}"
         for result in results
         for violation in result.violations[:3]
     ]

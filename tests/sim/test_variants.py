@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.sim.run import run_seed, until_found
+from tests.sim.run import Simulated, run_seed, until_found
 from tests.sim.variant import Change
 from tests.sim.variants import VARIANTS
 from tests.sim.world import Result
@@ -62,7 +62,7 @@ def test_what_seeds_rarely_show_another_test_always_does(name: str) -> None:
 def test_a_variant_is_found_again_by_its_seed() -> None:
     _, found = until_found("ack-before-commit", MOST_SEEDS, workers=1)
     assert found is not None
-    again = _apart(run_seed, found.seed, "ack-before-commit")
+    again = _apart(run_seed, found.seed, Simulated("ack-before-commit"))
     assert (again.digest, again.violations) == (found.digest, found.violations)
 
 
