@@ -96,6 +96,26 @@ def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment
     return segment
 
 
+START_SIZE = HEADER_SIZE + BATCH_HEADER_SIZE
+"""Of a segment, the bytes that `parse_start` needs."""
+
+
+def parse_start(data: Buffer) -> SegmentHeader:
+    """The header of a segment of which ``data`` holds the first START_SIZE bytes or more, or CorruptSegment.
+
+    The first batch repeats the header's base offset and epoch, so that neither is believed where it was damaged alone.
+    """
+    header = SegmentHeader.parse(data)
+    try:
+        first = batch.peek(data, HEADER_SIZE)
+    except CorruptData as error:
+        raise CorruptSegment(str(error)) from error
+    fault = link_fault(first, header.base_offset, header.epoch, exact=True)
+    if fault:
+        raise CorruptSegment(f"the first batch {fault}")
+    return header
+
+
 def scan_batches(
     piece: Buffer, entry: IndexEntry, *, at_end: bool, epoch: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:

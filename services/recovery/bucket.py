@@ -11,7 +11,8 @@ from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject, parse_topic_object
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.objects.interface import MAX_KEYS, ObjectInfo, ObjectNotFound, ObjectStore
-from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
+from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
+from kafscale.segment.reader import START_SIZE, parse_start
 from services.recovery.backups import Advance
 from services.recovery.chain import Found
 from services.storage.producers import ProducerTable
@@ -155,7 +156,7 @@ def _reading(objects: ObjectStore, key: str, size: int) -> Callable[[], Awaitabl
     async def read() -> Found | None:
         """None where the object is no segment."""
         try:
-            header = SegmentHeader.parse(await objects.get_range(key, 0, HEADER_SIZE))
+            header = parse_start(await objects.get_range(key, 0, START_SIZE))
             footer = SegmentFooter.parse(await objects.get_range(key, max(size - FOOTER_SIZE, 0), FOOTER_SIZE))
         except (CorruptData, ObjectNotFound):
             return None

@@ -17,7 +17,6 @@ from kafscale.errors import CorruptData, KafscaleError
 from kafscale.metadata.interface import Get
 from kafscale.metadata.topic_values import ClusterInfo, InvalidTopicName, TopicExists, TopicInfo, TopicsView
 from kafscale.objects.interface import MAX_KEYS, Body, ObjectNotFound, PreconditionFailed
-from kafscale.segment.format import SegmentHeader
 from kafscale.segment.index import build_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.writer import BuiltSegment
@@ -220,9 +219,9 @@ class PointInTime:
             return None
 
         def cut() -> Kept | None:
-            if SegmentHeader.parse(body).epoch != log.epoch_of(base):
-                return None
             source = parse_segment(body)
+            if source.header.epoch != log.epoch_of(base):
+                return None
             if source.next_offset <= start or source.header.base_offset != base:
                 return None
             return kept_until(

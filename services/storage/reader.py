@@ -186,8 +186,13 @@ class Reader:
             header = await self.header(view, segment)
             if header.epoch == key.epoch:
                 return segment
-            log.info("object of another epoch passed over", partition=view.name, base=segment.base_offset)
-            view.segments.forget(segment.base_offset)
+            # A header that was read wrong must not take a segment out of the log: only a whole object proves its epoch.
+            try:
+                await self._parsed(view, segment)
+            except OfAnotherEpoch:
+                log.info("object of another epoch passed over", partition=view.name, base=segment.base_offset)
+            else:
+                return segment
 
     async def header(self, view: CommittedLog, segment: KnownSegment) -> SegmentHeader:
         """What the object's first bytes say, which nothing proves. Raises Damaged, Unavailable."""

@@ -125,6 +125,12 @@ class _History:
     # records may have been deleted by then.
     epoch_ends: list[tuple[int, int, int, int]] = field(default_factory=list)
 
+    def may_have_started(self, offset: int) -> bool:
+        """Whether the log can start at ``offset`` or above by now."""
+        return offset <= self.start_allowed or any(
+            asked >= offset and times > 0 for asked, times in self.starts_asked.items()
+        )
+
 
 class Checker:
     """``violations`` grows as they are noticed; `finish` each log that still exists to have all of them."""
@@ -241,8 +247,12 @@ class Checker:
         self._check_epochs(log, history)
 
     def leaves_out(self, log: Log, offset: int, detail: str) -> None:
-        """An answer left the record at ``offset`` out: it must be below the log start by the end."""
-        self._of(log).left_out.append((offset, detail))
+        """An answer left the record at ``offset`` out: the log start must have passed it already."""
+        history = self._of(log)
+        if history.may_have_started(offset + 1):
+            history.left_out.append((offset, detail))
+        else:
+            self._complain("left-out", log, detail)
 
     def epoch(self, log: Log, offset: int, epoch: int) -> None:
         """The record at ``offset`` was read from a batch of this leader epoch."""
@@ -253,9 +263,8 @@ class Checker:
     def epoch_ends(self, log: Log, epoch: int, end: int, known: int) -> None:
         """Somebody who asked when the log was known to end at ``known`` was told that this epoch ends there."""
         history = self._of(log)
-        # An epoch of which nothing is left ends at the log start.
-        may_start = end <= history.start_allowed or history.starts_asked[end] > 0
-        history.epoch_ends.append((epoch, end, known, end if may_start else 0))
+        # Epochs of which nothing is left are unknown: those before end where the first of the others begins.
+        history.epoch_ends.append((epoch, end, known, end if history.may_have_started(end) else 0))
 
     def known_end(self, log: Log) -> int:
         """The highest watermark that was told so far."""

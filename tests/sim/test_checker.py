@@ -322,14 +322,22 @@ def test_a_log_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
     assert {violation.kind for violation in story.checker.violations} == {"reordered"}
 
 
-def test_a_record_that_an_answer_left_out_must_be_below_the_log_start_by_the_end() -> None:
+def test_only_a_record_below_the_log_start_may_be_left_out_of_an_answer() -> None:
     story = _Story()
+    story.checker.asks_start(LOG, 2)
     story.checker.leaves_out(LOG, 1, "a plan passes over 1")
     assert story.kinds([0, 1, 2]) == {"left-out"}
     story = _Story()
     story.checker.asks_start(LOG, 2)
     story.checker.leaves_out(LOG, 1, "a plan passes over 1")
     assert story.kinds([2], start=2) == set()
+
+
+def test_a_deletion_that_was_asked_for_later_does_not_excuse_a_record_left_out() -> None:
+    story = _Story()
+    story.checker.leaves_out(LOG, 1, "a plan passes over 1")
+    story.checker.asks_start(LOG, 2)
+    assert story.kinds([2], start=2) == {"left-out"}
 
 
 @pytest.mark.parametrize(
@@ -350,6 +358,15 @@ def test_an_epoch_of_which_nothing_is_left_ends_at_the_log_start() -> None:
         story.checker.epoch(LOG, offset, epoch)
     story.checker.asks_start(LOG, 2)
     story.checker.epoch_ends(LOG, 1, 2, 3)
+    assert story.kinds([2], start=2) == set()
+
+
+def test_an_epoch_of_which_nothing_is_left_ends_where_the_first_known_epoch_begins() -> None:
+    story = _Story()
+    for offset, epoch in enumerate((2, 4, 4)):
+        story.checker.epoch(LOG, offset, epoch)
+    story.checker.asks_start(LOG, 2)
+    story.checker.epoch_ends(LOG, 1, 1, 3)
     assert story.kinds([2], start=2) == set()
 
 

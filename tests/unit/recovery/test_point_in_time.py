@@ -14,6 +14,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.batch import peek, verify_crc
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch, read_records
+from kafscale.segment.format import HEADER_SIZE
 from kafscale.segment.index import parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
@@ -369,8 +370,16 @@ async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock
         await world.topic(catalog, "wide", partitions=4097)
         with pytest.raises(CannotCopy, match="4097 partitions are more than the metadata store takes at once"):
             await copied(world, ALL, "wide")
-        await world.objects.delete_many([paths.segment_key(NAMESPACE, "or.ders", 0, 2)])
+        key = paths.segment_key(NAMESPACE, "or.ders", 0, 2)
+        whole = (await world.objects.get(key)).body
+        await world.objects.delete_many([key])
         with pytest.raises(CorruptData, match="right before 3"):
+            await copied(world, ALL, "or.ders")
+        await trio.sleep(10)
+        # A damaged header is no reason to leave a segment out.
+        epoch_at = HEADER_SIZE - 1
+        await world.objects.put_if_absent(key, whole[:epoch_at] + bytes([whole[epoch_at] ^ 1]) + whole[epoch_at + 1 :])
+        with pytest.raises(CorruptData, match=r"segment of epoch"):
             await copied(world, ALL, "or.ders")
         await trio.sleep(10)
         assert set(catalog.view.by_name) == {"or.ders", "wide"}

@@ -7,7 +7,7 @@ import pytest
 from kafscale.errors import CorruptData
 from kafscale.segment.format import HEADER_SIZE, CorruptSegment
 from kafscale.segment.index import CorruptIndex, Index, IndexEntry, build_index, parse_index
-from kafscale.segment.reader import parse_segment, scan_batches
+from kafscale.segment.reader import START_SIZE, parse_segment, parse_start, scan_batches
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale.segment.writer import build_segment
 from tests.unit.segment.samples import EPOCH, placed, small_segment
@@ -43,6 +43,16 @@ def test_pitfall_11_every_damaged_byte_of_a_segment_is_detected_or_harmless() ->
         assert read.header.epoch == intact.header.epoch
 
     assert undetected == HARMLESS
+
+
+def test_a_start_whose_base_offset_or_epoch_is_damaged_is_not_believed() -> None:
+    intact = parse_start(SEGMENT.data[:START_SIZE])
+    for _, data in _damaged(SEGMENT.data[:START_SIZE]):
+        try:
+            read = parse_start(data)
+        except CorruptSegment:
+            continue
+        assert (read.base_offset, read.epoch) == (intact.base_offset, intact.epoch)
 
 
 def test_pitfall_11_every_damaged_byte_of_a_ranged_read_is_detected_or_harmless() -> None:

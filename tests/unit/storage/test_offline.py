@@ -185,6 +185,21 @@ async def test_one_bad_read_of_what_a_dead_owner_left_puts_no_partition_offline(
         assert (await caller.append(ref, batch(b"1"))).status == Status.OK
 
 
+async def test_one_bad_read_of_a_header_takes_no_segment_out_of_the_log(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for number in range(3):
+            assert await caller.durable(await caller.append(ref, batch(b"%d" % number)))
+    endpoint, objects = _endpoint(world)
+    async with world.service(objects=objects) as (caller, _):
+        endpoint.garble = lambda key: key == paths.segment_key(NAMESPACE, ref.topic, ref.partition, 0)
+        await caller.fetch(ref, 0)
+        # Retention would delete what it believed to be no part of the log.
+        await trio.sleep(600)
+        assert await caller.read_all(ref) == [b"0", b"1", b"2"]
+
+
 async def test_one_bad_read_of_an_own_object_is_no_reason_to_stop(autojump_clock: MockClock) -> None:
     world = World()
     endpoint, objects = _endpoint(world)
