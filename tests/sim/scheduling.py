@@ -105,6 +105,7 @@ def _seeded(seed: int) -> Iterator[None]:
         mock.patch.object(trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         mock.patch.object(secrets, "token_hex", token_hex),
         mock.patch.object(secrets, "token_bytes", names.randbytes),
+        mock.patch.object(secrets, "choice", names.choice),
         mock.patch.object(time, "clock_gettime", _clock),
         mock.patch.object(uuid, "uuid4", new_uuid),
     ):

@@ -144,7 +144,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"delete-late": 12.0, "crash-after-put": 12.0},
-        first_seed=8,
+        first_seed=2,
     ),
     "cache-filled-at-put": Variant(
         "what is stored and not committed enters the cache, under its base alone",

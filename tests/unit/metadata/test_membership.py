@@ -148,7 +148,10 @@ async def test_a_lease_whose_renewal_is_refused_is_renewed_when_that_is_mended_a
 
 
 def test_run_ids_are_random() -> None:
-    assert len({new_run_id() for _ in range(100)}) == 100
+    made = {new_run_id() for _ in range(100)}
+    assert len(made) == 100
+    # Each commit of a partition stores it.
+    assert all(len(run_id) == 12 and run_id.isalnum() for run_id in made)
 
 
 async def test_a_registration_is_taken_anew_after_its_loss_and_given_back_in_the_end(
