@@ -21,8 +21,7 @@ SIZE_SHARE = 0.5
 """Of the quota, in use: from here on history is compacted by size. The rest is for what comes while etcd compacts."""
 
 _LOOK_SECONDS = 5.0
-_PRESSED_LOOK_SECONDS = 1.0
-_PRESSED_SHARE = 0.4  # of the quota, in use
+_SHORTEST_LOOK_SECONDS = 1.0
 _SAMPLES_PER_SPAN = 10
 _GROWTH_SHARE = 0.05  # of the quota, since the last compaction by size
 _TURN_SECONDS = 10.0
@@ -75,6 +74,8 @@ class Upkeep:
         self._seen: deque[tuple[float, int]] = deque()
         self._before = 0  # the newest revision at the last look
         self._least_used = 0.0  # since the last compaction by size; 0: there is nothing to do by size
+        # When the last look was, and what share of the quota was in use then.
+        self._looked: tuple[float, float] | None = None
         # With the alarm: when this process may do something, and what it has done.
         self._turn: float | None = None
         self._full_since = 0.0
@@ -90,9 +91,19 @@ class Upkeep:
                 await self._look()
             except (Unavailable, Refused) as error:
                 self._tell(error)
-            pressed = self._space.full or self._space.most_used >= _PRESSED_SHARE
-            seconds = _PRESSED_LOOK_SECONDS if pressed else _LOOK_SECONDS
-            await trio.sleep(min(seconds, self._sample_seconds) * (0.75 + self._random() / 2))
+            await trio.sleep(min(self._pause(), self._sample_seconds) * (0.75 + self._random() / 2))
+
+    def _pause(self) -> float:
+        """Seconds until the next look: so few that at the growth seen last the database is not half full before it."""
+        before, self._looked = self._looked, (trio.current_time(), self._space.most_used)
+        left = SIZE_SHARE - self._space.most_used
+        if before is None or left <= 0 or self._space.full:
+            return _SHORTEST_LOOK_SECONDS
+        (began, was), (now, used) = before, self._looked
+        growth = (used - was) / (now - began)  # shares of the quota, a second
+        if growth <= 0:
+            return _LOOK_SECONDS
+        return min(max(left / growth / 2, _SHORTEST_LOOK_SECONDS), _LOOK_SECONDS)
 
     @property
     def _sample_seconds(self) -> float:

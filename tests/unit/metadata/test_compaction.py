@@ -186,6 +186,20 @@ async def test_history_is_compacted_by_size_long_before_it_is_old(clock: MockClo
     assert await _watchable(store, last), "watchers that were away for seconds need no new read"
 
 
+async def test_history_is_compacted_before_it_fills_a_quota_within_seconds(clock: MockClock) -> None:
+    store = MemoryMetadataStore()
+    members = Members(store, used=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_upkeep(members).run)
+        made = await _write(store)
+        while await _watchable(store, made):
+            await trio.sleep(0.1)
+            await _write(store)
+            members.used += QUOTA // 80  # full after 8 seconds
+        nursery.cancel_scope.cancel()
+    assert members.used < QUOTA * 7 // 10
+
+
 async def test_keys_that_take_more_than_half_of_the_quota_are_not_compacted_again_and_again(clock: MockClock) -> None:
     store = MemoryMetadataStore()
     members = Members(store, used=QUOTA * 7 // 10)
