@@ -163,7 +163,7 @@ class SinkManifest(_message.Message):
     def __init__(self, format: _Optional[int] = ..., sink: _Optional[str] = ..., epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[SinkManifest.Partition, _Mapping]]] = ...) -> None: ...
 
 class ProducerSnapshot(_message.Message):
-    __slots__ = ("format", "producers")
+    __slots__ = ("format", "producers", "crc")
     class Batch(_message.Message):
         __slots__ = ("first_sequence", "last_sequence", "base_offset", "last_offset")
         FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -188,9 +188,11 @@ class ProducerSnapshot(_message.Message):
         def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., used_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerSnapshot.Batch, _Mapping]]] = ...) -> None: ...
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
     format: int
     producers: _containers.RepeatedCompositeFieldContainer[ProducerSnapshot.Producer]
-    def __init__(self, format: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerSnapshot.Producer, _Mapping]]] = ...) -> None: ...
+    crc: int
+    def __init__(self, format: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerSnapshot.Producer, _Mapping]]] = ..., crc: _Optional[int] = ...) -> None: ...
 
 class ProducerIds(_message.Message):
     __slots__ = ("format", "next")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.records.batch import BatchHeader
+from kafscale.records.checksum import crc32c
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import ProducerSnapshot
 from kafscale.v1.storage_pb2 import KnownProducer
@@ -19,6 +20,7 @@ REMEMBERED_BATCHES = 5
 """Clients have at most five batches in flight when they are idempotent."""
 _SEQUENCES = 1 << 31
 _FORMAT = 1
+_CRC_FIELD_SIZE = 5  # the field's tag and a fixed32
 
 
 class SequenceRefused(KafscaleError):
@@ -146,7 +148,8 @@ class ProducerTable:
                     base_offset=sent.base_offset,
                     last_offset=sent.last_offset,
                 )
-        return snapshot.SerializeToString()
+        body = snapshot.SerializeToString()
+        return body + ProducerSnapshot(crc=crc32c(body)).SerializeToString()
 
     @classmethod
     def load(cls, data: bytes, limit: int) -> "ProducerTable":
@@ -157,6 +160,8 @@ class ProducerTable:
             raise CorruptData(f"not a producer snapshot: {error}") from error
         if snapshot.format != _FORMAT:
             raise CorruptData(f"producer snapshot of format {snapshot.format}, known is {_FORMAT}")
+        if snapshot.HasField("crc") and (computed := crc32c(memoryview(data)[:-_CRC_FIELD_SIZE])) != snapshot.crc:
+            raise CorruptData(f"checksum of the producers is {computed:#010x}, the snapshot says {snapshot.crc:#010x}")
         table = cls(limit)
         for entry in snapshot.producers:
             batches = [

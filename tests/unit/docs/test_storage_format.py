@@ -12,6 +12,7 @@ from kafscale.records.batch import BatchHeader, peek
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.segment.index import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, parse_index
 from kafscale.segment.verify import verify_segment
+from services.recovery.backup_format import parse_manifest
 from tests.unit.docs.samples import SAMPLES, dump
 from tests.unit.segment.samples import KAFSCALE_1_SEGMENT
 
@@ -108,6 +109,10 @@ def test_the_example_of_a_topic_object_is_the_golden_one() -> None:
     assert parse_topic_object(golden.encode()).name == "orders"
 
 
+def test_the_example_of_a_backups_manifest_is_one() -> None:
+    assert parse_manifest(_example("backup manifest").encode()).backup == paths.BackupId(1_700_000_000_000, 17)
+
+
 def test_every_kind_of_key_has_a_row() -> None:
     """With the placeholders of the page filled in, each row is a key that the product builds."""
     offset, epoch = "00000000000000001000", "00000000000000000007"
@@ -141,6 +146,7 @@ def test_every_kind_of_key_has_a_row() -> None:
         paths.cluster_mark_key("production"),
         paths.probe_key("production", "run-1"),
         str(paths.BackupKey("production", backup, 0)),
+        paths.backup_mark_key("production"),
         paths.etcd_snapshot_part_key("production", "20261122T191700Z", 0),
     }
 

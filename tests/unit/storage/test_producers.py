@@ -1,5 +1,7 @@
 """The rules for one idempotent producer's sequences, without a log."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from kafscale.errors import CorruptData
 from kafscale.records.batch import BatchHeader, peek
 from kafscale.v1.common_pb2 import Status
+from kafscale.v1.metadata_pb2 import ProducerSnapshot
 from services.storage.producers import ProducerTable, Sequenced, SequenceRefused
 from tests.unit.storage.harness import batch
 
@@ -129,6 +132,28 @@ def test_a_table_is_the_same_after_it_was_kept(producers: list[tuple[int, int, i
                 break
     data = log.table.dump()
     assert ProducerTable.load(data, 100).dump() == data == log.table.copy().dump()
+
+
+def test_a_snapshot_with_a_wrong_bit_is_refused_or_says_the_same() -> None:
+    log = Log()
+    for producer_id in (4000, 4001):
+        for sequence in range(3):
+            log.append(header(sequence, producer_id=producer_id), now_ms=sequence)
+    data = log.table.dump()
+    for at in range(8 * len(data)):
+        wrong = bytearray(data)
+        wrong[at // 8] ^= 1 << at % 8
+        with suppress(CorruptData):
+            assert ProducerTable.load(bytes(wrong), 10).dump() == data
+
+
+def test_a_snapshot_of_a_former_release_has_no_checksum() -> None:
+    log = Log()
+    log.append(header(0, producer_id=4000))
+    data = log.table.dump()
+    former = ProducerSnapshot.FromString(data)
+    former.ClearField("crc")
+    assert ProducerTable.load(former.SerializeToString(), 10).dump() == data
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 20, b"", b"\x08\x02"])
