@@ -11,6 +11,8 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Delete, Get
 from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
+from services.coordinator.offsets import Replaced
+from services.coordinator.topics import LiveTopics
 from tests.unit.coordinator.harness import E, topic_id
 from tests.unit.coordinator.shell import NAMESPACE, Coordinators, coordinators, create_topic
 
@@ -120,3 +122,19 @@ async def test_a_commit_that_cannot_be_looked_up_is_refused_retriably(
         store.faults.append(Fault(method="txn", before=Unavailable("no etcd")))
         reply = await serving.client.offset_commit(request(1, OLD), timeout=10)
         assert reply.error == E.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_commit_is_refused_retriably_when_its_group_was_loaded_again_during_the_look_up(
+    store: MemoryMetadataStore, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: set[Replaced] = set()
+    topics = LiveTopics(store, NAMESPACE, seconds=10)
+    txn = store.txn
+
+    async def load_meanwhile(*arguments: Any) -> Any:
+        loaded.add(Replaced("t", 0, NEW))
+        return await txn(*arguments)
+
+    monkeypatch.setattr(store, "txn", load_meanwhile)
+    with pytest.raises(Unavailable, match="loaded again"):
+        await topics.gone(request(1, OLD), lambda: frozenset(loaded))
