@@ -373,6 +373,13 @@ def test_gateways_have_a_listener_inside_and_one_outside(overlay: Overlay) -> No
         assert (outer.name, outer.port) == ("OUTSIDE", port_names(pod)["outside"])
 
 
+def test_a_topic_is_created_by_using_it_in_dev_and_not_in_production(overlays: dict[str, Overlay]) -> None:
+    for name, creates in (("production", False), ("dev", True)):
+        pod = overlays[name].pods("gateway")[0]
+        settings = Loaded(PROCESSES["gateway"].SETTINGS, overlays[name].environment(pod, container(pod)))
+        assert settings[GatewaySettings].auto_create_topics is creates
+
+
 def test_probes_ask_ports_and_paths_that_are_there(overlay: Overlay) -> None:
     for name, template in overlay.templates().items():
         for each in template["spec"]["containers"]:
