@@ -9,8 +9,10 @@ import sys
 from kafscale.kafka.codec import is_flexible
 from services.gateway.api import Api
 from services.gateway.apis import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
     consumer_group_heartbeat,
     create_acls,
@@ -29,6 +31,7 @@ from services.gateway.apis import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
     fetch,
@@ -88,10 +91,13 @@ _OTHERS = (
     list_partition_reassignments.API,
     offset_delete.API,
     describe_client_quotas.API,
+    alter_client_quotas.API,
     describe_user_scram_credentials.API,
+    alter_user_scram_credentials.API,
     describe_quorum.API,
     describe_cluster.API,
     describe_producers.API,
+    describe_transactions.API,
     list_transactions.API,
     consumer_group_heartbeat.API,
     list_config_resources.API,
@@ -107,7 +113,8 @@ APIS: dict[int, Api] = {api.key: api for api in (*_OTHERS, api_versions.api(_OTH
 _NOT_SUPPORTED = (
     "ApiVersions leaves these out, and a client that goes by it does not send them. One that sends one all the same",
     "is closed, as by a Kafka that does not know the API, and the log says `connection closed` with the client's",
-    "address, the API and the reason below. Requests before it on that connection may stay unanswered.",
+    "address, the API and the reason below. Requests before it on that connection may stay unanswered. Kafka's own",
+    "tools send none of them: they say themselves that the node or the cluster does not support it.",
 )
 
 

@@ -6,7 +6,6 @@ _NO_TRANSACTIONS = "there are no transactions"
 _NO_REPLICAS = "there are no replicas; the object store keeps the data"
 _NO_KRAFT = "cluster state is in etcd, not in KRaft"
 _NO_USERS = "clients are neither authenticated nor authorized"
-_NO_QUOTAS = "there are no quotas"
 _NO_SHARES = "there are no share groups"
 _NO_STREAMS = "there are no streams groups; Kafka Streams can use the classic protocol"
 _NO_NEW_GROUPS = "consumer groups run by the classic protocol"
@@ -29,8 +28,6 @@ UNSUPPORTED: Mapping[int, tuple[str, str]] = {
     39: ("RenewDelegationToken", _NO_USERS),
     40: ("ExpireDelegationToken", _NO_USERS),
     41: ("DescribeDelegationToken", _NO_USERS),
-    49: ("AlterClientQuotas", _NO_QUOTAS),
-    51: ("AlterUserScramCredentials", _NO_USERS),
     52: ("Vote", _NO_KRAFT),
     53: ("BeginQuorumEpoch", _NO_KRAFT),
     54: ("EndQuorumEpoch", _NO_KRAFT),
@@ -41,7 +38,6 @@ UNSUPPORTED: Mapping[int, tuple[str, str]] = {
     62: ("BrokerRegistration", _NO_KRAFT),
     63: ("BrokerHeartbeat", _NO_KRAFT),
     64: ("UnregisterBroker", _NO_KRAFT),
-    65: ("DescribeTransactions", _NO_TRANSACTIONS),
     67: ("AllocateProducerIds", _BROKERS_ONLY),
     69: ("ConsumerGroupDescribe", _NO_NEW_GROUPS),
     70: ("ControllerRegistration", _NO_KRAFT),

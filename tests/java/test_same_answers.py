@@ -3,7 +3,7 @@
 Both are one broker with id 1, without an authorizer, quotas or SASL, and with the classic group protocol only.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -63,6 +63,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         for name in ("zstd", "as-produced"):
             for bootstrap in (both.apache, both.kafscale):
                 trio.run(_produce, bootstrap, name)
+        trio.run(_coordinate_transactions, both.apache)
         yield both
 
 
@@ -83,6 +84,17 @@ async def _produce(bootstrap: str, topic: str) -> None:
             if not result["error_code"].retriable:
                 break
     assert result["error_code"] == 0
+
+
+async def _coordinate_transactions(bootstrap: str) -> None:
+    """A broker of Kafka is not the coordinator of any transactional id until somebody looks for one."""
+    with trio.fail_after(30):
+        while True:
+            (found,) = (await answer(bootstrap, 10, 4, {"key_type": 1, "coordinator_keys": ["x"]}))["coordinators"]
+            told = await answer(bootstrap, 65, 0, {"transactional_ids": ["x"]})
+            if found["error_code"] == 0 and not told["transaction_states"][0]["error_code"].retriable:
+                return
+            await trio.sleep(0.1)
 
 
 def _topic(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:
@@ -147,6 +159,28 @@ def quotas(*components: tuple[str, int, str | None]) -> dict[str, Any]:
     }
 
 
+def alter_quotas(*entries: tuple[Mapping[str, str | None], bool], validate_only: bool = False) -> dict[str, Any]:
+    """Sets a quota of each entity, or, where the entry says so, removes it."""
+    return {
+        "entries": [
+            {
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+                "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": remove}],
+            }
+            for entity, remove in entries
+        ],
+        "validate_only": validate_only,
+    }
+
+
+def alter_scram(deletions: Sequence[tuple[str, int]], upsertions: Sequence[tuple[str, int]] = ()) -> dict[str, Any]:
+    password = {"iterations": 4096, "salt": b"salt", "salted_password": bytes(32)}
+    return {
+        "deletions": [{"name": name, "mechanism": mechanism} for name, mechanism in deletions],
+        "upsertions": [{"name": name, "mechanism": mechanism, **password} for name, mechanism in upsertions],
+    }
+
+
 def transactions(*states: str, pattern: str | None = None) -> dict[str, Any]:
     return {
         "state_filters": list(states),
@@ -201,6 +235,16 @@ def refusals(told: Any) -> Any:
 
 def in_any_order(told: Any) -> Any:
     return sorted(repr(each) for each in told["replica_election_results"]), told.get("error_code")
+
+
+def by_entity(told: Any) -> Any:
+    for entry in told["entries"]:
+        entry["entity"].sort(key=lambda each: each["entity_type"])
+    return sorted(told["entries"], key=lambda each: repr(each["entity"]))
+
+
+def by_user(told: Any) -> Any:
+    return sorted(told["results"], key=lambda each: each["user"])
 
 
 def without_loggers(told: Any) -> Any:
@@ -262,6 +306,23 @@ CASES = (
     Case("scram", 50, {"users": None}),
     Case("scram-of", 50, {"users": [{"name": "a"}, {"name": "b"}, {"name": "b"}]}),
     Case(
+        "new-quotas-of-nobody", 49, alter_quotas(({}, False), ({"team": "a"}, True), ({"": "a"}, False)), of=by_entity
+    ),
+    Case("new-quotas-without-name", 49, alter_quotas(({"user": ""}, False), ({"client-id": ""}, True)), of=by_entity),
+    Case("new-quotas-mixed", 49, alter_quotas(({"ip": None, "user": None}, False)), of=by_entity),
+    Case("no-new-quotas", 49, alter_quotas()),
+    Case(
+        "old-quotas",
+        49,
+        alter_quotas(({"user": "a", "client-id": None}, True), ({"ip": "127.0.0.1"}, True)),
+        of=by_entity,
+    ),
+    Case("old-quotas-tried", 49, alter_quotas(({"user": "a"}, True), validate_only=True)),
+    Case("old-scram", 51, alter_scram([("a", 1), ("b", 2), ("c", 1), ("c", 2)]), of=by_user),
+    Case("old-scram-unknown", 51, alter_scram([("a", 9), ("b", 0), ("", 1)]), of=by_user),
+    Case("new-scram-unknown", 51, alter_scram([("a", 1)], [("b", 9), ("c", 0), ("", 1), ("a", 2)]), of=by_user),
+    Case("no-new-scram", 51, alter_scram([])),
+    Case(
         "producers",
         61,
         {"topics": [{"name": name, "partition_indexes": [0, 9]} for name in ("t", "unknown", "a b")]},
@@ -273,6 +334,8 @@ CASES = (
         {"topics": [{"name": "as-produced", "partition_indexes": [0]}]},
         of=without_times,
     ),
+    Case("transactions-of", 65, {"transactional_ids": ["a", "b", "b", ""]}),
+    Case("transactions-of-none", 65, {"transactional_ids": []}),
     Case("transactions", 66, transactions()),
     Case("transactions-by-state", 66, transactions("Ongoing", "Asleep", "PrepareEpochFence")),
     Case("transactions-by-pattern", 66, transactions(pattern="a.*"), range(2, 3)),

@@ -84,6 +84,29 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
     assert (shown.out, shown.err) == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("kind", "config", "said"),
+    [
+        ("users", "producer_byte_rate=1024", "UnsupportedVersionException: There are no quotas here"),
+        ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: There are no quotas here"),
+        ("ips", "connection_creation_rate=5", "UnsupportedVersionException: There are no quotas here"),
+        ("users", "SCRAM-SHA-256=[password=b]", "UnsupportedSaslMechanismException: There are no users here"),
+    ],
+)
+def test_kafka_configs_says_that_there_are_no_quotas_and_no_users(
+    tools: KafkaTools, kind: str, config: str, said: str
+) -> None:
+    whose = ("--entity-type", kind, "--entity-name", "127.0.0.1")
+    refused = tools.run("kafka-configs", "--alter", *whose, "--add-config", config, status=1)
+    assert said in refused.err
+
+
+def test_kafka_configs_finds_no_credential_to_delete(tools: KafkaTools) -> None:
+    whose = ("--entity-type", "users", "--entity-name", "a")
+    refused = tools.run("kafka-configs", "--alter", *whose, "--delete-config", "SCRAM-SHA-256", status=1)
+    assert "ResourceNotFoundException: Attempt to delete a user credential that does not exist" in refused.err
+
+
 def test_kafka_configs_shows_no_configs_of_groups_and_no_log_levels(
     tools: KafkaTools, bootstrap: str, topic: str
 ) -> None:
@@ -119,6 +142,8 @@ def test_kafka_transactions_finds_none(tools: KafkaTools, bootstrap: str, topic:
     broker = _leaders(bootstrap, topic)[0]
     for command in (("list",), ("describe-producers", *where), ("find-hanging", "--broker-id", broker)):
         assert len(tools.run("kafka-transactions", *command).out.splitlines()) == 1, "more than the heading"
+    refused = tools.run("kafka-transactions", "describe", "--transactional-id", "a", status=1)
+    assert refused.err.startswith("Failed to describe transaction state of transactional-id `a`")
     hanging = tools.run("kafka-transactions", "abort", *where, "--start-offset", 0, status=1)
     assert "Could not find any open transactions" in hanging.err
 
@@ -133,3 +158,10 @@ def test_kafka_features_shows_the_metadata_version(tools: KafkaTools) -> None:
     (line,) = tools.run("kafka-features", "describe").out.splitlines()
     assert line.startswith("Feature: metadata.version\t")
     assert "FinalizedVersionLevel: 4.1-IV1" in line
+
+
+def test_kafkas_tools_do_not_send_what_is_not_supported(tools: KafkaTools) -> None:
+    upgrade = tools.run("kafka-features", "upgrade", "--feature", "group.version=1", status=1)
+    assert "Could not upgrade group.version to 1. The node does not support UPDATE_FEATURES" in upgrade.out
+    unregister = tools.run("kafka-cluster", "unregister", "--id", 7)
+    assert unregister.out == "The target cluster does not support the broker unregistration API.\n"

@@ -119,6 +119,31 @@ async def describe_client_quotas(harness: Harness, client: Client, version: int)
         assert reply.entries == (None if error else ())
 
 
+async def alter_client_quotas(harness: Harness, client: Client, version: int) -> None:
+    entry, entity, op = (nested(49, version, name) for name in ("EntryData", "EntityData", "OpData"))
+    user = (entity(entity_type="user", entity_name="a"), entity(entity_type="client-id", entity_name=None))
+    sets = op(key="producer_byte_rate", value=1024.0, remove=False)
+    removes = op(key="consumer_byte_rate", value=0.0, remove=True)
+    asked = (
+        ((user, (removes, sets)), 35),
+        ((user, (removes,)), 0),
+        (((entity(entity_type="team", entity_name="a"),), (sets,)), 42),
+        (((entity(entity_type="user", entity_name=""),), (sets,)), 42),
+        (((*user, entity(entity_type="ip", entity_name="127.0.0.1")), (sets,)), 42),
+        (((), (sets,)), 42),
+    )
+    entries = tuple(entry(entity=whom, ops=ops) for (whom, ops), _ in asked)
+    for validate_only in (False, True):
+        reply = await client.ask(49, version, entries=entries, validate_only=validate_only)
+        assert reply.throttle_time == timedelta(0)
+        told = [(each.error_code, bool(each.error_message)) for each in reply.entries]
+        assert told == [(error, bool(error)) for _, error in asked]
+        assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
+            [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
+        ]
+        assert "no quotas here" in reply.entries[0].error_message
+
+
 async def describe_user_scram_credentials(harness: Harness, client: Client, version: int) -> None:
     user = nested(50, version, "UserName")
     everybody = await client.ask(50, version, users=None)
@@ -126,6 +151,25 @@ async def describe_user_scram_credentials(harness: Harness, client: Client, vers
     reply = await client.ask(50, version, users=(user(name="a"), user(name="b"), user(name="b")))
     assert (reply.error_code, reply.error_message) == (0, None)
     assert [(each.user, each.error_code) for each in reply.results] == [("a", 91), ("b", 92)]
+
+
+async def alter_user_scram_credentials(harness: Harness, client: Client, version: int) -> None:
+    deletion, upsertion = (nested(51, version, f"ScramCredential{name}") for name in ("Deletion", "Upsertion"))
+
+    def new(name: str, mechanism: int = 1) -> Any:
+        return upsertion(name=name, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=bytes(32))
+
+    reply = await client.ask(
+        51,
+        version,
+        deletions=tuple(deletion(name=name, mechanism=kind) for name, kind in (("a", 1), ("a", 2), ("b", 9))),
+        upsertions=(new("a"), new("c"), new("c", 2), new("d", 0), new("")),
+    )
+    assert reply.throttle_time == timedelta(0)
+    told = [(each.user, each.error_code) for each in reply.results]
+    assert told == [("a", 91), ("b", 33), ("c", 33), ("d", 33), ("", 93)]
+    assert all(each.error_message for each in reply.results)
+    assert "no users here" in reply.results[2].error_message
 
 
 async def describe_quorum(harness: Harness, client: Client, version: int) -> None:
@@ -151,6 +195,15 @@ async def describe_producers(harness: Harness, client: Client, version: int) -> 
     (known,) = reply.topics[0].partitions[0].active_producers
     assert (known.producer_id, known.producer_epoch, known.last_sequence, known.last_timestamp) == (7, 3, 6, NOW_MS)
     assert (known.coordinator_epoch, known.current_txn_start_offset) == (-1, -1)
+
+
+async def describe_transactions(harness: Harness, client: Client, version: int) -> None:
+    reply = await client.ask(65, version, transactional_ids=("a", "b", ""))
+    assert reply.throttle_time == timedelta(0)
+    assert [
+        (each.transactional_id, each.error_code, each.transaction_state, each.topics)
+        for each in reply.transaction_states
+    ] == [("a", 105, "", ()), ("b", 105, "", ()), ("", 42, "", ())]
 
 
 async def list_transactions(harness: Harness, client: Client, version: int) -> None:
@@ -200,9 +253,12 @@ EXCHANGES: dict[int, Exchange] = {
     45: alter_partition_reassignments,
     46: list_partition_reassignments,
     48: describe_client_quotas,
+    49: alter_client_quotas,
     50: describe_user_scram_credentials,
+    51: alter_user_scram_credentials,
     55: describe_quorum,
     61: describe_producers,
+    65: describe_transactions,
     66: list_transactions,
     68: consumer_group_heartbeat,
     74: list_config_resources,

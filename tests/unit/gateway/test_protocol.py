@@ -74,7 +74,7 @@ async def test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_nev
 
 
 SPEC_UNSUPPORTED = {4, 5, 6, 7, 21, 22, 24, 25, 26, 46, 47, 48, 49, *range(50, 58), 65, 66, 67}
-SUPPORTED_ALL_THE_SAME = {21, 22, 46, 47, 48, 50, 55, 66}
+SUPPORTED_ALL_THE_SAME = {21, 22, 46, 47, 48, 49, 50, 51, 55, 65, 66}
 
 
 def test_what_is_not_supported_is_all_that_the_spec_says_and_all_else_that_kafka_has() -> None:

@@ -1,0 +1,52 @@
+"""DescribeTransactions (65), versions 0 to 0: the transactions of producers, by their transactional ids.
+
+- 0: transactional ids; flexible.
+
+There are no transactions: TRANSACTIONAL_ID_NOT_FOUND for each id, as a coordinator of Kafka answers for one that it
+does not know. Most tools ask FindCoordinator first, and show its refusal.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka import codec
+from services.gateway.api import Api, Call, Work
+
+KEY = 65
+
+_NEVER = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    transactional_id: str
+    error_code: ErrorCode
+    transaction_state: str = ""
+    transaction_timeout: int = 0
+    transaction_start_time: datetime = _NEVER
+    producer_id: int = 0
+    producer_epoch: int = 0
+    topics: tuple[()] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    transaction_states: list[_State]
+    throttle_time: int = 0
+
+
+def handle(call: Call) -> Work | None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    missing, invalid = ErrorCode.transactional_id_not_found, ErrorCode.invalid_request
+    call.answer(_Reply([_State(name, missing if name else invalid) for name in request.transactional_ids]))
+    return None
+
+
+def fail(call: Call, error: ErrorCode) -> None:
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    call.answer(_Reply([_State(name, error) for name in request.transactional_ids]))
+
+
+API = Api(KEY, "DescribeTransactions", range(1), handle, fail)
