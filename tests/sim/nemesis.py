@@ -80,7 +80,7 @@ class Nemesis:
         return self._cluster.faults
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. What has begun by then begins nothing new once all is calm."""
         while True:
             await trio.sleep(self._faults.dice.expovariate(1 / self._faults.seconds_between_events))
             kind = self._faults.event()
@@ -132,7 +132,8 @@ class Nemesis:
         # At any turn of the event loop, not only when all is quiet.
         for _ in range(self._faults.dice.randrange(40)):
             await trio.lowlevel.checkpoint()
-        process.crash()
+        if not self._faults.calm:
+            process.crash()
 
     def _pause(self) -> None:
         process = self._storage("pause")
@@ -180,6 +181,8 @@ class Nemesis:
 
     async def _leave_again_and_again(self, process: Process) -> None:
         for _ in range(_LEAVES):
+            if self._faults.calm:
+                return
             self._stop(process)
             await process.ended.wait()
             while self._cluster.storages[process.address] is process:  # noqa: ASYNC110
@@ -199,7 +202,8 @@ class Nemesis:
         await self._freeze(process, "ping")
         for other in others:
             await trio.sleep(self._faults.between(0.0, 0.5))
-            self._nursery.start_soon(self._freeze, other, "pong")
+            if not self._faults.calm:
+                self._nursery.start_soon(self._freeze, other, "pong")
 
     def _lose_lease(self) -> None:
         process = self._storage("lease-lost")
@@ -212,6 +216,8 @@ class Nemesis:
             if Member.FromString(item.value).address == process.address:
                 # Its owner goes on believing in it until its next keepalive: as when the lease's end came first.
                 await trio.sleep(self._faults.between(0.0, 0.2))
+                if self._faults.calm:
+                    return
                 process.clock_ahead += self._cluster.storage_settings.lease_ttl_seconds
                 await store.revoke_lease(item.lease)
 

@@ -301,6 +301,9 @@ class _World:
             process.thaw()
         if self.groups is not None:
             self.groups.calm_down()
+        with trio.move_on_after(_QUIET_SECONDS):
+            while not self._all_serve():  # noqa: ASYNC110
+                await trio.sleep(0.1)
         await trio.sleep(LATEST_SECONDS + 1)
         while self.cluster.network.strays:  # noqa: ASYNC110
             await trio.sleep(0.1)
@@ -316,6 +319,13 @@ class _World:
         if self.groups is not None:
             await self.groups.check()
         self.view.expire_all()
+
+    def _all_serve(self) -> bool:
+        """Whether no process is gone or about to go."""
+        leaving = any(stop.is_set() for stop in self._stops.values())
+        return not leaving and all(
+            process.serving for process in (*self.cluster.storages.values(), *self.cluster.gateways.values())
+        )
 
     def _unfinished(self) -> list[str]:
         return [one.name for one in self._producers if not one.done] + self._admin.under_way
