@@ -105,8 +105,8 @@ class Admin:
         self._view.add(made)
         return [made]
 
-    async def configure(self, topic: str, name: str, value: str) -> None:
-        """Once, whatever comes of it."""
+    async def configure(self, topic: str, name: str, value: str) -> bool:
+        """Once, whatever comes of it: whether it was done."""
         self._view.trace("admin", f"{topic}: {name}={value}")
         config = wire.part(wire.ALTER_CONFIGS, "AlterableConfig", name=name, config_operation=0, value=value)
         resource = wire.part(
@@ -114,11 +114,14 @@ class Admin:
         )
         body = wire.request(wire.ALTER_CONFIGS, resources=(resource,), validate_only=False)
         answer = await self._asked(wire.ALTER_CONFIGS, body)
-        if answer is not None:
-            self._view.trace("admin", f"{topic}: {answer.responses[0].error_code.name}")
+        if answer is None:
+            return False
+        error = answer.responses[0].error_code
+        self._view.trace("admin", f"{topic}: {error.name}")
+        return error is ErrorCode.none
 
-    async def delete_records(self, partition: Partition, offset: int) -> None:
-        """Once, whatever comes of it."""
+    async def delete_records(self, partition: Partition, offset: int) -> bool:
+        """Once, whatever comes of it: whether it was done."""
         self._view.asks_start(partition, offset)
         self._view.trace("admin", f"delete records of {partition.log} below {offset}")
         asked_for = wire.part(
@@ -129,7 +132,7 @@ class Admin:
         asked = trio.current_time()
         answer = await self._asked(wire.DELETE_RECORDS, body)
         if answer is None:
-            return
+            return False
         result = answer.topics[0].partitions[0]
         self._view.trace(
             "admin", f"records of {partition.log} deleted: {result.error_code.name} {result.low_watermark}"
@@ -137,15 +140,16 @@ class Admin:
         if result.error_code in _REFUSED:
             self._view.start_answered(partition, offset, done=False)
         if result.error_code is not ErrorCode.none:
-            return
+            return False
         self._view.start_answered(partition, offset, done=True)
         if partition.doomed:
             # The answer may be about its successor.
-            return
+            return True
         if result.low_watermark < offset:
             self._view.complain("not-deleted", partition, f"asked for {offset}, answered {result.low_watermark}")
         else:
             self._view.ends(partition, start=int(result.low_watermark), end=-1, asked=asked)
+        return True
 
     @contextmanager
     def _doing(self, what: str) -> Iterator[None]:

@@ -1,5 +1,7 @@
 """Simulated look-ups by name: offsets by time, ends of logs, and where leader epochs end."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import trio
@@ -11,7 +13,7 @@ from tests.sim.view import Partition, View
 
 _SECONDS = 1.5
 _LATEST, _EARLIEST, _NEWEST = -1, -2, -3
-_PASSING = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch, ErrorCode.kafka_storage_error)
+_PASSING = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
 class Lookups:
@@ -22,40 +24,60 @@ class Lookups:
         self._faults = view.faults
         self._partition = partition
         self._name = name
+        self._acts: dict[str, Callable[[Connection], Awaitable[bool]]] = {
+            "by time": self._by_time,
+            "latest": partial(self._end, _LATEST),
+            "earliest": partial(self._end, _EARLIEST),
+            "newest": self._newest,
+            "epoch": self._epoch,
+        }
+        # What was not answered yet since nothing fails any more.
+        self._left = list(self._acts)
+
+    @property
+    def left(self) -> list[str]:
+        """What must be answered once nothing fails, and was not yet."""
+        return [] if self._partition.doomed else [f"{self._name}'s look-up, {what}" for what in self._left]
 
     async def run(self) -> None:
         while not self._partition.doomed:
             try:
                 async with connected(self._view.gateways, self._faults) as connection:
                     while not self._partition.doomed and self._faults.dice.random() > 0.1:
-                        await trio.sleep(self._faults.between(0.2, 1.0))
-                        await self._faults.one_of((self._by_time, self._ends, self._newest, self._epoch))(connection)
+                        urgent = self._view.at_ease and self._left
+                        await trio.sleep(0.05 if urgent else self._faults.between(0.2, 1.0))
+                        what = self._faults.one_of(self._left if urgent else list(self._acts))
+                        at_ease = self._view.at_ease
+                        if await self._acts[what](connection) and at_ease and what in self._left:
+                            self._left.remove(what)
             except* ConnectionLost:
                 pass
 
-    async def _by_time(self, connection: Connection) -> None:
+    async def _by_time(self, connection: Connection) -> bool:
         times = self._partition.times
         since = self._faults.one_of(list(times.values())) if times else self._view.now_ms()
         known = [offset for offset, time in times.items() if time >= since]
         answer = await self._asked_offset(connection, since)
         if answer is not None:
             self._view.first_at(self._partition, self._name, since, known, answer.offset, none=-1)
+        return answer is not None
 
-    async def _ends(self, connection: Connection) -> None:
-        asked, which = trio.current_time(), self._faults.one_of((_LATEST, _EARLIEST))
+    async def _end(self, which: int, connection: Connection) -> bool:
+        asked = trio.current_time()
         answer = await self._asked_offset(connection, which)
         if answer is None:
-            return
+            return False
         if which == _LATEST:
             self._view.ends(self._partition, start=-1, end=answer.offset, asked=asked)
         else:
             self._view.ends(self._partition, start=answer.offset, end=-1, asked=asked)
+        return True
 
-    async def _newest(self, connection: Connection) -> None:
+    async def _newest(self, connection: Connection) -> bool:
         known = dict(self._partition.times)
         answer = await self._asked_offset(connection, _NEWEST)
         if answer is None:
-            return
+            return False
         newer = [offset for offset, time in known.items() if answer.offset < 0 or time > answer.timestamp]
         if newer:
             self._view.checker.leaves_out(
@@ -63,8 +85,9 @@ class Lookups:
                 max(newer),
                 f"{self._name}: {answer.offset} is told as the newest, of {answer.timestamp}; {max(newer)} is newer",
             )
+        return True
 
-    async def _epoch(self, connection: Connection) -> None:
+    async def _epoch(self, connection: Connection) -> bool:
         log = self._partition.log
         known, epoch = self._view.checker.known_end(log), self._faults.dice.randint(1, 8)
         asked = wire.part(
@@ -82,6 +105,7 @@ class Lookups:
             if answer.leader_epoch > epoch:
                 self._complain("epochs", f"asked for epoch {epoch}, answered {answer.leader_epoch}")
             self._view.checker.epoch_ends(log, answer.leader_epoch, answer.end_offset, known)
+        return answer is not None
 
     async def _asked_offset(self, connection: Connection, timestamp: int) -> Any:
         asked = wire.part(
@@ -102,8 +126,12 @@ class Lookups:
         error = answer.error_code
         if self._partition.doomed:
             return None
-        if error is not ErrorCode.none and not error.retriable and error not in _PASSING:
-            self._complain("refused", f"{self._name}: a look-up is answered {error.name}")
+        if error is ErrorCode.kafka_storage_error:
+            # A store that does not answer is told so as well; for good it is damage.
+            if self._view.at_ease:
+                self._complain("damaged", f"a look-up is answered {error.name}")
+        elif error is not ErrorCode.none and not error.retriable and error not in _PASSING:
+            self._complain("refused", f"a look-up is answered {error.name}")
         return answer if error is ErrorCode.none else None
 
     def _complain(self, kind: str, detail: str) -> None:

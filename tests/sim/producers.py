@@ -360,7 +360,10 @@ class PlainProducer:
 
 
 class WideProducer:
-    """acks=all, each request once and for all of some partitions at the same time."""
+    """acks=all, each request once and for all of some partitions at the same time.
+
+    When nothing fails any more it sends one more, and repeats that until all of it is acked.
+    """
 
     def __init__(self, view: View, partitions: Sequence[Partition], name: str, requests: int) -> None:
         self._view = view
@@ -369,30 +372,49 @@ class WideProducer:
         self.name = name
         self.done = False
 
+    @property
+    def _gone(self) -> bool:
+        return any(partition.gone for partition in self._partitions)
+
     async def run(self) -> None:
         for number in range(self._requests):
             await trio.sleep(self._view.faults.between(0.1, 1.0))
-            if not self._view.producing or any(partition.gone for partition in self._partitions):
+            if not self._view.producing or self._gone:
                 break
-            name = f"{self.name}-{number}"
-            sources = [_Source(self._view, partition, name, UNREPEATED) for partition in self._partitions]
-            batches = [_Batch(source.batch(), 0.0) for source in sources]
-            appends: list[tuple[wire.Topic, int, bytes]] = [
-                (source.partition.topic_id, source.partition.index, source.records(batch))
-                for source, batch in zip(sources, batches, strict=True)
-            ]
-            try:
-                async with connected(self._view.gateways, self._view.faults) as connection:
-                    body = wire.produce_many(appends, acks=-1, timeout_ms=900)
-                    answers = wire.read_produced_many(
-                        await connection.ask(wire.PRODUCE, body, timeout=_REQUEST_SECONDS)
-                    )
-                    for source, batch, answer in zip(sources, batches, answers, strict=True):
-                        if ErrorCode(answer.error) is ErrorCode.none:
-                            source.acked(batch, answer.base_offset)
-            except* ConnectionLost:
-                pass
+            await self._send(self._made(f"{self.name}-{number}", UNREPEATED))
+        while not self._view.at_ease:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+        if not self._gone:
+            last = self._made(f"{self.name}-last", REPEATED)
+            while not self._gone and not await self._send(last):  # noqa: ASYNC110
+                await trio.sleep(_RETRY_SECONDS)
         self.done = True
+
+    def _made(self, name: str, promise: Promise) -> list[tuple[_Source, _Batch]]:
+        sources = [_Source(self._view, partition, name, promise) for partition in self._partitions]
+        return [(source, _Batch(source.batch(), 0.0)) for source in sources]
+
+    async def _send(self, batches: Sequence[tuple[_Source, _Batch]]) -> bool:
+        """Whether all was acked by one answer."""
+        appends: list[tuple[wire.Topic, int, bytes]] = [
+            (source.partition.topic_id, source.partition.index, source.records(batch)) for source, batch in batches
+        ]
+        acked = 0
+        try:
+            async with connected(self._view.gateways, self._view.faults) as connection:
+                body = wire.produce_many(appends, acks=-1, timeout_ms=900)
+                answers = wire.read_produced_many(await connection.ask(wire.PRODUCE, body, timeout=_REQUEST_SECONDS))
+                for (source, batch), answer in zip(batches, answers, strict=True):
+                    error = ErrorCode(answer.error)
+                    if error is ErrorCode.none:
+                        source.acked(batch, answer.base_offset)
+                        acked += 1
+                    elif not error.retriable:
+                        detail = f"{self.name}: {error.name} {answer.message}"
+                        self._view.complain("refused", source.partition, detail)
+        except* ConnectionLost:
+            pass
+        return acked == len(batches)
 
 
 KINDS = (IDEMPOTENT, IDEMPOTENT, IDEMPOTENT, REPEATED, UNREPEATED, LEADER, UNANSWERED)

@@ -75,4 +75,27 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "a request with acks=0 is answered",
         (Change("services.gateway.apis.produce", "_Produce._reply", "if self._acks != 0:", "if True:"),),
     ),
+    "offsets-never-listed": Variant(
+        "ListOffsets is answered that the client has to ask another one, for good",
+        (Change("services.gateway.apis.list_offsets", "_ask", "if asked.question.results:", "if False:"),),
+    ),
+    "epoch-ends-never-told": Variant(
+        "OffsetForLeaderEpoch is answered that the client has to ask another one, for good",
+        (Change("services.gateway.apis.offset_for_leader_epoch", "_ask", "if not question.results:", "if True:"),),
+    ),
+    "deletion-never-answered": Variant(
+        "DeleteRecords is answered that the client has to ask another one, for good",
+        (Change("services.gateway.apis.delete_records", "_ask", "if not question.results:", "if True:"),),
+    ),
+    "several-topics-refused": Variant(
+        "a request with records for several topics is refused, for good",
+        (
+            Change(
+                "services.gateway.apis.produce",
+                "_check",
+                "            if known is None:",
+                "            if known is None or len(request.topics) > 1:",
+            ),
+        ),
+    ),
 }

@@ -2,7 +2,7 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -114,6 +114,7 @@ class _World:
         self.faults = Faults(seed, boost, events=events)
         self.groups = Groups(seed, boost, trace, self._defect, alone=not logs) if groups else None
         self._producers: list[IdempotentProducer | PlainProducer | WideProducer | SinkWriter] = []
+        self._lookups: list[Lookups] = []
         self._stops: dict[Process, trio.Event] = {}
         self._number = 0
         # Where jobs run that ask storage itself, which never fails.
@@ -238,7 +239,9 @@ class _World:
             by_name = self.faults.dice.random() < 0.3
             self._nursery.start_soon(Consumer(self.view, [partition], f"c{self._number}", by_name=by_name).run)
         self._nursery.start_soon(Scanner(self.view, self.cluster, self._job, partition, f"j{self._number}").run)
-        self._nursery.start_soon(Lookups(self.view, partition, f"l{self._number}").run)
+        lookups = Lookups(self.view, partition, f"l{self._number}")
+        self._lookups.append(lookups)
+        self._nursery.start_soon(lookups.run)
 
     def _sink_into(self, partitions: Sequence[Partition]) -> None:
         """Put drivers of sinks on partitions of a topic that stays."""
@@ -313,7 +316,7 @@ class _World:
             while waiting := self._unfinished():  # noqa: ASYNC110
                 await trio.sleep(0.1)
         for who in waiting:
-            self.checker.violations.append(Violation("stuck", who, "is not done although all is well"))
+            self._stuck(who)
         # What was acked by a buffer alone is stored after this.
         await trio.sleep(_FLUSHED_SECONDS)
         if self.groups is not None:
@@ -328,7 +331,11 @@ class _World:
         )
 
     def _unfinished(self) -> list[str]:
-        return [one.name for one in self._producers if not one.done] + self._admin.under_way
+        producers = [one.name for one in self._producers if not one.done]
+        return producers + self._admin.under_way + [what for lookups in self._lookups for what in lookups.left]
+
+    def _stuck(self, who: str) -> None:
+        self.checker.violations.append(Violation("stuck", who, "is not done although all is well"))
 
     async def _check_scans(self, partition: Partition) -> None:
         scanner = Scanner(self.view, self.cluster, self._job, partition, "the last job")
@@ -337,6 +344,22 @@ class _World:
                 await scanner.verify(address)
             except Unavailable as error:
                 self.checker.violations.append(Violation("unreadable", partition.log, f"{address}: {error}"))
+
+    async def _check_administration(self, partition: Partition, end: int) -> None:
+        """At the very end, since nothing is left of the log after it."""
+        configure = partial(self._admin.configure, partition.topic, "max.message.bytes", "100000")
+        await self._in_time(f"{partition.log} is configured", configure)
+        await self._in_time(f"{partition.log} is emptied", partial(self._admin.delete_records, partition, end))
+        whole = await read_to_end(self.view, partition, seconds=_READING_SECONDS)
+        if whole != (end, end, []):
+            self.view.complain("not-deleted", partition, f"all up to {end} was deleted, and there is {whole}")
+
+    async def _in_time(self, what: str, do: Callable[[], Awaitable[bool]]) -> None:
+        with trio.move_on_after(_QUIET_SECONDS):
+            while not await do():  # noqa: ASYNC110
+                await trio.sleep(0.1)
+            return
+        self._stuck(what)
 
     async def _check(self) -> None:
         for partition in self.view.partitions:
@@ -357,6 +380,8 @@ class _World:
                 self.cluster.metadata, self.cluster.objects, NAMESPACE, partition.topic, partition.index
             ):
                 self.checker.violations.append(Violation("stored", partition.log, fault))
+            if partition.topic != "wide":
+                await self._check_administration(partition, end)
         offline = [] if self.faults.reads_were_wrong else self.trace.offline
         for alarm in (*self.trace.alarms, *offline):
             self.checker.violations.append(Violation("alarm", "log", alarm))
