@@ -114,7 +114,8 @@ class _History:
     next_of: dict[str, int] = field(default_factory=dict)
     ends: _Rising = field(default_factory=_Rising)
     starts: _Rising = field(default_factory=_Rising)
-    start_allowed: int = 0
+    # Where retention may let a log start that starts at the key or above: anywhere up to the value.
+    starts_allowed: dict[int, int] = field(default_factory=lambda: {0: 0})
     # Requests for exactly this log start that were not refused.
     starts_asked: Counter[int] = field(default_factory=Counter)
     # Offsets of records that answers left out, each with what to say of it if the log still has it at the end.
@@ -127,9 +128,8 @@ class _History:
 
     def may_have_started(self, offset: int) -> bool:
         """Whether the log can start at ``offset`` or above by now."""
-        return offset <= self.start_allowed or any(
-            asked >= offset and times > 0 for asked, times in self.starts_asked.items()
-        )
+        highest = max((asked for asked, times in self.starts_asked.items() if times > 0), default=0)
+        return offset <= max(highest, *self.starts_allowed.values())
 
 
 class Checker:
@@ -213,10 +213,15 @@ class Checker:
         """One request for this log start was refused for good: it explains nothing."""
         self._of(log).starts_asked[offset] -= 1
 
-    def may_start(self, log: Log, offset: int) -> None:
-        """From now on the log may start anywhere up to ``offset``: retention is due."""
-        history = self._of(log)
-        history.start_allowed = max(history.start_allowed, offset)
+    def starts_asked(self, log: Log) -> list[int]:
+        """The log starts that somebody asked for and was not refused; 0 too."""
+        return [0, *(offset for offset, times in self._of(log).starts_asked.items() if times > 0)]
+
+    def may_start(self, log: Log, offset: int, *, above: int = 0) -> None:
+        """From now on the log may start anywhere up to ``offset``, where it starts at ``above`` at least: retention is
+        due."""
+        allowed = self._of(log).starts_allowed
+        allowed[above] = max(allowed.get(above, 0), offset)
 
     def finish(self, log: Log, *, start: int, end: int, records: Iterable[tuple[int, bytes]]) -> None:
         """All that is in the log when everything works again: its ends, and (offset, value) from ``start`` on."""
@@ -318,11 +323,12 @@ class Checker:
             self._complain("lost", log, detail)
 
     def _check_start(self, log: Log, history: _History, start: int) -> None:
-        if start > history.start_allowed and history.starts_asked[start] <= 0:
+        # An answer without a start has -1.
+        allowed = start <= 0 or any(above <= start <= offset for above, offset in history.starts_allowed.items())
+        if not allowed and history.starts_asked[start] <= 0:
+            highest = max(history.starts_allowed.values())
             self._complain(
-                "start-too-high",
-                log,
-                f"the log starts at {start}, which nobody asked for; allowed is {history.start_allowed}",
+                "start-too-high", log, f"the log starts at {start}, which nobody asked for; allowed is {highest}"
             )
 
     def _check_floor(self, log: Log, sent: _Sent, value: bytes, offset: int) -> None:

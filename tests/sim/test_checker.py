@@ -304,6 +304,16 @@ def test_a_refused_request_for_a_log_start_explains_nothing() -> None:
     assert {violation.kind for violation in story.checker.violations} == {"start-too-high"}
 
 
+@pytest.mark.parametrize(("start", "kinds"), [(2, {"start-too-high"}), (3, set()), (5, set()), (6, {"start-too-high"})])
+def test_retention_goes_on_from_a_log_start_that_was_asked_for(start: int, kinds: set[str]) -> None:
+    story = _Story()
+    story.checker.asks_start(LOG, 3)
+    story.checker.may_start(LOG, 1)
+    story.checker.may_start(LOG, 5, above=3)
+    story.asked(start=start, asked=0.0, answered=1.0)
+    assert {violation.kind for violation in story.checker.violations} == kinds
+
+
 def test_a_record_below_an_end_that_was_known_before_it_was_sent_is_complained_of() -> None:
     story = _sink_story(start_seen=2)
     story.read(1, 1)

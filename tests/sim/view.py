@@ -166,5 +166,8 @@ class View:
         limit = self.now_ms() - partition.retention.ms + SMALL_SKEW_SECONDS * 1000
         if partition.retention.ms < 0 or partition.oldest_ms > limit:
             return
-        young = min((offset for offset, time in partition.times.items() if time > limit), default=None)
-        self.checker.may_start(partition.log, max(partition.known_end, start) if young is None else young)
+        young = [offset for offset, time in partition.times.items() if time > limit]
+        for above in self.checker.starts_asked(partition.log):
+            # What is below a log start that was asked for may be gone, however young it is.
+            first = min((offset for offset in young if offset >= above), default=max(partition.known_end, start))
+            self.checker.may_start(partition.log, first, above=above)
