@@ -90,6 +90,8 @@ class TopicConfig:
     """How far a record's timestamp may lie before and after the time of its append; not for ``log_append_time``."""
     compacted: bool
     """Every record must have a key, as the cleanup policy has ``compact``."""
+    deletes: bool
+    """Old records may be removed, as the cleanup policy has ``delete``."""
     retention_ms: int
     """How old a segment's newest record may become; -1: any age, as where the cleanup policy lacks ``delete``."""
     retention_bytes: int
@@ -123,6 +125,7 @@ class TopicConfig:
             timestamp_before_max_ms=bound("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=bound("message.timestamp.after.max.ms"),
             compacted=COMPACT in policy,
+            deletes=deletes,
             retention_ms=int(value("retention.ms")) if deletes else -1,
             retention_bytes=int(value("retention.bytes")) if deletes else -1,
             segment_bytes=int(value("segment.bytes")),

@@ -49,7 +49,9 @@ class Brokers:
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """Both, with a topic ``t`` of two partitions, and two with batches that a producer compressed with zstd."""
+    """Both, with a topic ``t`` of two partitions, two with batches that a producer compressed with zstd, and two whose
+    cleanup policy is not to delete.
+    """
     directory = tmp_path_factory.mktemp("same")
     with ExitStack() as stack:
         kafscale = KafscaleBroker(directory / "kafscale", {"KAFSCALE_BROKER_ID": "1"})
@@ -58,8 +60,9 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         apache = stack.enter_context(apache_kafka(directory / "apache", heap="512m", properties=[classic]))
         both = Brokers(apache.bootstrap, kafscale.bootstrap)
         wanted = [_topic("t", 2), _topic("zstd", compression_type="zstd"), _topic("as-produced")]
+        wanted += [_topic("compact", cleanup_policy="compact"), _topic("kept", cleanup_policy="")]
         created = both.ask_both(19, 7, {"topics": wanted, "timeout": SECONDS_5, "validate_only": False})
-        assert [[each["error_code"] for each in told["topics"]] for told in created] == [[0, 0, 0]] * 2
+        assert [[each["error_code"] for each in told["topics"]] for told in created] == [[0] * 5] * 2
         for name in ("zstd", "as-produced"):
             for bootstrap in (both.apache, both.kafscale):
                 trio.run(_produce, bootstrap, name)
@@ -204,6 +207,12 @@ def create_on(*assigned: list[int]) -> dict[str, Any]:
 def broker_configs(operation: int, *names: str) -> dict[str, Any]:
     configs = [{"name": name, "config_operation": operation, "value": None} for name in names]
     return {"resources": [{"resource_type": 4, "resource_name": "1", "configs": configs}], "validate_only": False}
+
+
+def delete_records(topic: str, *offsets: int, timeout: timedelta = SECONDS_5) -> dict[str, Any]:
+    """Of partition 0, which there is, and those behind it, which there are not."""
+    partitions = [{"partition_index": index, "offset": offset} for index, offset in enumerate(offsets)]
+    return {"topics": [{"name": topic, "partitions": partitions}], "timeout": timeout}
 
 
 def epoch_end(epoch: int, *, current: int) -> dict[str, Any]:
@@ -369,6 +378,10 @@ CASES = (
     Case("end-of-epoch-0-now-unknown", 23, epoch_end(0, current=-1), range(2, 5)),
     Case("end-of-no-epoch", 23, epoch_end(9, current=-1), range(2, 5)),
     Case("delete-broker-configs", 44, broker_configs(1, "leader.replication.throttled.rate")),
+    Case("keep-compacted-records", 21, delete_records("compact", -1, 0)),
+    Case("keep-compacted-records-above-the-end", 21, delete_records("compact", 9)),
+    Case("keep-compacted-records-at-once", 21, delete_records("compact", 0, timeout=timedelta())),
+    Case("keep-records-that-no-policy-removes", 21, delete_records("kept", 0)),
     Case("read-zstd-topic", 1, fetch("zstd"), range(4, 13), of=read),
     Case("read-zstd-batches", 1, fetch("as-produced"), range(4, 13), of=read),
     Case(

@@ -6,6 +6,9 @@ The answer comes when the new log start is durable; the objects below it are del
 timeout bounds the wait for other replicas. There are none here, so a timeout of 0 is answered with what was done too;
 a storage instance that does not answer ends the wait after KAFSCALE_STORAGE_TIMEOUT_MS, or the request's timeout where
 that is longer.
+
+Where a topic's `cleanup.policy`, its own or the cluster's default, does not have `delete`, nothing is removed and the
+answer is POLICY_VIOLATION, as in Kafka.
 """
 
 from collections import Counter
@@ -67,6 +70,8 @@ def handle(call: Call) -> Work | None:
                 answer.error_code = ErrorCode.invalid_request
             elif known is None or not 0 <= asked.partition_index < len(known.partitions):
                 answer.error_code = ErrorCode.unknown_topic_or_partition
+            elif not known.config.deletes:
+                answer.error_code = ErrorCode.policy_violation
             else:
                 ref = known.partitions[asked.partition_index]
                 truncation = PartitionTruncation(partition=ref, offset=asked.offset)

@@ -1,6 +1,7 @@
-"""What topics whose cleanup.policy has compact take: records with keys only."""
+"""What topics take whose cleanup.policy has compact, records with keys only, and what they let nobody delete."""
 
 import struct
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from kafscale.records.batch import seal
 from kafscale.records.codecs import Codec, compress
 from kafscale.records.record import Record, build_batch
 from tests.unit.gateway.asking import produce, produce_body
-from tests.unit.gateway.harness import NOW_MS, batch, running_gateway
+from tests.unit.gateway.exchanges import nested
+from tests.unit.gateway.harness import NOW_MS, Client, batch, running_gateway
 from tests.unit.gateway.test_produce import legacy_message, legacy_produce_body
 from tests.unit.records.strategies import message
 
@@ -117,3 +119,40 @@ async def test_a_reply_names_so_many_records_only() -> None:
         reply = await produce(await harness.connect(), batch(*[b"v"] * 1500))
         assert refused(reply) == list(range(1000))
         assert "1500 of 1500 records" in reply.error_message
+
+
+async def deleted(client: Client, *offsets: int, topic: str = "t", seconds: int = 5) -> list[tuple[int, int]]:
+    """DeleteRecords of partitions from 0 on: error and log start of each."""
+    partitions = tuple(
+        nested(21, 1, "DeleteRecordsPartition")(partition_index=index, offset=offset)
+        for index, offset in enumerate(offsets)
+    )
+    asked = nested(21, 1, "DeleteRecordsTopic")(name=topic, partitions=partitions)
+    reply = await client.ask(21, 1, topics=(asked,), timeout=timedelta(seconds=seconds))
+    return [(each.error_code, each.low_watermark) for each in reply.topics[0].partitions]
+
+
+@pytest.mark.parametrize("policy", ["compact", ""])
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 9])
+@pytest.mark.parametrize("seconds", [0, 5])
+async def test_no_records_are_deleted_where_the_policy_is_not_to_delete(policy: str, offset: int, seconds: int) -> None:
+    async with running_gateway() as harness:
+        topic = await harness.topic(partitions=2, cleanup_policy=policy)
+        client = await harness.connect()
+        assert (await produce(client, keyed(b"k", b"k"))).error_code == 0
+        refusals = [(ErrorCode.policy_violation, -1)] * 2 + [(ErrorCode.unknown_topic_or_partition, -1)]
+        assert await deleted(client, offset, offset, offset, seconds=seconds) == refusals
+        assert harness.partition(topic).log_start == 0
+        await harness.catalog.configure(topic.id, lambda _: {"cleanup.policy": "compact,delete"})
+        assert await deleted(client, 1) == [(ErrorCode.none, 1)]
+
+
+async def test_the_clusters_policy_says_what_may_be_deleted_where_a_topic_sets_none() -> None:
+    async with running_gateway(cleanup_policy="compact") as harness:
+        await harness.topic()
+        await harness.topic("own", cleanup_policy="delete")
+        client = await harness.connect()
+        assert (await produce(client, keyed(b"k"))).error_code == 0
+        assert (await produce(client, keyed(b"k"), topic="own")).error_code == 0
+        assert await deleted(client, -1) == [(ErrorCode.policy_violation, -1)]
+        assert await deleted(client, -1, topic="own") == [(ErrorCode.none, 1)]

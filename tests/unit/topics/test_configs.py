@@ -97,6 +97,7 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         timestamp_before_max_ms=2**63 - 1,
         timestamp_after_max_ms=3600000,
         compacted=False,
+        deletes=True,
         retention_ms=604800000,
         retention_bytes=-1,
         segment_bytes=1073741824,
