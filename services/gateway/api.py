@@ -147,6 +147,7 @@ class Api:
     rest as a coroutine, or None when it has answered or an event elsewhere will. ``fail`` answers a
     request whose handler broke.
     ``largest``: the bytes that a request may have; None: only the connection's own limit holds.
+    ``changes``: of an API that reads: whether this request would change something if it began now; it is then alone.
     """
 
     key: int
@@ -156,3 +157,4 @@ class Api:
     fail: Callable[[Call, ErrorCode], None]
     order: Order = Order.ALONE
     largest: Callable[[GatewaySettings], int | None] = lambda settings: settings.max_control_request_bytes
+    changes: Callable[[Call], bool] = lambda call: False

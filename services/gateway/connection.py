@@ -4,7 +4,6 @@ Nothing that one client does reaches another: what a client breaks closes its ow
 answered with an error for that request, or closes that connection.
 """
 
-from collections import Counter
 from ipaddress import ip_address
 
 import structlog
@@ -62,8 +61,9 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._tasks = 0
-        # Requests that have begun and are not answered.
-        self._under_way: Counter[Order] = Counter()
+        # Requests that have begun and are not answered; they are all of one order.
+        self._under_way = 0
+        self._order = Order.ALONE
         self._waits_for_answers = False
         self._receiving = False
         # A request has its place in the order of replies and is not under way yet.
@@ -185,14 +185,17 @@ class ClientConnection:
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:
             raise ProtocolError(f"a request of {size} bytes for {api.name}")
-        await self._in_turn(api.order)
         call = Call(request, self, self._environment)
+        await self._in_turn(api.order)
+        order = Order.ALONE if api.changes(call) else api.order
+        await self._in_turn(order)
         self._environment.pauses.look()
         if self._scope.cancel_called:
             return
         if self._wire_log is not None:
             self._wire_log.request(api, request)
-        self._under_way[api.order] += 1
+        self._order = order
+        self._under_way += 1
         try:
             work = api.handle(call)
         except CorruptData:
@@ -217,12 +220,9 @@ class ClientConnection:
         self._waits_for_answers = False
 
     def _may_begin(self, order: Order) -> bool:
-        others = self._under_way.total()
-        if order is Order.ALONE:
-            return others == 0
         if order is Order.READS and self._tasks >= _MAX_TASKS:
             return False
-        return others == self._under_way[order]
+        return self._under_way == 0 or (order is self._order and order is not Order.ALONE)
 
     async def _work_in_task(self, api: Api, call: Call, work: Work) -> None:
         try:
@@ -291,7 +291,7 @@ class ClientConnection:
 
     def _replied(self, slot: ReplySlot, size: int) -> None:
         self._environment.figures.took(slot.api_key, trio.current_time() - slot.received_at)
-        self._under_way[APIS[slot.api_key].order] -= 1
+        self._under_way -= 1
         self._hold(size)
         if self._wire_log is not None:
             self._wire_log.reply(slot, size)

@@ -112,8 +112,8 @@ MUTATIONS = (
     _breaking(
         "Commits of one connection are stored in its order",
         "services/gateway/connection.py",
-        "            return others == 0\n",
-        "            return True\n",
+        "and order is not Order.ALONE)",
+        "or order is Order.ALONE)",
         _COORDINATORS + "test_pitfall_61_commits_of_one_connection_are_stored_in_its_order",
     ),
     _breaking(

@@ -173,6 +173,13 @@ MUTATIONS = (
         _LISTENER + "test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answered_in_the_end",
     ),
     _breaking(
+        "a request that creates a topic is alone on its connection",
+        "services/gateway/connection.py",
+        "Order.ALONE if api.changes(call) else api.order",
+        "api.order",
+        "tests/unit/gateway/test_order.py::test_metadata_waits_for_a_parked_fetch_only_where_it_creates_a_topic",
+    ),
+    _breaking(
         "reads from the object store at the same time are bounded",
         "services/storage/reader.py",
         "trio.CapacityLimiter(reads_in_flight)",

@@ -66,20 +66,26 @@ def handle(call: Call) -> Work | None:
     if request.topics is None or (call.version == 0 and not request.topics):
         _reply(call, request, [_shown(call, request, view.by_name[name]) for name in view.live_names])
         return None
-    missing = [] if not _may_create(environment, request) else _creatable(environment, request.topics)
+    missing = _missing_ones(environment, request)
     if missing:
         return _create_and_reply(call, request, missing)
     _reply(call, request, _found(call, request, {}))
     return None
 
 
-def _may_create(environment: Environment, request: Any) -> bool:
-    return environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
+def _changes(call: Call) -> bool:
+    """Whether it creates topics."""
+    if not call.environment.settings.auto_create_topics:
+        return False
+    return bool(_missing_ones(call.environment, codec.decode_request(KEY, call.version, call.request.body)))
 
 
-def _creatable(environment: Environment, topics: Iterable[Any]) -> list[str]:
-    """Names that nobody has and anybody could have, each once."""
+def _missing_ones(environment: Environment, request: Any) -> list[str]:
+    """What the request names and creates: names that nobody has and anybody could have, each once."""
+    if not (environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)):
+        return []
     view = environment.catalog.view
+    topics: Iterable[Any] = request.topics or ()
     names = {
         topic.name: None for topic in topics if topic.name is not None and getattr(topic, "topic_id", None) is None
     }
@@ -177,4 +183,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _reply(call, request, topics, error)
 
 
-API = Api(KEY, "Metadata", range(14), handle, fail, order=Order.READS)
+API = Api(KEY, "Metadata", range(14), handle, fail, order=Order.READS, changes=_changes)

@@ -35,8 +35,9 @@ def create_partitions(count: int) -> Pipelined:
     return 37, 1, {"topics": (topic,), "timeout": timedelta(seconds=5), "validate_only": False}
 
 
-def metadata() -> Pipelined:
-    return 3, 4, {"topics": (nested(3, 4, "MetadataRequestTopic")(name="t"),), "allow_auto_topic_creation": False}
+def metadata(*names: str, create: bool = False) -> Pipelined:
+    topics = tuple(nested(3, 4, "MetadataRequestTopic")(name=name) for name in names or ("t",))
+    return 3, 4, {"topics": topics, "allow_auto_topic_creation": create}
 
 
 def delete_topics() -> Pipelined:
@@ -53,6 +54,12 @@ CASES: dict[str, tuple[Pipelined, Pipelined, Callable[[Any], Any], Any]] = {
         3,
     ),
     "no topic after DeleteTopics": (delete_topics(), metadata(), lambda reply: int(reply.topics[0].error_code), 3),
+    "a topic after Metadata that creates it": (
+        metadata("t", "new", create=True),
+        metadata("new"),
+        lambda reply: [(int(topic.error_code), len(topic.partitions)) for topic in reply.topics],
+        [(0, 1)],
+    ),
     "offsets after OffsetCommit": (
         (8, 6, commit_values(6, {"t": {0: (7, "")}})),
         (9, 7, fetch_values(7, {"g": {"t": (0,)}})),
@@ -110,6 +117,33 @@ async def test_a_parked_fetch_holds_up_what_changes_something_and_nothing_that_r
         (known,) = await asking.fetch(other, 7, {"g": {"t": (0,)}})
         assert asking.offsets_of(known) == [(0, 1, "", 0)]
         assert topic.partitions == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "waits"),
+    [
+        (metadata("t", "new", create=True), True),
+        (metadata("t", create=True), False),
+        (metadata("new", create=False), False),
+        (metadata("__consumer_offsets", "no name", create=True), False),
+        ((3, 4, {"topics": None, "allow_auto_topic_creation": True}), False),
+    ],
+    ids=["creates", "is there", "may not create", "cannot create", "all"],
+)
+async def test_metadata_waits_for_a_parked_fetch_only_where_it_creates_a_topic(asked: Pipelined, waits: bool) -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client, other = await harness.connect(), await harness.connect()
+        key, version, values = asked
+        await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=60_000))
+        await client.send(key, version, request(key, version, **values))
+        await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 1)
+        await wait_all_tasks_blocked(0.02)
+        assert (key not in harness.parts.figures.seconds, harness.catalog.view.live("new")) == (waits, None)
+        await produce(other, batch(b"v"))
+        for _ in range(2):
+            await client.receive()
+        assert (harness.catalog.view.live("new") is not None) == waits
 
 
 async def test_a_join_that_waits_for_other_members_holds_up_what_is_behind_it() -> None:
