@@ -8,8 +8,9 @@
 - 11, 12: same on the wire. 13: topics are named by id.
 
 acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable, or with
-REQUEST_TIMED_OUT when the request's timeout is over before that: they may become durable later. Old message sets
-become one magic-2 batch. Several batches in one record set are all kept, where Kafka answers INVALID_RECORD; so does
+REQUEST_TIMED_OUT when the request's timeout is over before that: they may become durable later. As in Kafka, a reply
+about records that were in the buffer and may not be kept has the offset that they got there. Old message sets become
+one magic-2 batch. Several batches in one record set are all kept, where Kafka answers INVALID_RECORD; so does
 KafScale where one of them has a producer id. A batch with a producer id is stored as it is.
 So is the largest timestamp in a batch's header, which Kafka's broker computes from the records: look-ups and filters by
 time trust it.
@@ -143,13 +144,13 @@ class _Produce:
         result.error_code = append.error
         # Told with UNKNOWN_PRODUCER_ID too: only by it the Java client knows that a new epoch helps.
         result.log_start_offset = append.log_start
+        # Known too of what was appended and not seen to become durable.
+        result.base_offset = append.base_offset
+        result.log_append_time_ms = append.append_time_ms
         if append.error:
             result.error_message = append.detail or None
-        else:
-            result.base_offset = append.base_offset
-            result.log_append_time_ms = append.append_time_ms
-            if append.trace:
-                self._traced.note(append.key, append.base_offset, append.trace)
+        elif append.trace:
+            self._traced.note(append.key, append.base_offset, append.trace)
         self._open -= 1
         if self._open == 0:
             self._reply()

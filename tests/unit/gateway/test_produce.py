@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from datetime import UTC, datetime
 from typing import cast
 
 import pytest
@@ -342,6 +343,42 @@ async def test_an_unknown_producer_is_told_the_log_start_without_which_the_java_
         assert (refused.error_code, refused.log_start_offset) == (ErrorCode.unknown_producer_id, 7)
         harness.storage.refuse[topic.id, 0] = [common_pb2.INVALID]
         assert (await produce(client, batch())).log_start_offset == -1
+
+
+async def test_a_reply_that_came_too_late_has_the_offset_that_the_records_got() -> None:
+    async with running_gateway() as harness:
+        topic = await harness.topic(message_timestamp_type="LogAppendTime")
+        client = await harness.connect()
+        assert (await produce(client, batch(b"a", b"b"))).base_offset == 0
+        harness.partition(topic).log_start = 1
+        harness.storage.auto_commit = False
+        harness.storage.append_time_ms = NOW_MS
+        late = await produce(client, batch(b"c"), acks=-1, timeout_ms=50)
+        assert (late.error_code, late.error_message, late.record_errors) == (ErrorCode.request_timed_out, None, ())
+        assert (late.base_offset, late.log_start_offset) == (2, 1)
+        assert late.log_append_time == datetime.fromtimestamp(NOW_MS / 1000, UTC)
+
+
+async def test_a_reply_to_records_that_were_lost_has_the_offset_that_they_had() -> None:
+    async with running_gateway() as harness:
+        topic = await harness.topic()
+        client = await harness.connect()
+        harness.storage.auto_commit = False
+        await client.send(0, 9, produce_body({("t", 0): batch(b"a")}))
+        await harness.storage.wait_until(lambda: bool(harness.storage.appends))
+        harness.storage.announce(harness.partition(topic), lost=True)
+        lost = await produced(client)
+        assert (lost.error_code, lost.base_offset) == (ErrorCode.not_enough_replicas_after_append, 0)
+
+
+async def test_a_reply_that_came_too_late_has_no_offset_where_storage_has_not_told_it() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        harness.storage.gates[1] = trio.Event()
+        late = await produce(client, batch(b"a"), acks=-1, timeout_ms=50)
+        assert late.error_code == ErrorCode.request_timed_out
+        assert (late.base_offset, late.log_start_offset) == (-1, -1)
 
 
 def test_every_status_has_a_kafka_error_that_is_not_success() -> None:
