@@ -105,6 +105,9 @@ class Admin:
         self._view.add(made)
         return [made]
 
+    async def is_free(self, name: str) -> bool:
+        return await self._metadata.get(paths.topic_key(NAMESPACE, name)) is None
+
     async def configure(self, topic: str, name: str, value: str) -> bool:
         """Once, whatever comes of it: whether it was done."""
         self._view.trace("admin", f"{topic}: {name}={value}")

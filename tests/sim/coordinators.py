@@ -63,13 +63,15 @@ class CoordinatorProcess(Process):
 
     def in_turn(self, work: Callable[[], Awaitable[T]], *, after: float) -> Callable[[], Awaitable[T]]:
         """``work`` that begins ``after`` so many seconds, and behind what was sent to this process before it."""
+        # The way takes no longer where the process is frozen.
+        arrives = trio.current_time() + after
         # All of them: one that is given up says nothing about those before it.
         before, begun = list(self._coming), trio.Event()
         self._coming[begun] = None
 
         async def wait_and_do() -> T:
             try:
-                await trio.sleep(after)
+                await trio.sleep_until(arrives)
                 for earlier in before:
                     await earlier.wait()
             finally:

@@ -47,6 +47,8 @@ class Nemesis:
         self._remake = remake
         self._use = use
         self._coming_and_going = False
+        # Other clusters' objects by their keys: they must stay.
+        self.foreign: dict[str, bytes] = {}
         self._acts: dict[str, Callable[[], None]] = {
             "crash": self._crash,
             "pause": self._pause,
@@ -268,13 +270,18 @@ class Nemesis:
         """Somebody else's object among a partition's, or an index that is none."""
         partition = self._faults.one_of(self._view.partitions)
         prefix = paths.partition_prefix(NAMESPACE, partition.topic, partition.index)
-        name = self._faults.one_of(["README", "segment-7.kfs", "backup/segment-00000000000000000000.kfs", ""])
         base = self._faults.dice.randint(0, partition.known_end + 2)
+        # What lies deeper may be of a cluster whose namespace ends with this topic's name.
+        deeper = f"{partition.index}/segment-{base:020d}.kfs"
+        name = self._faults.one_of(["README", "segment-7.kfs", deeper, ""])
         key = prefix + name if name else paths.index_key(NAMESPACE, partition.topic, partition.index, base)
         self._faults.counts["foreign-object"] += 1
         self._cluster.trace.add(f"fault: a foreign object {key}")
+        body = self._faults.dice.randbytes(100)
+        if name == deeper:
+            self.foreign[key] = body
         await self._cluster.objects.delete_many([key])
-        await self._cluster.objects.put_if_absent(key, self._faults.dice.randbytes(100))
+        await self._cluster.objects.put_if_absent(key, body)
 
     def _jump_wall_clock(self) -> None:
         process = self._storage("wall-clock-jump")

@@ -12,9 +12,10 @@ from kafscale.errors import Unavailable
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkRequest, DiscardStagesRequest, Stage, StageRequest
+from tests.sim import stored
 from tests.sim.checker import IDEMPOTENT
 from tests.sim.process import Process
-from tests.sim.services import Cluster
+from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.transport import RemoteStorage
 from tests.sim.view import Partition, View
 
@@ -42,20 +43,37 @@ class SinkWriter:
         while self._view.producing:
             await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
             while self._faults.dice.random() < 0.3:
-                await self._give_up(epoch)
+                await self._give_up(epoch, discard=self._faults.dice.random() < 0.5)
             await self._write(epoch)
             epoch += self._faults.dice.choice([1, 1, 3])
+        while not self._view.at_ease:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+        await self._leave_nothing(epoch)
         self.done = True
 
-    async def _give_up(self, epoch: int) -> None:
-        """An attempt that ends before its commit; what it staged is taken back or stays."""
+    async def _leave_nothing(self, epoch: int) -> None:
+        """When nothing fails all goes that an epoch was staged in, taken back or appended."""
+        while not await self._give_up(epoch, discard=True):  # noqa: ASYNC110
+            await trio.sleep(_RETRY_SECONDS)
+        await self._until_nothing_is_left(epoch)
+        await self._write(epoch)
+        await self._until_nothing_is_left(epoch)
+
+    async def _until_nothing_is_left(self, epoch: int) -> None:
+        while await stored.staged(self._cluster.objects, NAMESPACE, self.name, epoch):  # noqa: ASYNC110
+            await trio.sleep(_RETRY_SECONDS)
+
+    async def _give_up(self, epoch: int, *, discard: bool) -> bool:
+        """An attempt that ends before its commit; what it staged is taken back or stays. Whether it was taken back."""
         stages, _ = await self._stage_all(epoch)
-        if self._faults.dice.random() < 0.5:
-            request = DiscardStagesRequest(keys=[stage.key for stage in stages])
-            try:
-                await self._storage().discard_stages(request, timeout=_CALL_SECONDS)
-            except Unavailable:
-                return
+        if not discard:
+            return False
+        request = DiscardStagesRequest(keys=[stage.key for stage in stages])
+        try:
+            await self._storage().discard_stages(request, timeout=_CALL_SECONDS)
+        except Unavailable:
+            return False
+        return bool(stages)
 
     async def _write(self, epoch: int) -> None:
         stages, values = await self._stage_all(epoch)

@@ -1,9 +1,15 @@
-"""What must hold in the stores themselves: the committed objects of a partition chain from its start to its end."""
+"""What must hold in the stores themselves.
+
+The committed objects of a partition chain from its start to its end, objects of other clusters stay, and what a sink
+staged goes some day.
+"""
+
+from collections.abc import Mapping
 
 from kafscale import paths
 from kafscale.errors import CorruptData
 from kafscale.metadata.interface import MetadataStore
-from kafscale.objects.interface import ObjectStore
+from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.segment.reader import parse_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 
@@ -22,8 +28,9 @@ async def faults_of(
     if epochs != sorted(set(epochs)) or [first for _, first in epochs] != sorted(first for _, first in epochs):
         return [f"the epoch history does not rise: {epochs}"]
     expected = -1
-    for info in await objects.list_from(paths.partition_prefix(namespace, topic, partition)):
-        key = paths.parse_segment_key(info.key)
+    prefix = paths.partition_prefix(namespace, topic, partition)
+    for info in await objects.list_from(prefix):
+        key = paths.parse_segment_key_in(prefix, info.key)
         if key is None or key.kind != "kfs" or key.base_offset >= state.committed_end:
             continue
         try:
@@ -42,3 +49,37 @@ async def faults_of(
     if expected not in (-1, state.committed_end) or (expected < 0 and state.log_start < state.committed_end):
         return [f"the segments end at {expected}, the log at {state.committed_end}"]
     return []
+
+
+async def staged(objects: ObjectStore, namespace: str, sink: str = "", epoch: int = -1) -> list[str]:
+    """The keys of what is staged: by any sink, or by one for one of its epochs."""
+    prefix = paths.stages_prefix(namespace)
+    if sink:
+        prefix += f"{paths.sink_segment(sink)}/{epoch:020d}/"
+    return [info.key for info in await objects.list_from(prefix)]
+
+
+async def lost(objects: ObjectStore, foreign: Mapping[str, bytes]) -> list[str]:
+    """Those keys of objects of other clusters that do not hold any more what they held."""
+    found = []
+    for key, body in foreign.items():
+        try:
+            if (await objects.get(key)).body == body:
+                continue
+        except ObjectNotFound:
+            pass
+        found.append(key)
+    return found
+
+
+async def left(objects: ObjectStore, namespace: str, topic: str, partitions: int) -> list[str]:
+    """The keys of objects of a topic that was deleted, when nothing is under way."""
+    found = []
+    for index in range(partitions):
+        for prefix in (
+            paths.partition_prefix(namespace, topic, index),
+            paths.producers_prefix(namespace, topic, index),
+            paths.catalog_prefix(namespace, topic, index),
+        ):
+            found += [info.key for info in await objects.list_from(prefix) if "/" not in info.key.removeprefix(prefix)]
+    return found

@@ -98,4 +98,72 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
     ),
+    "deeper-deleted-with-the-topic": Variant(
+        "the deletion of a topic takes what another cluster keeps below a partition's prefix",
+        (
+            Change(
+                "services.storage.deletion",
+                "_Deletion._empty",
+                'for info in page if "/" not in info.key.removeprefix(prefix)]',
+                "for info in page]",
+            ),
+        ),
+        {"foreign-object": 12.0},
+    ),
+    "deeper-deleted-with-the-log": Variant(
+        "what lies below the log start is deleted with what another cluster keeps deeper",
+        (
+            Change(
+                "services.storage.retention",
+                "Retention._delete_below",
+                "paths.parse_segment_key_in(prefix, info.key)",
+                "paths.parse_segment_key(info.key)",
+            ),
+        ),
+        {"foreign-object": 12.0},
+    ),
+    "snapshots-left-behind": Variant(
+        "a deleted topic's producer snapshots stay",
+        (
+            Change(
+                "services.storage.deletion",
+                "_Deletion._empty",
+                "                paths.producers_prefix(self._namespace, self._topic.name, index),\n",
+                "",
+            ),
+        ),
+    ),
+    "applied-stages-kept": Variant(
+        "what a sink staged stays when all logs have it",
+        (
+            Change(
+                "services.storage.sink_appends",
+                "SinkAppends._delete_applied",
+                "await delete_staged(self._parts.objects, self._membership, [*keys, record.manifest])",
+                "pass",
+            ),
+        ),
+    ),
+    "discarded-stages-kept": Variant(
+        "what a sink takes back stays",
+        (
+            Change(
+                "services.storage.staging",
+                "Stages.discard",
+                "await self.delete(await self._taken_back(sink, keys))",
+                "await self._taken_back(sink, keys)",
+            ),
+        ),
+    ),
+    "old-stages-kept": Variant(
+        "what a sink staged and left behind stays for ever",
+        (
+            Change(
+                "services.storage.sink_upkeep",
+                "SinkUpkeep._collect",
+                "await delete_staged(self._parts.objects, self._membership, unused)",
+                "pass",
+            ),
+        ),
+    ),
 }

@@ -160,6 +160,7 @@ class _World:
                 commit_heartbeat_ms=200,
                 retention_ms=-1,
                 retention_check_ms=1000,
+                stage_check_ms=1000,
                 producer_expiry_ms=120_000,
                 offline_retry_ms=1000,
                 drain_timeout_ms=1000,
@@ -354,6 +355,27 @@ class _World:
         if whole != (end, end, []):
             self.view.complain("not-deleted", partition, f"all up to {end} was deleted, and there is {whole}")
 
+    async def _check_leftovers(self) -> None:
+        """At last all is deleted, and much time passes: nothing is left but what others have put there."""
+        topics: dict[bytes, list[Partition]] = {}
+        for partition in self.view.partitions:
+            if not partition.doomed and partition.topic != "wide":
+                topics.setdefault(partition.topic_id, []).append(partition)
+        for partitions in topics.values():
+            self._nursery.start_soon(self._admin.delete_topic, partitions)
+        for partitions in topics.values():
+            name = partitions[0].topic
+            await self._in_time(f"topic {name} is deleted", partial(self._admin.is_free, name))
+            for key in await stored.left(self.cluster.objects, NAMESPACE, name, len(partitions)):
+                self.checker.violations.append(Violation("stored", key, "its topic was deleted"))
+        self.cluster.passed_over += 1.1 * self.cluster.storage_settings.stage_expiry_ms / 1000
+        await self._in_time("all that sinks staged is deleted", self._nothing_is_staged)
+        for key in await stored.lost(self.cluster.objects, self._nemesis.foreign):
+            self.checker.violations.append(Violation("stored", key, "this is another cluster's, and was deleted"))
+
+    async def _nothing_is_staged(self) -> bool:
+        return not await stored.staged(self.cluster.objects, NAMESPACE)
+
     async def _in_time(self, what: str, do: Callable[[], Awaitable[bool]]) -> None:
         with trio.move_on_after(_QUIET_SECONDS):
             while not await do():  # noqa: ASYNC110
@@ -382,6 +404,7 @@ class _World:
                 self.checker.violations.append(Violation("stored", partition.log, fault))
             if partition.topic != "wide":
                 await self._check_administration(partition, end)
+        await self._check_leftovers()
         offline = [] if self.faults.reads_were_wrong else self.trace.offline
         for alarm in (*self.trace.alarms, *offline):
             self.checker.violations.append(Violation("alarm", "log", alarm))
