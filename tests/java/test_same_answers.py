@@ -60,7 +60,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         apache = stack.enter_context(apache_kafka(directory / "apache", heap="512m", properties=[classic]))
         both = Brokers(apache.bootstrap, kafscale.bootstrap)
         wanted = [_topic("t", 2), _topic("zstd", compression_type="zstd"), _topic("as-produced")]
-        wanted += [_topic("compact", cleanup_policy="compact"), _topic("kept", cleanup_policy="")]
+        wanted += [_topic("compact", cleanup_policy=" compact"), _topic("kept", cleanup_policy="")]
         created = both.ask_both(19, 7, {"topics": wanted, "timeout": SECONDS_5, "validate_only": False})
         assert [[each["error_code"] for each in told["topics"]] for told in created] == [[0] * 5] * 2
         for name in ("zstd", "as-produced"):
@@ -213,6 +213,22 @@ def delete_records(topic: str, *offsets: int, timeout: timedelta = SECONDS_5) ->
     """Of partition 0, which there is, and those behind it, which there are not."""
     partitions = [{"partition_index": index, "offset": offset} for index, offset in enumerate(offsets)]
     return {"topics": [{"name": topic, "partitions": partitions}], "timeout": timeout}
+
+
+def create_with(**configs: str) -> dict[str, Any]:
+    return {"topics": [_topic("new", 1, **configs)], "timeout": SECONDS_5, "validate_only": True}
+
+
+def set_by_topic(told: Any) -> Any:
+    """Configs that are set by the topic itself; defaults are each broker's own."""
+    (topic,) = told["topics"]
+    own = [each for each in topic["configs"] if each["config_source"] == 1]
+    return topic["error_code"], [(each["name"], each["value"]) for each in own]
+
+
+def describe_config(topic: str, name: str) -> dict[str, Any]:
+    resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": [name]}
+    return {"resources": [resource], "include_synonyms": True, "include_documentation": False}
 
 
 def epoch_end(epoch: int, *, current: int) -> dict[str, Any]:
@@ -374,6 +390,14 @@ CASES = (
     Case("create-on-none", 19, create_on([]), range(2, 8), of=refusals),
     Case("create-unevenly", 19, create_on([1], []), range(2, 8), of=refusals),
     Case("create", 19, create_on([1], [1]), range(2, 8), of=refusals),
+    Case(
+        "create-with-spaces",
+        19,
+        create_with(cleanup_policy=" compact , delete", preallocate="TRUE ", retention_ms="+5"),
+        range(5, 8),
+        of=set_by_topic,
+    ),
+    Case("created-with-spaces", 32, describe_config("compact", "cleanup.policy")),
     Case("end-of-epoch-0", 23, epoch_end(0, current=0), range(2, 5)),
     Case("end-of-epoch-0-now-unknown", 23, epoch_end(0, current=-1), range(2, 5)),
     Case("end-of-no-epoch", 23, epoch_end(9, current=-1), range(2, 5)),

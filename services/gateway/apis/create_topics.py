@@ -4,6 +4,9 @@
 - 2: throttle time. 3: as 2. 4: -1 for partitions and replication means the defaults (taken in any version here).
 - 5: flexible; the reply shows partitions, replication factor and configs. 6: as 5. 7: topic ids in the reply.
 
+Configs are shown in the reply as they were set, `compact , delete` say, and by DescribeConfigs as they are understood,
+`compact,delete`, as in Kafka.
+
 There are no replicas to place: any replication factor of at least 1 is taken and shown as 1. Assignments to brokers
 that do not exist are refused as in Kafka; others count as a number of partitions. A name whose topic is still being
 deleted is waited for within the timeout.
@@ -85,7 +88,7 @@ def handle(call: Call) -> Work | None:
             answer.refuse(refused)
             continue
         answer.num_partitions, answer.replication_factor = planned.partitions, 1
-        answer.configs = tuple(topic_configs(call.environment.settings, planned.configs))
+        answer.configs = tuple(topic_configs(call.environment.settings, _asked(topic)))
         plans.append((planned, answer))
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
@@ -95,7 +98,12 @@ def _plan(call: Call, topic: Any) -> NewTopic:
     """Check one topic as far as that is possible without changing anything. Raises RefusedPart."""
     check_name(call.environment, topic.name)
     partitions = _partitions(call, topic)
-    return NewTopic(topic.name, partitions, configs_of_new({config.name: config.value for config in topic.configs}))
+    return NewTopic(topic.name, partitions, configs_of_new(_asked(topic)))
+
+
+def _asked(topic: Any) -> dict[str, Any]:
+    """Configs as the request has them."""
+    return {config.name: config.value for config in topic.configs}
 
 
 def _partitions(call: Call, topic: Any) -> int:

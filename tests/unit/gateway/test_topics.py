@@ -214,6 +214,15 @@ async def test_what_create_topics_takes_and_refuses(asked: Any, error: int, part
         assert made.configs is not None
 
 
+async def test_configs_are_shown_as_they_were_set_and_kept_as_they_are_understood() -> None:
+    set_to = {"cleanup.policy": " compact , delete", "retention.ms": "+5 ", "preallocate": "TRUE"}
+    async with running_gateway() as harness:
+        (made,) = (await create(await harness.connect(), topic("t", configs=set_to))).topics
+        assert {shown.name: shown.value for shown in made.configs if shown.config_source == 1} == set_to
+        kept = {"cleanup.policy": "compact,delete", "retention.ms": "5", "preallocate": "true"}
+        assert harness.catalog.view.by_name["t"].configs == kept
+
+
 async def test_topics_that_exist_and_topics_named_twice_are_refused_and_the_others_made() -> None:
     async with running_gateway() as harness:
         await harness.topic("old")
