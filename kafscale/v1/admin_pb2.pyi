@@ -66,7 +66,7 @@ class ClusterMember(_message.Message):
     def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class TopicStatus(_message.Message):
-    __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting")
+    __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting", "cleanup_policy")
     class ConfigsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -80,13 +80,15 @@ class TopicStatus(_message.Message):
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     DELETING_FIELD_NUMBER: _ClassVar[int]
+    CLEANUP_POLICY_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: str
     partitions: int
     configs: _containers.ScalarMap[str, str]
     created_ms: int
     deleting: bool
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., partitions: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., deleting: _Optional[bool] = ...) -> None: ...
+    cleanup_policy: str
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., partitions: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., deleting: _Optional[bool] = ..., cleanup_policy: _Optional[str] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ()
@@ -309,8 +311,10 @@ class AlterConfigsRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class AlterConfigsReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("cleanup_policy",)
+    CLEANUP_POLICY_FIELD_NUMBER: _ClassVar[int]
+    cleanup_policy: str
+    def __init__(self, cleanup_policy: _Optional[str] = ...) -> None: ...
 
 class ListConsumerGroupsRequest(_message.Message):
     __slots__ = ("states",)

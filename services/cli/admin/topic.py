@@ -69,7 +69,7 @@ def create(
     reply = server.ask(CREATE_TOPIC, request)
     how = "could be made" if dry_run else "made"
     made = f"topic {name} {how}, with {count(reply.topic.partitions, 'partition')}"
-    show(output, reply, [made, *_note(reply.topic.configs)])
+    show(output, reply, [made, *_note(reply.topic.cleanup_policy, reply.topic.configs)])
 
 
 @topic.command()
@@ -95,18 +95,18 @@ def _described(topic: pb.TopicStatus, partitions: Iterable[pb.PartitionStatus]) 
         ("configs", _configs(topic) or "none of its own"),
     ]
     yield from facts(told)
-    yield from _note(topic.configs)
+    yield from _note(topic.cleanup_policy, topic.configs)
     yield ""
     yield from _partition_lines(partitions)
 
 
-def _note(configs: Mapping[str, str]) -> list[str]:
-    """What whoever sets cleanup.policy to compact may not expect."""
-    policy = configs.get(CLEANUP_POLICY, "").split(",")
-    if COMPACT not in policy:
+def _note(policy: str, configs: Mapping[str, str]) -> list[str]:
+    """What may not be expected of a ``policy`` with compact, which is the cluster's unless ``configs`` set it."""
+    if COMPACT not in policy.split(","):
         return []
-    removed = "only retention removes records" if DELETE in policy else "no record is removed"
-    return [f"note: logs are not compacted yet; with cleanup.policy={','.join(policy)} {removed}"]
+    whose = "" if CLEANUP_POLICY in configs else "the cluster's "
+    removed = "only retention removes records" if DELETE in policy.split(",") else "no record is removed"
+    return [f"note: logs are not compacted yet; with {whose}cleanup.policy={policy} {removed}"]
 
 
 @topic.command()
@@ -130,8 +130,7 @@ def alter(
         server.ask(GROW_TOPIC, pb.GrowTopicRequest(name=name, partitions=partitions))
         click.echo(f"topic {name} has {count(partitions, 'partition')}")
     if configs or unset:
-        server.ask(ALTER_CONFIGS, change)
-        _changed(name, "changed", change)
+        _changed(name, "changed", change, server.ask(ALTER_CONFIGS, change))
 
 
 @topic.command()
@@ -214,13 +213,15 @@ def set_configs(
     if not configs and not unset:
         raise click.UsageError("nothing is to be changed: give NAME=VALUE or --unset")
     change = pb.AlterConfigsRequest(topic=topic, set=as_configs(configs), unset=unset, validate_only=dry_run)
-    server.ask(ALTER_CONFIGS, change)
-    _changed(topic, "could be changed" if dry_run else "changed", change)
+    reply = server.ask(ALTER_CONFIGS, change)
+    _changed(topic, "could be changed" if dry_run else "changed", change, reply)
 
 
-def _changed(topic: str, how: str, change: pb.AlterConfigsRequest) -> None:
-    for line in (f"configs of topic {topic} {how}", *_note(change.set)):
-        click.echo(line)
+def _changed(topic: str, how: str, change: pb.AlterConfigsRequest, reply: pb.AlterConfigsReply) -> None:
+    click.echo(f"configs of topic {topic} {how}")
+    if CLEANUP_POLICY in (*change.set, *change.unset):
+        for line in _note(reply.cleanup_policy, change.set):
+            click.echo(line)
 
 
 def _configs(topic: pb.TopicStatus) -> str:

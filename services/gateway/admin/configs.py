@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from kafscale.topics.configs import validate
 from kafscale.topics.definitions import DEFINITIONS
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway.admin.topics import API
+from services.gateway.admin.topics import API, cleanup_policy
 from services.gateway.api import Environment
 from services.gateway.configs import ConfigSource, topic_configs
 from services.gateway.kafka_errors import RefusedPart
@@ -56,8 +57,9 @@ async def alter_configs(environment: Environment, request: pb.AlterConfigsReques
     def change_of(_: _Resource) -> Change:
         return change
 
+    topic = topic_of(environment, request.topic)
     resource = _Resource(request.topic, tuple(_Named(name) for name in (*wanted, *unwanted)))
     (answer,) = await change_all(environment, API, [resource], change_of, dry=request.validate_only)
     if answer.error_code:
         raise RefusedPart(answer.error_code, answer.error_message or answer.error_code.name)
-    return pb.AlterConfigsReply()
+    return pb.AlterConfigsReply(cleanup_policy=cleanup_policy(environment, validate(change(topic.configs))))

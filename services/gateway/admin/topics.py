@@ -1,10 +1,12 @@
 """Topics: list, create, describe, grow, delete. All raise RefusedPart."""
 
 import base64
+from collections.abc import Mapping
 
 import trio
 
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.topics.definitions import CLEANUP_POLICY
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway import topic_changes
 from services.gateway.api import Environment
@@ -25,11 +27,11 @@ def change_deadline() -> float:
 def list_topics(environment: Environment) -> pb.ListTopicsReply:
     """Those that are being deleted, too."""
     topics = environment.catalog.view.by_name
-    return pb.ListTopicsReply(topics=[_status(topics[name]) for name in sorted(topics)])
+    return pb.ListTopicsReply(topics=[_status(environment, topics[name]) for name in sorted(topics)])
 
 
 def describe_topic(environment: Environment, request: pb.DescribeTopicRequest) -> pb.DescribeTopicReply:
-    return pb.DescribeTopicReply(topic=_status(topic_of(environment, request.name)))
+    return pb.DescribeTopicReply(topic=_status(environment, topic_of(environment, request.name)))
 
 
 async def create_topic(environment: Environment, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
@@ -42,19 +44,24 @@ async def create_topic(environment: Environment, request: pb.CreateTopicRequest)
     )
     if request.validate_only:
         return pb.CreateTopicReply(
-            topic=pb.TopicStatus(name=planned.name, partitions=planned.partitions, configs=planned.configs)
+            topic=pb.TopicStatus(
+                name=planned.name,
+                partitions=planned.partitions,
+                configs=planned.configs,
+                cleanup_policy=cleanup_policy(environment, planned.configs),
+            )
         )
     made = await topic_changes.create_topic(environment, API, planned, change_deadline())
-    return pb.CreateTopicReply(topic=_status(made))
+    return pb.CreateTopicReply(topic=_status(environment, made))
 
 
 async def grow_topic(environment: Environment, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:
     topic_of(environment, request.name)
     topic = topic_changes.check_growth(environment, request.name, request.partitions)
     if request.validate_only:
-        return pb.GrowTopicReply(topic=_status(topic.grown(request.partitions)))
+        return pb.GrowTopicReply(topic=_status(environment, topic.grown(request.partitions)))
     grown = await topic_changes.grow_topic(environment, API, topic, request.partitions, change_deadline())
-    return pb.GrowTopicReply(topic=_status(grown))
+    return pb.GrowTopicReply(topic=_status(environment, grown))
 
 
 async def delete_topic(environment: Environment, request: pb.DeleteTopicRequest) -> pb.DeleteTopicReply:
@@ -63,7 +70,12 @@ async def delete_topic(environment: Environment, request: pb.DeleteTopicRequest)
     return pb.DeleteTopicReply()
 
 
-def _status(topic: TopicInfo) -> pb.TopicStatus:
+def cleanup_policy(environment: Environment, configs: Mapping[str, str]) -> str:
+    """The policy that counts for a topic with ``configs``."""
+    return configs.get(CLEANUP_POLICY, environment.settings.cleanup_policy)
+
+
+def _status(environment: Environment, topic: TopicInfo) -> pb.TopicStatus:
     return pb.TopicStatus(
         name=topic.name,
         id=base64.urlsafe_b64encode(topic.id).decode().rstrip("="),
@@ -71,4 +83,5 @@ def _status(topic: TopicInfo) -> pb.TopicStatus:
         configs=topic.configs,
         created_ms=topic.created_ms,
         deleting=not topic.live,
+        cleanup_policy=cleanup_policy(environment, topic.configs),
     )

@@ -42,13 +42,13 @@ class AdminServer:
 
 
 @contextmanager
-def admin_server(token: str = "") -> Iterator[AdminServer]:
-    """Of a gateway with one fake storage instance and one fake coordinator."""
+def admin_server(token: str = "", **gateway: Any) -> Iterator[AdminServer]:
+    """Of a gateway with one fake storage instance and one fake coordinator; ``gateway``: its settings."""
     started, made, failed = threading.Event(), list[AdminServer](), list[BaseException]()
     stop: list[Callable[[], None]] = []
 
     async def serve() -> None:
-        async with running_gateway() as harness:
+        async with running_gateway(**gateway) as harness:
             end = trio.Event()
             here = trio.lowlevel.current_trio_token()
             server = RpcServer([bind_admin(await admin_of(harness), token=token)])

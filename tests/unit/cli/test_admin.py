@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import grpc
 import pytest
@@ -94,6 +95,31 @@ def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
     deleted = server.run("topic", "delete", "t", input="y\n")
     assert deleted.output.splitlines() == ["Delete topic t with all its records? [y/N]: y", "topic t deleted"]
     assert "t (being deleted)" in server.run("topic", "list").output
+
+
+def _notes(server: AdminServer, *command: str) -> list[str]:
+    result = server.run(*command)
+    assert result.exit_code == 0, result.output
+    return [line for line in result.output.splitlines() if line.startswith("note: ")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "removed"),
+    [("compact", "no record is removed"), ("delete,compact", "only retention removes records")],
+)
+def test_that_logs_are_not_compacted_is_noted_where_the_cluster_sets_the_policy(policy: str, removed: str) -> None:
+    own = "note: logs are not compacted yet; with cleanup.policy=compact no record is removed"
+    clusters = f"note: logs are not compacted yet; with the cluster's cleanup.policy={policy} {removed}"
+    with admin_server(cleanup_policy=policy) as server:
+        notes = partial(_notes, server)
+        assert notes("topic", "create", "t", "--dry-run") == [clusters]
+        assert notes("topic", "create", "t") == notes("topic", "describe", "t") == [clusters]
+        assert notes("config", "set", "t", "flush.ms=7") == []
+        assert notes("config", "set", "t", "cleanup.policy= compact", "--dry-run") == [own]
+        assert notes("config", "set", "t", "cleanup.policy=compact") == notes("topic", "describe", "t") == [own]
+        assert notes("config", "set", "t", "cleanup.policy=delete") == notes("topic", "describe", "t") == []
+        assert notes("topic", "alter", "t", "--unset", "cleanup.policy") == [clusters]
+        assert notes("topic", "create", "own", "--config", "cleanup.policy=delete") == []
 
 
 def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
