@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
+
 INSTANCE = {"instance": "a:1"}
 SCRAPE = {**INSTANCE, "job": "kafscale"}
 """Every series has these labels besides its own, but for those that name a job."""
@@ -236,6 +238,17 @@ CASES = [
         6,
         "Producers at a:1 are told KAFKA_STORAGE_ERROR",
         {**INSTANCE, "error": "KAFKA_STORAGE_ERROR"},
+    ),
+    *(
+        Case(
+            "KafscaleProducesFailing",
+            {f'kafscale_gateway_errors_total{{api="Produce", error="{error}"}}': "0+1x7"},
+            {f'kafscale_gateway_errors_total{{api="CreateTopics", error="{error}"}}': "0+1x7"},
+            6,
+            f"Producers at a:1 are told {error}",
+            {**INSTANCE, "error": error},
+        )
+        for error in (MAY_BE_KEPT.name.upper(), TIMED_OUT.name.upper())
     ),
     Case(
         "KafscaleProduceSlow",
