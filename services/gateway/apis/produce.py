@@ -16,7 +16,8 @@ So is the largest timestamp in a batch's header, which Kafka's broker computes f
 time trust it.
 
 A topic whose `cleanup.policy` has `compact` refuses a batch in which a record has no key, with INVALID_RECORD. From
-version 8 on the reply names these records, up to 1,000 in one reply, as in Kafka.
+version 8 on the reply names these records, up to 1,000 in one reply, as in Kafka. Kafka's reply has the log start too;
+here it is -1, for the gateway refuses them and only storage knows it.
 
 A partition forgets an idempotent producer that sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (a day), not one whose
 records retention or DeleteRecords took away, and does not know one whose first batches were lost with their owner. From
