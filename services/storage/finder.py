@@ -117,9 +117,15 @@ class SegmentFinder:
         return None
 
     async def _learn(self, log: CommittedLog, start: int) -> tuple[list[KnownSegment], int]:
-        """List a page from base ``start``, keep it, and give it and where the next page starts."""
+        """List a page from base ``start``, keep it, and give it and where the next page starts. Raises Damaged.
+
+        What lacks the log's last segment is no listing of it: an endpoint may lead to an empty replica for a while.
+        """
+        last = log.segments.last_base
         listed, covered = await self._list(log, start, _PAGE)
         found = [segment for segment in listed if segment.base_offset < covered]
+        if max(start, log.log_start) <= last < covered and all(segment.base_offset != last for segment in found):
+            raise Damaged(f"{log.name}: a listing lacks the last segment, {last}")
         log.segments.listed(start, found, covered)
         return found, covered
 

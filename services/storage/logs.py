@@ -176,6 +176,6 @@ class Logs:
         view = copy.view
         view.epochs, view.log_start = epochs, state.log_start
         if last is not None and state.committed_end > view.committed_end:
-            view.segments.listed(last.base_offset, [last], state.committed_end)
+            view.segments.moved_on(last, state.committed_end)
         view.committed_end = state.committed_end
         return view

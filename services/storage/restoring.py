@@ -12,7 +12,6 @@ from services.storage.old_end import OldEnd
 from services.storage.partition import CommittedLog
 from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
-from services.storage.segments import SegmentMap
 from services.storage.snapshots import SnapshotLost, restore
 
 log = structlog.get_logger()
@@ -61,7 +60,7 @@ class ProducerRestorer:
                     oldest = start
                     log.warning("producers are restored without the oldest objects", partition=view.name, start=start)
             # What the last read has listed may be as wrong as what it got.
-            view.segments = SegmentMap(view.committed_end)
+            view.segments.forget_all()
 
     async def _read(
         self, view: CommittedLog, state: PartitionState, *, oldest: int, snapshot: bool

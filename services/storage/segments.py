@@ -73,6 +73,8 @@ class SegmentMap:
     """
 
     def __init__(self, committed_end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
+        # The base of the last segment that is known to be committed; -1: of none.
+        self.last_base = last.base_offset if last else -1
         self._limit = limit
         self._passed_over: set[int] = set()
         tail = _Run(last.base_offset if last else committed_end, committed_end)
@@ -88,8 +90,14 @@ class SegmentMap:
         tail = self._runs[-1]
         tail.add(segment)
         tail.covered_to = next_offset
+        self.last_base = segment.base_offset
         if len(tail.bases) > self._limit:
             self._forget_old()
+
+    def moved_on(self, last: KnownSegment, committed_end: int) -> None:
+        """Take in the segment that another owner committed last, which ends before ``committed_end``."""
+        self.listed(last.base_offset, [last], committed_end)
+        self.last_base = last.base_offset
 
     def listed(self, start: int, segments: list[KnownSegment], covered_to: int) -> None:
         """Take in what a listing gave: all segments from base ``start`` up to, not including, ``covered_to``."""
@@ -192,6 +200,12 @@ class SegmentMap:
     def belongs(self, base_offset: int) -> bool:
         """False: the object at this base was looked at, and is none of the log's."""
         return base_offset not in self._passed_over
+
+    def forget_all(self) -> None:
+        """Drop what is known, but for which segment is the last one."""
+        end = self._runs[-1].covered_to
+        self._passed_over.clear()
+        self._runs = [_Run(end, end)]
 
     def learn_time(self, base_offset: int, max_timestamp: int) -> None:
         """Remember the largest timestamp of a segment that somebody has read."""

@@ -95,4 +95,12 @@ MUTATIONS = (
         "tests/unit/storage/test_leftovers.py::test_what_a_log_start_passes_during_a_deletion_is_deleted_next",
         "what counts as deleted lies below the log start that the deletion began with",
     ),
+    Mutation(
+        (),
+        "services/storage/finder.py",
+        "if max(start, log.log_start) <= last < covered and",
+        "if max(start, log.log_start) <= last < covered < 0 and",
+        "tests/unit/storage/test_list_offsets.py::test_a_listing_that_lacks_the_last_segment_is_not_believed",
+        "what a listing of an empty replica lacks is not passed over",
+    ),
 )

@@ -1,11 +1,16 @@
 """Offsets by time: of what this run wrote, and of what it finds."""
 
+from typing import cast
+
 import pytest
 from trio.testing import MockClock
 
+from kafscale.objects.interface import ObjectStore
+from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
 from services.storage.offsets import MAX_TIMESTAMP
 from tests.unit.storage.harness import TIMEOUT, World, batch
+from tests.unit.storage.test_offline import Endpoint
 
 each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no indexer"])
 
@@ -74,3 +79,19 @@ async def test_a_time_that_is_found_early_ends_the_look_up(indexing: bool, autoj
         assert (await caller.offset_at(ref, 1_000)).offset == 0
         read = [call.key for call in world.objects.calls if call.kind == "get" and call.key.endswith(".kfs")]
         assert len(read) == 1
+
+
+async def test_a_listing_that_lacks_the_last_segment_is_not_believed(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for i in range(70):
+            await caller.append(ref, batch(b"x", timestamp=1_000 + i))
+            await caller.flush(ref)
+    endpoint = Endpoint(world.objects)
+    async with world.service(objects=cast(ObjectStore, endpoint)) as (caller, _):
+        # A page tells of the oldest segments, the partition's state of the last one; those between have to be listed.
+        assert (await caller.offset_at(ref, 1_000)).offset == 0
+        endpoint.lists_nothing = True
+        assert (await caller.offset_at(ref, 1_066)).status == Status.DAMAGED
+        assert (await caller.offset_at(ref, 1_066)).offset == 66

@@ -24,13 +24,13 @@ from tests.unit.storage.test_shown_producers import shown
 LONGEST_PAUSE = 60.0
 
 
-class _Endpoint:
-    """``empty``: it leads to a replica without objects. ``garble``: the next object whose key it accepts has one
-    flipped bit."""
+class Endpoint:
+    """``empty``: it leads to a replica without objects; ``lists_nothing``: the next listing does. ``garble``: the next
+    object whose key it accepts has one flipped bit."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
-        self.empty = False
+        self.empty = self.lists_nothing = False
         self.garble: Callable[[str], bool] = lambda key: False
 
     def __getattr__(self, name: str) -> Any:
@@ -57,11 +57,12 @@ class _Endpoint:
         return found
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
-        return [] if self.empty else await self._inner.list_from(prefix, start_after, limit)
+        nothing, self.lists_nothing = self.empty or self.lists_nothing, False
+        return [] if nothing else await self._inner.list_from(prefix, start_after, limit)
 
 
-def _endpoint(world: World) -> tuple[_Endpoint, ObjectStore]:
-    endpoint = _Endpoint(world.objects)
+def _endpoint(world: World) -> tuple[Endpoint, ObjectStore]:
+    endpoint = Endpoint(world.objects)
     return endpoint, cast(ObjectStore, endpoint)
 
 
