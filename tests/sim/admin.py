@@ -66,7 +66,7 @@ class Admin:
         name, topic_id = partitions[0].topic, partitions[0].topic_id
         self._view.trace("admin", f"delete topic {name} {topic_id.hex()[:6]}")
         for partition in partitions:
-            partition.doomed = True
+            partition.condemned = True
         by_name = self._view.faults.dice.random() < 0.5
         state = wire.part(
             wire.DELETE_TOPICS,
@@ -79,9 +79,6 @@ class Admin:
             while await self._live_id(name) == topic_id:
                 await self._asked(wire.DELETE_TOPICS, body)
                 await trio.sleep(0.1)
-        await trio.sleep(self._view.faults.between(0.0, 1.0))
-        for partition in partitions:
-            partition.gone = True
 
     async def add_partition(self, partitions: Sequence[Partition]) -> list[Partition]:
         """Make the topic of these partitions larger by one; none where it is deleted meanwhile."""

@@ -129,11 +129,6 @@ class Faults:
         # No seed does without what a variant needs to be found.
         return max(drawn, 1.0) * self._boost[kind] if kind in self._boost else drawn
 
-    @property
-    def reads_were_wrong(self) -> bool:
-        """Whether anybody was given bytes, or a lack of objects, that the bucket does not have."""
-        return bool(self.counts["object-garbled"] + self.counts["bucket-empty"])
-
     def connection_number(self) -> int:
         """For the trace."""
         self._connections += 1

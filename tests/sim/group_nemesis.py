@@ -165,7 +165,6 @@ class GroupNemesis:
         behind.behind_until = trio.current_time() + self._faults.between(3.0, 6.0)
         await self._cluster.metadata.txn([], [Put(key, topic.SerializeToString())])
         for one in former:
-            one.doomed = True
             self._view.add(Partition(one.topic, topic.id, one.index, one.retention))
 
     def _jump(self, process: CoordinatorProcess) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import trio
 
 from kafscale import paths
-from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.v1.metadata_pb2 import Member
 from tests.sim.admin import Admin
 from tests.sim.faults import Faults
@@ -91,7 +90,7 @@ class Nemesis:
 
     def at_point(self, process: Process, point: str) -> None:
         """A process has come to ``point`` of its way: perhaps it dies here, or stops for a while."""
-        if process.dead or process.frozen:
+        if process.dead or process.frozen or not process.started:
             return
         if point.startswith("signing"):
             # One at a time, so that others take over.
@@ -296,7 +295,7 @@ class Nemesis:
 
     async def _compact(self) -> None:
         self._faults.counts["compaction"] += 1
-        store: MemoryMetadataStore = self._cluster.metadata
+        store = self._cluster.metadata
         await store.compact((await store.read_prefix("nothing")).revision)
 
     def _crash_gateway(self) -> None:
@@ -343,7 +342,7 @@ class Nemesis:
         """The partitions of each live topic that clients use."""
         topics: dict[bytes, list[Partition]] = {}
         for partition in self._view.partitions:
-            if not partition.doomed and partition.topic != "wide":
+            if not partition.condemned and not partition.doomed and partition.topic != "wide":
                 topics.setdefault(partition.topic_id, []).append(partition)
         return list(topics.values())
 

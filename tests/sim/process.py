@@ -42,6 +42,11 @@ class Process:
         self._context: contextvars.Context | None = None
 
     @property
+    def started(self) -> bool:
+        """False also where it is only a name for who asks: nobody would start it again."""
+        return self._root is not None
+
+    @property
     def serving(self) -> bool:
         return self._nursery is not None and not self.dead
 

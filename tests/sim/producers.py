@@ -250,7 +250,7 @@ class IdempotentProducer:
 class PlainProducer:
     """Without idempotence: acks=all, retried one by one, or sent once on one connection; or acks=1 or 0, sent once.
 
-    ``by_name``: it names its topic as older clients do, and ends when that is being deleted.
+    ``by_name``: it names its topic as older clients do, and ends when somebody wants that deleted.
     """
 
     def __init__(self, view: View, partition: Partition, name: str, promise: Promise, *, by_name: bool = False) -> None:
@@ -268,7 +268,8 @@ class PlainProducer:
 
     @property
     def _gone(self) -> bool:
-        return self._partition.gone or (self._by_name and self._partition.doomed)
+        # What is on its way by a name may get to the next topic of that name.
+        return self._partition.gone or (self._by_name and (self._partition.condemned or self._partition.doomed))
 
     async def run(self) -> None:
         while self._view.producing and not self._gone:
@@ -289,6 +290,8 @@ class PlainProducer:
                     while (self._view.producing or batch is not None) and not self._gone:
                         if batch is None:
                             await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
+                            if self._gone:
+                                break
                             batch = _Batch(source.batch(), trio.current_time() + 4.0)
                         late = trio.current_time() > batch.give_up_at and not self._view.at_ease
                         if await self._sent(source, batch, connection) or late:
@@ -307,7 +310,7 @@ class PlainProducer:
 
     def _answered(self, source: _Source, batch: _Batch, answer: wire.Produced) -> bool:
         error = ErrorCode(answer.error)
-        if self._gone:
+        if self._partition.doomed and (self._by_name or self._partition.gone):
             # What is named so may be another topic by now.
             return True
         if error is ErrorCode.none:
@@ -327,7 +330,7 @@ class PlainProducer:
             async with connected(self._view.gateways, self._faults) as connection, trio.open_nursery() as nursery:
                 while self._view.producing and not connection.lost and not self._gone:
                     await trio.sleep(self._faults.dice.expovariate(1 / self._pause))
-                    if flying.available_tokens == 0 or connection.lost:
+                    if flying.available_tokens == 0 or connection.lost or self._gone:
                         continue
                     batch = _Batch(source.batch(), 0.0)
                     body = wire.produce(

@@ -24,7 +24,7 @@ from tests.sim.view import Partition, View
 
 _SECONDS = 2.0
 _TRIES = 20
-_PASSING = (Status.UNAVAILABLE, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
+_PASSING = (Status.UNAVAILABLE, Status.NOT_OWNER, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
 
 
 class _Stopped(Exception):
@@ -123,7 +123,7 @@ class Scanner:
         (fetched,) = (await self._storage(address).fetch(request, timeout=_SECONDS)).results
         if fetched.status == Status.OFFSET_OUT_OF_RANGE:
             return
-        self._check(fetched.status, fetched.detail, f"a fetch at {offset} of {address}")
+        self._check(address, fetched.status, fetched.detail, f"a fetch at {offset} of {address}")
         # Where the log ends is told by any instance as it was some time: only the start counts, as one of then.
         if fetched.committed_end < offset or asked < 0:
             self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.committed_end}")
@@ -136,7 +136,7 @@ class Scanner:
         scan.partition.CopyFrom(self._ref)
         request = PlanScanRequest(scans=[scan], split_bytes=self._faults.one_of([0, 1000, 100_000]))
         (plan,) = (await self._storage(address).plan_scan(request, timeout=_SECONDS)).plans
-        self._check(plan.status, plan.detail, f"a plan at {address}")
+        self._check(address, plan.status, plan.detail, f"a plan at {address}")
         return plan
 
     async def _pieces(self, address: str, request: ScanRequest) -> AsyncIterator[ScanPiece]:
@@ -144,14 +144,15 @@ class Scanner:
         for piece in await self._storage(address).scan(request, timeout=_SECONDS):
             if piece.status == Status.OFFSET_OUT_OF_RANGE and piece.log_start > piece.first_offset:
                 raise _Stopped("the log begins later by now")
-            self._check(piece.status, piece.detail, f"a scan at {address}, at {piece.first_offset}")
+            self._check(address, piece.status, piece.detail, f"a scan at {address}, at {piece.first_offset}")
             yield piece
 
-    def _check(self, status: int, detail: str, what: str) -> None:
+    def _check(self, address: str, status: int, detail: str, what: str) -> None:
         if status == Status.OK:
             return
         if not self._partition.doomed and (status not in _PASSING or self._view.at_ease):
-            if status == Status.DAMAGED and (self._view.at_ease or not self._faults.reads_were_wrong):
+            misled = self._cluster.trace.may_be_wrong(self._cluster.storages[address].name)
+            if status == Status.DAMAGED and (self._view.at_ease or not misled):
                 self._complain("damaged", f"{what}: {detail}")
             elif status not in (*_PASSING, Status.DAMAGED):
                 self._complain("refused", f"{what}: {Status.Name(status)} {detail}")

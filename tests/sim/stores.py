@@ -12,9 +12,11 @@ from typing import Literal, TypeVar
 
 import trio
 
+from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import (
     Compacted,
+    Delete,
     Event,
     KeyValue,
     Operation,
@@ -28,6 +30,7 @@ from kafscale.metadata.interface import (
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, ObjectNotFound
 from kafscale.objects.memory import MemoryObjectStore
+from kafscale.v1.metadata_pb2 import Topic
 from tests.sim.faults import Faults
 from tests.sim.process import Process
 from tests.sim.trace import Trace
@@ -170,6 +173,26 @@ def _late(family: Family, what: str) -> str:
     return "commit-late" if "/partitions/" in what else f"{family}-late"
 
 
+class Metadata(MemoryMetadataStore):
+    """``named`` is told at once which live topic has a name from now on; none: empty."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self._prefix = paths.topics_prefix(namespace)
+        self.named: Callable[[str, bytes], None] = lambda _name, _topic_id: None
+
+    async def txn(
+        self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        result = await super().txn(compares, then, otherwise)
+        for operation in then if result.succeeded else otherwise:
+            if isinstance(operation, Put | Delete) and operation.key.startswith(self._prefix):
+                topic = Topic.FromString(operation.value) if isinstance(operation, Put) else Topic()
+                live = topic.id if topic.state == Topic.LIVE else b""
+                self.named(operation.key.removeprefix(self._prefix), live)
+        return result
+
+
 class RemoteObjects:
     """`ObjectStore` of one process."""
 
@@ -204,6 +227,7 @@ class RemoteObjects:
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         async def look() -> list[ObjectInfo]:
             if self._network.empty:
+                self._network.trace.read_wrongly(self._process.name)
                 return []
             return await self._store.list_from(prefix, start_after, limit)
 
@@ -247,6 +271,7 @@ class RemoteObjects:
     async def _read(self, key: str, do: Callable[[], Awaitable[T]]) -> T:
         async def look() -> T:
             if self._network.empty and key:
+                self._network.trace.read_wrongly(self._process.name)
                 raise ObjectNotFound(key)
             return await do()
 
@@ -259,6 +284,7 @@ class RemoteObjects:
         if not body or "/~stages/" in key or not self._network.faults.hits("object-garbled"):
             return body
         self._network.trace.add(f"fault: {key} is garbled", by=self._process.name)
+        self._network.trace.read_wrongly(self._process.name)
         wrong = bytearray(body)
         wrong[self._network.faults.dice.randrange(len(wrong))] ^= 1 << self._network.faults.dice.randrange(8)
         return bytes(wrong)

@@ -15,6 +15,9 @@ _OFFLINE = "partition offline"
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
 
+WRONG_SECONDS = 3.0
+"""For so long one bad read may explain what a process says of objects: it reads them a second time."""
+
 actor: ContextVar[str] = ContextVar("actor", default="world")
 """Who the running task belongs to; tasks inherit it from who starts them."""
 
@@ -26,14 +29,23 @@ class Trace:
         self._lines: list[tuple[float, str, str, dict[str, Any]]] = []
         # Logged events that tell of a defect, not of trouble outside.
         self.alarms: list[str] = []
-        # As alarming, but where reads were wrong.
-        self.offline: list[str] = []
+        # When each machine was last given bytes, or a lack of objects, that the bucket does not have.
+        self._wrong_reads: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def add(self, event: str, *, by: str | None = None, **values: Any) -> None:
         self._lines.append((trio.current_time(), actor.get() if by is None else by, event, values))
+
+    def read_wrongly(self, process: str) -> None:
+        """The process was given what the bucket does not have."""
+        self._wrong_reads[_machine(process)] = trio.current_time()
+
+    def may_be_wrong(self, process: str) -> bool:
+        """Whether what the process says of objects may come from what it was given wrongly a while ago."""
+        since = self._wrong_reads.get(_machine(process))
+        return since is not None and trio.current_time() - since <= WRONG_SECONDS
 
     def lines(self) -> list[str]:
         return [
@@ -62,9 +74,12 @@ class Trace:
     def _take(self, _: Any, level: str, event: MutableMapping[str, Any]) -> str:
         values = {key: _ADDRESS.sub("0x", str(value)) for key, value in event.items()}
         name = values.pop("event")
-        if name.startswith(_ALARMS):
+        if name.startswith(_ALARMS) or (name == _OFFLINE and not self.may_be_wrong(actor.get())):
             self.alarms.append(f"{name} {values}")
-        if name == _OFFLINE:
-            self.offline.append(f"{name} {values}")
         self.add(f"[{level}] {name}", **values)
         raise structlog.DropEvent
+
+
+def _machine(process: str) -> str:
+    """Names of processes are made of it, of how often it was started, and of what runs there besides."""
+    return process.partition(".")[0]

@@ -28,14 +28,20 @@ class Partition:
     topic_id: bytes
     index: int
     retention: Retention = Retention()
-    # Its topic is being deleted; it is: clients let go.
+    # Somebody wants its topic deleted, which may never come to be.
+    condemned: bool = False
+    # Its topic is deleted, as far as the metadata store goes; and when its clients let go of it.
     doomed: bool = False
-    gone: bool = False
+    gone_at: float = math.inf
     known_end: int = 0
     # The timestamp of the oldest record that was ever sent to it.
     oldest_ms: float = math.inf
     # Of records that are committed, by offset, as acks and reads told.
     times: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def gone(self) -> bool:
+        return trio.current_time() >= self.gone_at
 
     @property
     def log(self) -> tuple[str, int]:
@@ -71,14 +77,27 @@ class View:
         self.partitions: list[Partition] = []
         self._trace = trace
         self._times: dict[bytes, int] = {}
+        self._live: dict[str, bytes] = {}
         # Log starts asked for by topic name and not answered: a later topic of that name may be told them, too.
         self._unanswered: dict[tuple[str, int], list[int]] = {}
 
     def trace(self, by: str, event: str) -> None:
         self._trace.add(event, by=by)
 
+    def named(self, topic: str, topic_id: bytes) -> None:
+        """From now on this is the live topic of that name; an empty id: there is none."""
+        self._live[topic] = topic_id
+        for partition in self.partitions:
+            self._look_whether_doomed(partition)
+
+    def _look_whether_doomed(self, partition: Partition) -> None:
+        if not partition.doomed and self._live.get(partition.topic, partition.topic_id) != partition.topic_id:
+            partition.doomed = True
+            partition.gone_at = trio.current_time() + self.faults.between(0.0, 1.0)
+
     def add(self, partition: Partition) -> None:
         self.partitions.append(partition)
+        self._look_whether_doomed(partition)
         for offset in self._unanswered.get((partition.topic, partition.index), ()):
             self.checker.asks_start(partition.log, offset)
 

@@ -166,4 +166,28 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
     ),
+    "topics-never-deleted": Variant(
+        "DeleteTopics is answered, and nothing is done",
+        (
+            Change(
+                "services.gateway.apis.delete_topics",
+                "_delete",
+                "await delete_topic(environment, API.name, info, deadline)",
+                "pass",
+            ),
+        ),
+    ),
+    "offline-for-good": Variant(
+        "a partition that could not be read when it was taken over is not looked at again",
+        (
+            Change(
+                "services.storage.offline",
+                "OfflineRetries.begin",
+                "self._nursery.start_soon(self._look_again, partition)",
+                "pass",
+            ),
+        ),
+        {"crash": 3.0, "object-garbled": 60.0},
+        first_seed=6,
+    ),
 }
