@@ -28,7 +28,7 @@ def place(
         if header.size != len(records):
             check_producers(records)
         if header.producer_id >= 0:
-            repeated = _repeated(run, partition, header, now_ms)
+            repeated = _repeated(run, partition, header)
             if repeated is not None:
                 return repeated
         if (
@@ -43,7 +43,7 @@ def place(
         return PartitionAppended(status=error.status, detail=str(error), log_start=partition.log.log_start)
     if header.producer_id >= 0:
         batch = Sequenced.of(header, base)
-        partition.producers.add(batch, now_ms)
+        partition.producers.add(batch, run.producer_clock.arrival_ms())
         buffer.note(batch)
     end = buffer.next_offset
     run.appended(partition, len(records), end - base)
@@ -60,14 +60,14 @@ def place(
     )
 
 
-def _repeated(run: Run, partition: Partition, header: BatchHeader, now_ms: int) -> PartitionAppended | None:
+def _repeated(run: Run, partition: Partition, header: BatchHeader) -> PartitionAppended | None:
     """The answer for a batch that is in the log or in a buffer already. Raises SequenceRefused."""
     try:
         original = partition.producers.original(header)
     except SequenceRefused as error:
         if error.status != Status.BUFFER_FULL:
             raise
-        run.snapshots.expire(partition, now_ms, pressed=True)
+        run.snapshots.expire(partition, pressed=True)
         original = partition.producers.original(header)
     if original is None:
         return None

@@ -1,6 +1,5 @@
 """What a new owner has to know of idempotent producers, although a read of it fails."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import structlog
@@ -10,6 +9,7 @@ from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.finder import Damaged
 from services.storage.old_end import OldEnd
 from services.storage.partition import CommittedLog
+from services.storage.producer_clock import ProducerClock
 from services.storage.producers import ProducerTable
 from services.storage.reader import Reader
 from services.storage.snapshots import SnapshotLost, restore
@@ -30,13 +30,13 @@ class ProducerRestorer:
     the oldest objects."""
 
     def __init__(
-        self, objects: ObjectStore, reader: Reader, old_end: OldEnd, *, limit: int, now_ms: Callable[[], int]
+        self, objects: ObjectStore, reader: Reader, old_end: OldEnd, *, limit: int, clock: ProducerClock
     ) -> None:
         self._objects = objects
         self._reader = reader
         self._old_end = old_end
         self._limit = limit
-        self._now_ms = now_ms
+        self._clock = clock
 
     async def restore(self, view: CommittedLog, state: PartitionState) -> Restored:
         """The committed producers at the end of ``view``. Raises Damaged, Unavailable."""
@@ -71,7 +71,7 @@ class ProducerRestorer:
             objects=self._objects,
             reader=self._reader,
             limit=self._limit,
-            now_ms=self._now_ms(),
+            arrival_ms=self._clock.arrival_ms(),
             oldest=oldest,
             snapshot=snapshot,
         )

@@ -24,6 +24,7 @@ from services.storage.old_end import OldEnd
 from services.storage.owned import OwnedPartitions
 from services.storage.partition import CommittedLog, Partition
 from services.storage.parts import Parts
+from services.storage.producer_clock import ProducerClock
 from services.storage.reader import Reader
 from services.storage.restoring import ProducerRestorer, Restored
 from services.storage.retention import Retention
@@ -105,13 +106,14 @@ class Run:
             moves_in_flight=settings.moves_in_flight,
             timeout=settings.handover_timeout_ms / 1000,
         )
+        self.producer_clock = ProducerClock(parts.now_ms)
         self.snapshots = ProducerSnapshots(
             parts.objects,
             parts.namespace,
             nursery,
             membership=self.membership,
             expiry_ms=settings.producer_expiry_ms,
-            began_ms=parts.now_ms(),
+            clock=self.producer_clock,
         )
         self.reader = Reader(
             nursery=nursery,
@@ -132,7 +134,7 @@ class Run:
             self.reader,
             old_end,
             limit=settings.max_producers_per_partition,
-            now_ms=parts.now_ms,
+            clock=self.producer_clock,
         )
         self.catalogs = Catalogs(
             nursery=nursery,
@@ -342,7 +344,7 @@ class Run:
         if partition.closed:
             # What it had buffered is written off already; the next owner finds the records in the log.
             return
-        log_view, now_ms = partition.log, self._parts.now_ms()
+        log_view, arrival_ms = partition.log, self.producer_clock.arrival_ms()
         for buffer in buffers:
             segment = buffer.segment
             if segment is None:
@@ -362,11 +364,11 @@ class Run:
             self._parts.figures.segments += 1
             self._parts.figures.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:
-                partition.committed_producers.add(batch, now_ms)
+                partition.committed_producers.add(batch, arrival_ms)
         log_view.log_start = partition.state.log_start
         self.buffered_bytes -= partition.buffer.committed(buffers)
         partition.sinks.written(partition.state)
-        self.snapshots.committed(partition, len(buffers), now_ms)
+        self.snapshots.committed(partition, len(buffers))
         self.snapshots.referred(partition, former)
         if former.log_start != partition.state.log_start:
             self._topic_objects.moved(partition.topic.id)

@@ -19,6 +19,7 @@ from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.finder import Damaged, OfAnotherEpoch
 from services.storage.partition import IMPORTED, CommittedLog, Partition
+from services.storage.producer_clock import ProducerClock
 from services.storage.producers import ProducerTable, Sequenced
 from services.storage.reader import Reader
 from services.storage.segments import KnownSegment
@@ -42,14 +43,14 @@ async def restore(
     objects: ObjectStore,
     reader: Reader,
     limit: int,
-    now_ms: int,
+    arrival_ms: int,
     oldest: int,
     snapshot: bool,
 ) -> tuple[ProducerTable, int]:
     """The committed view at ``state``'s committed end, and how many segments were read. Raises Damaged, Unavailable.
 
-    Batch headers below ``oldest`` are not there any more. ``snapshot``: it is read; without it the whole log is, which
-    says nothing about producers whose records lay below the log start.
+    Batches that are read count as come at ``arrival_ms``. Those below ``oldest`` are not there any more. ``snapshot``:
+    it is read; without it the whole log is, which says nothing about producers whose records lay below the log start.
     """
     table, start = ProducerTable(limit), max(state.producers_from, state.log_start)
     if state.producer_snapshot and not snapshot:
@@ -73,7 +74,7 @@ async def restore(
             for position in whole.positions:
                 header = peek(whole.data, position)
                 if header.producer_id >= 0 and header.base_offset >= start:
-                    table.add(Sequenced.of(header, header.base_offset), now_ms)
+                    table.add(Sequenced.of(header, header.base_offset), arrival_ms)
         read += 1
         segment = await reader.finder.after(view, segment)
     _check_no_hole(view, expected, view.committed_end)
@@ -97,36 +98,34 @@ class ProducerSnapshots:
         *,
         membership: Membership,
         expiry_ms: int,
-        began_ms: int,
+        clock: ProducerClock,
     ) -> None:
         self._objects = objects
         self._namespace = namespace
         self._nursery = nursery
         self._membership = membership
         self._expiry_ms = expiry_ms
-        self._began = began_ms, trio.current_time()
+        self._clock = clock
 
-    def committed(self, partition: Partition, segments: int, now_ms: int) -> None:
+    def committed(self, partition: Partition, segments: int) -> None:
         """The partition's committed view has moved by ``segments``."""
         partition.segments_since_snapshot += segments
         if partition.segments_since_snapshot >= SEGMENTS_BETWEEN and not partition.snapshot_under_way:
-            self.expire(partition, now_ms)
+            self.expire(partition)
             if len(partition.committed_producers):
                 self._begin(partition)
                 self._nursery.start_soon(self._write, partition)
 
-    def expire(self, partition: Partition, now_ms: int, *, pressed: bool = False) -> None:
+    def expire(self, partition: Partition, *, pressed: bool = False) -> None:
         """Forget idle producers; ``pressed``: all that cannot be within their delivery timeout any more.
 
-        Nobody is idle by a clock that may be wrong. The store's last answer may be older than a step of the clock
-        forward, so no more time counts than has passed here.
+        Nobody is idle by a clock that may be wrong.
         """
         if not clocks_agree(self._objects.clock_skew_seconds):
             return
-        began_ms, began = self._began
-        now_ms = min(now_ms, began_ms + round(1000 * (trio.current_time() - began)))
+        idle_since_ms = self._clock.idle_until_ms() - (_SHORTEST_EXPIRY_MS if pressed else self._expiry_ms)
         for table in (partition.producers, partition.committed_producers):
-            table.expire(now_ms - (_SHORTEST_EXPIRY_MS if pressed else self._expiry_ms))
+            table.expire(idle_since_ms)
 
     def referred(self, partition: Partition, before: PartitionState) -> None:
         """A commit has applied: what the state referred to ``before`` and does not now can go."""

@@ -238,6 +238,18 @@ async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: 
         assert (await caller.append(ref, numbered(0, producer_id=2))).status == Status.BUFFER_FULL
 
 
+async def test_a_clock_that_was_behind_for_a_while_makes_no_producer_idle(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(producer_expiry_ms=600_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        world.now_ms -= 700_000
+        await flushed(caller, ref, range(20))
+        world.now_ms += 700_000
+        for _ in range(40):
+            await caller.append(ref, batch(b"x"))
+            await caller.flush(ref)
+        assert (await send(caller, ref, 20)).status == Status.OK
+
+
 async def test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
     room = 4 * len(numbered(0, 4)) + len(numbered(0))
     async with (world := World()).service(partition_buffer_bytes=room) as (caller, catalog):
