@@ -80,13 +80,15 @@ class _LookUp:
         return best
 
     async def _largest_of(self, least: int, most: int, best: _Found | None) -> tuple[_Found | None, int]:
-        """The better of ``best`` and what is in segments with such a largest timestamp; and the largest one known."""
+        """The better of ``best`` and what is in segments with such a largest timestamp, or one that is not known; and
+        the largest one known."""
         candidates: list[KnownSegment] = []
         claimed = -1
         async with aclosing(self._catalogs.segments(self._view, at_least=least)) as segments:
             async for segment in segments:
                 claimed = max(claimed, segment.max_timestamp)
-                if least <= segment.max_timestamp <= most:
+                # What was known may be forgotten: a read that fails elsewhere in the log has all of it listed again.
+                if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:
                     candidates.append(segment)
                 if len(candidates) == _CHUNK:
                     best = _better(best, await self._locate(candidates))

@@ -177,21 +177,21 @@ MUTATIONS = (
         "services/cli/admin/segments.py",
         '                result["error"] = error.message\n',
         "                raise\n",
-        _CLI + "test_a_partition_that_cannot_be_read_hides_no_other",
+        "tests/unit/cli/test_admin_segments.py::test_a_partition_that_cannot_be_read_hides_no_other",
     ),
     _breaking(
         "a page without an answer is asked for again",
         "services/cli/admin/segments.py",
         "if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):",
         "if True:",
-        _CLI + "test_a_page_without_an_answer_is_asked_for_again",
+        "tests/unit/cli/test_admin_segments.py::test_a_page_without_an_answer_is_asked_for_again",
     ),
     _breaking(
         "who interrupts verifying sees what is known",
         "services/cli/admin/segments.py",
         "    finally:\n        # It may",
         "    except ValueError:\n        # It may",
-        _CLI + "test_who_interrupts_verifying_sees_what_is_known",
+        "tests/unit/cli/test_admin_segments.py::test_who_interrupts_verifying_sees_what_is_known",
     ),
     _breaking(
         "few segments are verified at a time",
@@ -241,7 +241,7 @@ MUTATIONS = (
         "services/cli/admin/segments.py",
         "        if request.start_offset >= page.high_watermark:\n            result[",
         "        if True:\n            result[",
-        _CLI + "test_a_topic_is_verified_to_its_end",
+        "tests/unit/cli/test_admin_segments.py::test_a_topic_is_verified_to_its_end",
     ),
     _breaking(
         "a command that failed in part does not end with 0",

@@ -12,18 +12,14 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from kafscale.v1 import admin_pb2 as pb
-from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
-from services.cli.admin import segments as reading
 from services.cli.admin.group import reset_to
 from services.cli.admin.output import plain
 from services.cli.exits import Exit
 from services.cli.main import main
 from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.asking import produce
 from tests.unit.gateway.group_asking import commit, stable
-from tests.unit.gateway.harness import Harness, batch
+from tests.unit.gateway.harness import Harness
 from tests.unit.gateway.test_admin_groups import assignment
 
 TOKEN = "the-token-of-the-operators"
@@ -159,144 +155,6 @@ def test_partitions_and_flush(server: AdminServer) -> None:
     assert reply["partitions"][0]["high_watermark"] == 5000
     assert server.run("flush", "t").output.splitlines()[1].split() == ["t", "0", "0"]
     assert server.run("flush", "--all").exit_code == server.run("flush", "t", "--partition", "0").exit_code == 0
-
-
-async def write(harness: Harness, batches: int) -> None:
-    """Each a segment of two records."""
-    client = await harness.connect()
-    for _ in range(batches):
-        await produce(client, batch(b"1", b"2"))
-
-
-def test_segments(server: AdminServer) -> None:
-    server.there(server.harness.topic, "t", 2)
-    server.there(write, server.harness, 5)
-    rows = [line.split() for line in server.run("segment", "list", "t", "0").output.splitlines()]
-    assert [row[:2] for row in rows[1:]] == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"], ["8", "9"]]
-    some = server.run("segment", "list", "t", "0", "--from", "3", "--limit", "2").output.splitlines()
-    assert [line.split()[:2] for line in some[1:3]] == [["2", "3"], ["4", "5"]]
-    assert some[3:] == ["there are more: --from 6"]
-    reply = json.loads(server.run("segment", "list", "t", "1", "-o", "json").output)
-    assert reply == {"segments": [], "next_offset": 0, "high_watermark": 0}
-
-
-def test_a_topic_is_verified_to_its_end(server: AdminServer) -> None:
-    server.there(server.harness.topic, "t")
-    server.there(write, server.harness, 5)
-    server.harness.storage.most_segments = 2
-    assert server.run("segment", "verify", "t").output.splitlines()[1].split()[1:3] == ["0", "5"]
-    assert len(server.run("segment", "list", "t", "0").output.splitlines()) == 6
-
-
-def test_segments_are_verified(server: AdminServer) -> None:
-    topic = server.there(server.harness.topic, "t", 2)
-    server.there(write, server.harness, 5)
-    whole = server.run("segment", "verify", "t")
-    assert whole.exit_code == 0
-    assert [line.split()[1:3] for line in whole.output.splitlines()[1:]] == [["0", "5"], ["1", "0"]]
-    server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
-    found = server.run("segment", "verify", "t", "--partition", "0")
-    assert found.exit_code == Exit.FAILED
-    assert found.stdout.splitlines()[1].split()[-1] == "1"
-    assert found.stdout.splitlines()[2:] == ["rotten"]
-    assert found.stderr == "Error: topic t: 1 segment not whole\n"
-    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
-    assert [(each["partition"], each["segments"], len(each["faulty"])) for each in told] == [(0, 5, 1), (1, 0, 0)]
-    assert told[0]["faulty"][0]["base_offset"] == 6
-
-
-def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = server.there(server.harness.topic, "t", 3)
-    server.there(write, server.harness, 5)
-    server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
-    segments = server.harness.storage.segments
-
-    async def damaged(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        if request.partition.partition == 1:
-            return SegmentsReply(status=common_pb2.DAMAGED, detail="a hole")
-        return await segments(request, timeout=timeout)
-
-    monkeypatch.setattr(server.harness.storage, "segments", damaged)
-    found = server.run("segment", "verify", "t")
-    assert found.exit_code == Exit.FAILED
-    rows = [line.split() for line in found.stdout.splitlines()[1:4]]
-    assert [(row[2], row[4]) for row in rows] == [("5", "1"), ("0", "-"), ("0", "0")]
-    assert found.stdout.splitlines()[4:] == ["rotten", "partition 1 not read to the end: t-1: DAMAGED: a hole"]
-    assert found.stderr == "Error: topic t: 1 segment not whole, 1 partition not read to the end\n"
-    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
-    assert [(len(each["faulty"]), each["error"]) for each in told] == [(1, ""), (0, "t-1: DAMAGED: a hole"), (0, "")]
-
-
-def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_PAUSES", (0.0,) * 3)
-    topic = server.there(server.harness.topic, "t", 3)
-    server.there(write, server.harness, 5)
-    server.harness.storage.most_segments = 2
-    server.harness.storage.rotten.add(server.harness.partition(topic).batches[0][2])
-    segments, asked, failing = server.harness.storage.segments, list[tuple[int, int]](), [True, False, True, True, True]
-
-    async def unsteady(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        asked.append((request.partition.partition, request.start))
-        if request.start and failing and failing.pop():
-            return SegmentsReply(status=common_pb2.UNAVAILABLE, detail="503")
-        return await segments(request, timeout=timeout)
-
-    monkeypatch.setattr(server.harness.storage, "segments", unsteady)
-    found = server.run("segment", "verify", "t")
-    assert found.stderr == "Error: topic t: 1 segment not whole\n"
-    assert asked == [(0, 0), *[(0, 4)] * 4, *[(0, 8)] * 2, (1, 0), (2, 0)]
-
-    async def silent(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        asked.append((request.partition.partition, request.start))
-        if request.start or request.partition.partition:
-            return SegmentsReply(status=common_pb2.UNAVAILABLE, detail="503")
-        return await segments(request, timeout=timeout)
-
-    asked.clear()
-    monkeypatch.setattr(server.harness.storage, "segments", silent)
-    found = server.run("segment", "verify", "t")
-    assert found.exit_code == Exit.FAILED
-    # Nobody waits as long for each of the others.
-    assert asked == [(0, 0), *[(0, 4)] * 4, (1, 0), (2, 0)]
-    assert [line.split()[2] for line in found.stdout.splitlines()[1:4]] == ["2", "0", "0"]
-    assert found.stdout.splitlines()[4:6] == ["rotten", "partition 0 not read to the end: t-0: UNAVAILABLE: 503"]
-    assert found.stderr == "Error: topic t: 1 segment not whole, 3 partitions not read to the end\n"
-
-
-def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.there(server.harness.topic, "t")
-    server.there(write, server.harness, 5)
-    server.harness.storage.most_segments = 2
-
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    async def silent(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        if request.start:
-            return SegmentsReply(status=common_pb2.UNAVAILABLE)
-        return await segments(request, timeout=timeout)
-
-    segments = server.harness.storage.segments
-    monkeypatch.setattr(server.harness.storage, "segments", silent)
-    monkeypatch.setattr(reading, "sleep", interrupt)
-    found = server.run("segment", "verify", "t")
-    assert found.exit_code == Exit.FAILED
-    assert found.stdout.splitlines()[1].split()[2] == "2"
-    assert found.stdout.splitlines()[2:] == ["partition 0 not read to the end: interrupted"]
-
-
-def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.there(server.harness.topic, "t")
-
-    async def with_hole(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        hole = StoredSegment(end_offset=2, epoch=1, faults=["no segment"])
-        segment = StoredSegment(base_offset=2, end_offset=4, bytes=9, epoch=1, object="key")
-        return SegmentsReply(segments=[hole, segment], next=4, committed_end=4)
-
-    monkeypatch.setattr(server.harness.storage, "segments", with_hole)
-    listed = server.run("segment", "list", "t", "0")
-    rows = [line.split() for line in listed.output.splitlines()[1:]]
-    assert rows == [["0", "1", "0", "1", "-"], ["2", "3", "9", "1", "key"], ["no", "segment"]]
 
 
 def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:

@@ -3,13 +3,15 @@
 from typing import cast
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from kafscale.objects.interface import ObjectStore
-from kafscale.v1.common_pb2 import Status
+from kafscale.objects.memory import Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
 from services.storage.offsets import MAX_TIMESTAMP
-from tests.unit.storage.harness import TIMEOUT, World, batch
+from tests.unit.storage.harness import TIMEOUT, Caller, World, batch
 from tests.unit.storage.test_offline import Endpoint
 
 each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no indexer"])
@@ -95,3 +97,33 @@ async def test_a_listing_that_lacks_the_last_segment_is_not_believed(autojump_cl
         endpoint.lists_nothing = True
         assert (await caller.offset_at(ref, 1_066)).status == Status.DAMAGED
         assert (await caller.offset_at(ref, 1_066)).offset == 66
+
+
+@each
+async def test_the_largest_time_is_found_although_what_is_known_of_the_log_is_forgotten_meanwhile(
+    indexing: bool, autojump_clock: MockClock
+) -> None:
+    world = World(indexing=indexing)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for i in range(3):
+            await caller.append(ref, batch(b"x", timestamp=1_000 + i))
+            await caller.flush(ref)
+    async with world.service() as (caller, _):
+        await caller.append(ref, batch(b"x", timestamp=9_000))
+        await caller.flush(ref)
+        keys = [info.key for info in await world.objects.list_from("") if info.key.endswith(".kfs")]
+        slow = keys[2]
+        world.objects.plan = lambda call: Fault(delay=10.0) if call.key == slow else None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_expect_newest, caller, ref, 3, 9_000)
+            await trio.sleep(1)
+            kept = await world.objects.get(keys[1])
+            await world.objects.delete_many([keys[1]])
+            assert (await caller.fetch(ref, 1)).status == Status.DAMAGED
+            await world.objects.put_if_absent(keys[1], kept.body)
+
+
+async def _expect_newest(caller: Caller, ref: PartitionRef, offset: int, timestamp: int) -> None:
+    found = await caller.offset_at(ref, MAX_TIMESTAMP)
+    assert (found.offset, found.timestamp) == (offset, timestamp)
