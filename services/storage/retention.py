@@ -123,23 +123,25 @@ class Retention:
         """Move the partition's log start if it is due, and delete what lies below. ``suspect``: it may be damaged."""
         if partition.closed or partition.moving or partition.offline:
             return
-        partition.looked_at = trio.current_time()
         try:
             if suspect:
+                partition.looked_at = trio.current_time()
                 await self._move_over_missing(partition)
             try:
                 await self._move_to(partition, await self._due(partition), "retention")
             except Damaged as error:
                 if not suspect:
-                    await self._check(partition, suspect=True)
-                    return
+                    raise
                 log.error("damage holds up retention", partition=partition.name, reason=str(error))
             await self._delete_below(partition)
             await self._delete_orphans(partition)
             if partition.config.compacted:
                 partition.measured = await self._reader.finder.measure(partition.log, partition.measured)
         except KafscaleError as error:
-            log.warning("retention goes on later", partition=partition.name, error=str(error))
+            if isinstance(error, Damaged) and not suspect:
+                await self._check(partition, suspect=True)
+            else:
+                log.warning("retention goes on later", partition=partition.name, error=str(error))
 
     async def _clean(self, partition: Partition) -> None:
         if partition.closed or partition.moving or partition.offline:

@@ -75,7 +75,7 @@ MUTATIONS = (
     _breaking(
         "the largest time is looked for where it can be",
         "services/storage/offsets.py",
-        "if least <= segment.max_timestamp <= most:",
+        "if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:",
         "if True:",
         _CATALOGS + "test_the_largest_time_is_looked_up_in_pages",
     ),

@@ -27,8 +27,8 @@ MUTATIONS = (
     Mutation(
         (57,),
         _MODULE,
-        "if suspect:\n                await self._move_over_missing",
-        "if False:\n                await self._move_over_missing",
+        "await self._move_over_missing(partition)",
+        "pass",
         _RETENTION + "test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start",
     ),
     # A hole is taken for the old end.

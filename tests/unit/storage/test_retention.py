@@ -214,6 +214,24 @@ _EMPTY: dict[str, Object] = {}
 _ANOTHERS = {MARK: Object(b"another cluster", "v0")}
 
 
+async def test_what_others_removed_is_passed_although_the_log_starts_in_the_middle_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service(retention_check_ms=1000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for _ in range(3):
+            await caller.append(ref, batch(b"a", b"b", b"c"))
+            await caller.flush(ref)
+        await truncate(caller, ref, 1)
+    await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 0)])
+    async with world.service(retention_check_ms=1000) as (caller, _):
+        # A check that fails before somebody reads must not count as a look for what is missing.
+        await trio.sleep(2)
+        await caller.fetch(ref, 1)
+        await trio.sleep(5)
+        assert await log_start(caller, ref) == 3
+
+
 @pytest.mark.parametrize("elsewhere", [_EMPTY, _ANOTHERS], ids=["empty", "anothers"])
 @pytest.mark.parametrize("only_the_listing", [False, True], ids=["all", "listing"])
 async def test_a_store_without_the_clusters_mark_moves_no_log_start(
