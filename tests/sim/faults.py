@@ -72,6 +72,7 @@ EVENTS: dict[str, float] = {
     "objects-down": 0.5,
     "bucket-empty": 0.3,
     "foreign-object": 0.5,
+    "oldest-object-deleted": 0.3,
     "metadata-full": 0.5,
     "wall-clock-jump": 1.0,
     "compaction": 1.0,

@@ -6,15 +6,18 @@ import trio
 
 from kafscale import paths
 from kafscale.v1.metadata_pb2 import Member
+from services.storage.cache import SegmentId
+from tests.sim import stored
 from tests.sim.admin import Admin
 from tests.sim.faults import Faults
 from tests.sim.process import Process
 from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.stores import Family
-from tests.sim.view import SMALL_SKEW_SECONDS, Partition, View
+from tests.sim.view import SMALL_SKEW_SECONDS, Partition, Retention, View
 
 _LEAVES = 3
 _MOST_PARTITIONS = 3
+_LEAST_SEGMENTS = 4
 _CONFIGS = (
     ("flush.ms", ("20", "300", "9223372036854775807")),
     ("segment.bytes", ("1048576", "1073741824")),
@@ -64,6 +67,7 @@ class Nemesis:
             "bucket-empty": lambda: self._nursery.start_soon(self._for_a_while, "bucket-empty", "empty"),
             "metadata-full": lambda: self._nursery.start_soon(self._for_a_while, "metadata-full", "full"),
             "foreign-object": lambda: self._nursery.start_soon(self._put_foreign),
+            "oldest-object-deleted": lambda: self._nursery.start_soon(self._delete_oldest),
             "wall-clock-jump": self._jump_wall_clock,
             "compaction": lambda: self._nursery.start_soon(self._compact),
             "gateway-crash": self._crash_gateway,
@@ -281,6 +285,24 @@ class Nemesis:
             self.foreign[key] = body
         await self._cluster.objects.delete_many([key])
         await self._cluster.objects.put_if_absent(key, body)
+
+    async def _delete_oldest(self) -> None:
+        """As a rule for a bucket's old objects does: the first segment of a log, which has others behind it."""
+        partition = self._faults.one_of(self._view.partitions)
+        objects, metadata = self._cluster.objects, self._cluster.metadata
+        segments = await stored.segments_of(metadata, objects, NAMESPACE, partition.topic, partition.index)
+        if partition.condemned or partition.retention != Retention() or len(segments) < _LEAST_SEGMENTS:
+            return
+        oldest, following = segments[:2]
+        self._faults.counts["oldest-object-deleted"] += 1
+        self._cluster.trace.add(f"fault: the oldest object of {partition.log} is deleted: {oldest.key}")
+        self._view.loses_objects(partition, following.base_offset)
+        await objects.delete_many([oldest.key])
+        # Such objects are too old for caches; an owner that had this one in its own would not miss it.
+        for process in self._cluster.storages.values():
+            if process.service.current is not None:
+                key = SegmentId(partition.topic_id, partition.index, oldest.base_offset, oldest.epoch)
+                process.service.current.reader.segments.discard(key)
 
     def _jump_wall_clock(self) -> None:
         process = self._storage("wall-clock-jump")

@@ -46,6 +46,7 @@ T = TypeVar("T")
 NAMESPACE = "sim"
 EPOCH_MS = 1_700_000_000_000
 _SEGMENTS_PER_PAGE = 5
+_SEGMENTS_BETWEEN_SNAPSHOTS = 4
 _BACKOFF = Backoff(deadline=1.5, first=0.03, longest=0.3)
 
 
@@ -254,11 +255,12 @@ def _no_coordinator(_: Process, member: LiveMember) -> AbstractAsyncContextManag
 
 
 @contextmanager
-def small_pages() -> Iterator[None]:
-    """While this lasts, catalogs have pages after few segments."""
+def small_logs() -> Iterator[None]:
+    """While this lasts, catalogs have pages, and producers are stored, after few segments."""
     with ExitStack() as stack:
         for module in ("kafscale.catalog.page", "services.storage.catalogs", "services.storage.pages"):
             stack.enter_context(mock.patch(f"{module}.SEGMENTS_PER_PAGE", _SEGMENTS_PER_PAGE))
+        stack.enter_context(mock.patch("services.storage.snapshots.SEGMENTS_BETWEEN", _SEGMENTS_BETWEEN_SNAPSHOTS))
         yield
 
 

@@ -5,6 +5,7 @@ staged goes some day.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from kafscale import paths
 from kafscale.errors import CorruptData
@@ -14,41 +15,83 @@ from kafscale.segment.reader import parse_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One segment."""
+
+    key: str
+    epoch: int
+    base_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    state: PartitionState
+    # Each with its first offset.
+    epochs: list[tuple[int, int]]
+
+    @classmethod
+    async def read(cls, metadata: MetadataStore, namespace: str, topic: str, partition: int) -> "_Log | None":
+        state_item = await metadata.get(paths.partition_state_key(namespace, topic, partition))
+        history_item = await metadata.get(paths.epoch_history_key(namespace, topic, partition))
+        if state_item is None:
+            return None
+        history = EpochHistory() if history_item is None else EpochHistory.FromString(history_item.value)
+        return cls(
+            PartitionState.FromString(state_item.value),
+            [(entry.epoch, entry.first_offset) for entry in history.entries],
+        )
+
+
 async def faults_of(
     metadata: MetadataStore, objects: ObjectStore, namespace: str, topic: str, partition: int
 ) -> list[str]:
     """What is wrong with one partition when nothing is under way."""
-    state_item = await metadata.get(paths.partition_state_key(namespace, topic, partition))
-    history_item = await metadata.get(paths.epoch_history_key(namespace, topic, partition))
-    if state_item is None:
+    log = await _Log.read(metadata, namespace, topic, partition)
+    if log is None:
         return []
-    state = PartitionState.FromString(state_item.value)
-    history = EpochHistory() if history_item is None else EpochHistory.FromString(history_item.value)
-    epochs = [(entry.epoch, entry.first_offset) for entry in history.entries]
+    epochs, state = log.epochs, log.state
     if epochs != sorted(set(epochs)) or [first for _, first in epochs] != sorted(first for _, first in epochs):
         return [f"the epoch history does not rise: {epochs}"]
     expected = -1
-    prefix = paths.partition_prefix(namespace, topic, partition)
-    for info in await objects.list_from(prefix):
-        key = paths.parse_segment_key_in(prefix, info.key)
-        if key is None or key.kind != "kfs" or key.base_offset >= state.committed_end:
-            continue
-        try:
-            segment = parse_segment((await objects.get(info.key)).body)
-        except CorruptData as error:
-            return [f"{info.key}: {error}"]
-        belongs = max((epoch for epoch, first in epochs if first <= key.base_offset), default=-1)
-        if segment.header.epoch != belongs or segment.next_offset <= state.log_start:
-            # A dead owner's, or below the log: deletion may have ended half-way there, and goes on some day.
-            continue
-        if expected < 0 and key.base_offset > state.log_start:
-            return [f"the log starts at {state.log_start}, its first segment at {key.base_offset}"]
-        if expected >= 0 and key.base_offset != expected:
-            return [f"a segment begins at {key.base_offset} where {expected} was due"]
+    try:
+        segments = await segments_of(metadata, objects, namespace, topic, partition)
+    except CorruptData as error:
+        return [str(error)]
+    for segment in segments:
+        if expected < 0 and segment.base_offset > state.log_start:
+            return [f"the log starts at {state.log_start}, its first segment at {segment.base_offset}"]
+        if expected >= 0 and segment.base_offset != expected:
+            return [f"a segment begins at {segment.base_offset} where {expected} was due"]
         expected = segment.next_offset
     if expected not in (-1, state.committed_end) or (expected < 0 and state.log_start < state.committed_end):
         return [f"the segments end at {expected}, the log at {state.committed_end}"]
     return []
+
+
+async def segments_of(
+    metadata: MetadataStore, objects: ObjectStore, namespace: str, topic: str, partition: int
+) -> list[Stored]:
+    """The committed segments of a log in their order. Raises CorruptData with the key."""
+    log = await _Log.read(metadata, namespace, topic, partition)
+    found: list[Stored] = []
+    if log is None:
+        return found
+    prefix = paths.partition_prefix(namespace, topic, partition)
+    for info in await objects.list_from(prefix):
+        key = paths.parse_segment_key_in(prefix, info.key)
+        if key is None or key.kind != "kfs" or key.base_offset >= log.state.committed_end:
+            continue
+        try:
+            segment = parse_segment((await objects.get(info.key)).body)
+        except CorruptData as error:
+            raise CorruptData(f"{info.key}: {error}") from error
+        belongs = max((epoch for epoch, first in log.epochs if first <= key.base_offset), default=-1)
+        # Else a dead owner's, or below the log: deletion may have ended half-way there, and goes on some day.
+        if segment.header.epoch == belongs and segment.next_offset > log.state.log_start:
+            found.append(Stored(info.key, belongs, key.base_offset, segment.next_offset))
+    return found
 
 
 async def staged(objects: ObjectStore, namespace: str, sink: str = "", epoch: int = -1) -> list[str]:

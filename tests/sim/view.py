@@ -34,6 +34,8 @@ class Partition:
     doomed: bool = False
     gone_at: float = math.inf
     known_end: int = 0
+    # Somebody has deleted its oldest objects behind the product's back.
+    objects_lost: bool = False
     # The timestamp of the oldest record that was ever sent to it.
     oldest_ms: float = math.inf
     # Of records that are committed, by offset, as acks and reads told.
@@ -66,11 +68,14 @@ class View:
         trace: Trace,
         gateways: dict[str, GatewayProcess],
         now_ms: Callable[[], int],
+        producer_expiry: float = math.inf,
     ) -> None:
         self.checker = checker
         self.faults = faults
         self.gateways = gateways
         self.now_ms = now_ms
+        # Partitions may forget producers that were silent for so many seconds.
+        self.producer_expiry = producer_expiry
         self.producing = True
         # Nothing that goes wrong now can be blamed on faults.
         self.at_ease = False
@@ -111,6 +116,11 @@ class View:
         self._unanswered[(partition.topic, partition.index)].remove(offset)
         if not done:
             self.checker.start_refused(partition.log, offset)
+
+    def loses_objects(self, partition: Partition, kept_from: int) -> None:
+        """What lies below an offset is gone from the bucket, by nobody's request."""
+        partition.objects_lost = True
+        self.checker.may_start(partition.log, kept_from)
 
     def stamp(self, partition: Partition, value: bytes) -> int:
         """The timestamp of a new record. They do not rise with offsets, but where retention goes by them."""
@@ -169,6 +179,9 @@ class View:
 
     def complain(self, kind: str, partition: Partition, detail: str) -> None:
         """What a client may never meet, told by the client itself."""
+        if kind == "damaged" and partition.objects_lost and not self.at_ease:
+            # Until the log start has moved over what is missing.
+            return
         self.checker.violations.append(Violation(kind, partition.log, detail))
 
     def _learn(self, partition: Partition, value: bytes, offset: int) -> None:

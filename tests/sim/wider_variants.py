@@ -190,4 +190,68 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"crash": 3.0, "object-garbled": 60.0},
         first_seed=6,
     ),
+    "header-believed": Variant(
+        "a header that was read once says which epoch an object is of",
+        (
+            Change(
+                "services.storage.reader",
+                "Reader.holding",
+                "                await self._parsed(view, segment)\n            except",
+                "                view.segments.forget(segment.base_offset)\n"
+                "                raise OfAnotherEpoch(view.name)\n            except",
+            ),
+        ),
+        {"crash": 3.0, "object-garbled": 60.0},
+        first_seed=20,
+    ),
+    "ages-by-a-clock-that-jumps": Variant(
+        "retention by time asks nobody whether its clock is right",
+        (
+            Change(
+                "services.storage.retention",
+                "Retention._due",
+                "compared or await self._clock_is_right(now_ms)",
+                "compared or True",
+            ),
+        ),
+        {"wall-clock-jump": 20.0},
+        first_seed=8,
+    ),
+    "producers-expired-by-a-clock-that-jumps": Variant(
+        "idle producers are forgotten by a clock that nothing proves",
+        (
+            Change(
+                "services.storage.snapshots",
+                "ProducerSnapshots.expire",
+                "if not clocks_agree(self._objects.clock_skew_seconds):\n            return",
+                "",
+            ),
+            Change(
+                "services.storage.producer_clock",
+                "ProducerClock.idle_until_ms",
+                "min(self._now_ms(), self._undisturbed())",
+                "self._now_ms()",
+            ),
+            Change(
+                "services.storage.producer_clock",
+                "ProducerClock.arrival_ms",
+                "max(self._now_ms(), self._undisturbed())",
+                "self._now_ms()",
+            ),
+        ),
+        {"wall-clock-jump": 20.0},
+        first_seed=17,
+    ),
+    "missing-objects-hold-up-the-log": Variant(
+        "the log start does not move over objects that somebody has deleted",
+        (
+            Change(
+                "services.storage.retention",
+                "Retention._move_over_missing",
+                'await self._move_to(partition, start, "older objects are gone")',
+                "assert start >= 0",
+            ),
+        ),
+        {"oldest-object-deleted": 20.0},
+    ),
 }

@@ -22,8 +22,9 @@ from tests.sim.faults import EVENTS, GATEWAYS_AND_METADATA, Faults
 from tests.sim.groups import Groups
 from tests.sim.lookups import Lookups
 from tests.sim.nemesis import Nemesis
+from tests.sim.plain_producers import PlainProducer, WideProducer
 from tests.sim.process import Process
-from tests.sim.producers import KINDS, IdempotentProducer, PlainProducer, WideProducer, producer
+from tests.sim.producers import KINDS, IdempotentProducer, producer
 from tests.sim.scans import Scanner
 from tests.sim.services import (
     NAMESPACE,
@@ -32,7 +33,7 @@ from tests.sim.services import (
     in_memory_connections,
     serve_gateway,
     serve_storage,
-    small_pages,
+    small_logs,
 )
 from tests.sim.sinks import SinkWriter
 from tests.sim.stores import LATEST_SECONDS, Metadata, Network
@@ -85,7 +86,7 @@ def simulate(
     trace = Trace()
     grouped = seed % GROUPS_EVERY == 0 if groups is None else groups
     world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs)
-    with in_memory_connections(), small_pages(), trace.capturing_logs():
+    with in_memory_connections(), small_logs(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run)
     result.violations = world.checker.violations
     result.faults = world.faults.counts
@@ -161,7 +162,7 @@ class _World:
                 retention_ms=-1,
                 retention_check_ms=1000,
                 stage_check_ms=1000,
-                producer_expiry_ms=120_000,
+                producer_expiry_ms=dice.choice([120_000, 120_000, 6000]),
                 offline_retry_ms=1000,
                 drain_timeout_ms=1000,
                 handover_wait_ms=dice.choice([100, 400]),
@@ -180,6 +181,7 @@ class _World:
             trace=self.trace,
             gateways=self.cluster.gateways,
             now_ms=self.cluster.now_ms,
+            producer_expiry=self.cluster.storage_settings.producer_expiry_ms / 1000,
         )
         metadata.named = self.view.named
         self._admin = Admin(self.view, self.cluster.metadata)
@@ -312,6 +314,10 @@ class _World:
         await trio.sleep(LATEST_SECONDS + 1)
         while self.cluster.network.strays:  # noqa: ASYNC110
             await trio.sleep(0.1)
+        for partition in self.view.partitions:
+            if partition.objects_lost and not partition.doomed:
+                # Whoever reads it lets its owner know what is missing.
+                await read_to_end(self.view, partition, seconds=_READING_SECONDS)
         self.view.producing = False
         self.view.at_ease = True
         with trio.move_on_after(_QUIET_SECONDS):

@@ -1,0 +1,66 @@
+"""What simulated producers send, and what they tell the checker of it."""
+
+import math
+from dataclasses import dataclass
+
+from kafscale.records.record import Record, build_batch
+from tests.sim.checker import Promise
+from tests.sim.client import Connection
+from tests.sim.view import Partition, View
+
+IN_FLIGHT = 5
+REQUEST_SECONDS = 1.2
+RETRY_SECONDS = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    values: list[bytes]
+    give_up_at: float
+    sequence: int = -1
+    epoch: int = -1
+    number: int = 0
+    # When it was sent for the first time.
+    sent_at: float = math.inf
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Source:
+    """Makes a producer's records."""
+
+    view: View
+    partition: Partition
+    name: str
+    promise: Promise
+    made: int = 0
+
+    def batch(self) -> list[bytes]:
+        dice = self.view.faults.dice
+        values = []
+        for _ in range(dice.choice([1, 1, 2, 4])):
+            self.made += 1
+            padding = b"." * dice.choice([0, 20, 100, 400])
+            values.append(b"%s/%d/%s" % (self.name.encode(), self.made, padding))
+        for value in values:
+            self.view.stamp(self.partition, value)
+            self.view.sent(self.name, self.partition, value, self.promise)
+        return values
+
+    def records(self, batch: Batch, producer_id: int = -1) -> bytes:
+        return build_batch(
+            [Record(i, self.view.time_of(value), None, value) for i, value in enumerate(batch.values)],
+            base_offset=0,
+            producer_id=producer_id,
+            producer_epoch=batch.epoch,
+            base_sequence=batch.sequence,
+        )
+
+    def sends(self, batch: Batch, connection: Connection) -> None:
+        names = b" ".join(value[: value.rfind(b"/")] for value in batch.values).decode()
+        self.view.trace(self.name, f"sends {names} on connection {connection.number}")
+
+    def acked(self, batch: Batch, base_offset: int) -> None:
+        for i, value in enumerate(batch.values):
+            offset = base_offset + i if base_offset >= 0 else -1
+            self.view.acked(self.partition, value, offset, durable=self.promise.durable)
