@@ -3,6 +3,7 @@
 from tests.mutations.mutation import Mutation
 
 _RETENTION = "tests/unit/storage/test_retention.py::"
+_MISSING = "tests/unit/storage/test_missing_objects.py::"
 _MODULE = "services/storage/retention.py"
 _OLD_END = "services/storage/old_end.py"
 
@@ -29,7 +30,7 @@ MUTATIONS = (
         _MODULE,
         "await self._move_over_missing(partition)",
         "pass",
-        _RETENTION + "test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start",
+        _MISSING + "test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start",
     ),
     # A hole is taken for the old end.
     Mutation(
@@ -37,7 +38,7 @@ MUTATIONS = (
         _OLD_END,
         "first = await self._finder.oldest(view)",
         "first = view.segments.holding(view.committed_end - 1)",
-        _RETENTION + "test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing",
+        _MISSING + "test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing",
     ),
     Mutation(
         (),
@@ -84,7 +85,7 @@ MUTATIONS = (
         _OLD_END,
         "not (marked and await self._is_marked())",
         "not marked",
-        _RETENTION + "test_a_store_without_the_clusters_mark_moves_no_log_start",
+        _MISSING + "test_a_store_without_the_clusters_mark_moves_no_log_start",
         "missing objects count where the cluster's mark is, in the same place",
     ),
     Mutation(

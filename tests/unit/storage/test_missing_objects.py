@@ -1,0 +1,98 @@
+"""Objects of the old end that somebody else has removed, and those that only seem to be gone."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.objects.interface import Object
+from kafscale.objects.memory import Call
+from kafscale.v1.common_pb2 import Status
+from tests.unit.storage.harness import NAMESPACE, World, batch
+from tests.unit.storage.test_retention import CHECK, HOUR, MARK, bases, fill, log_start, truncate
+
+
+async def test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start(
+    autojump_clock: MockClock,
+) -> None:
+    world = World()
+    async with world.service(cache_size=0) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 5)
+        for base in (0, 2):
+            await world.objects.delete_many([paths.segment_key(NAMESPACE, "orders", 0, base)])
+        assert (await caller.fetch(ref, 0)).status == Status.DAMAGED
+        await trio.sleep(1)
+        fetched = await caller.fetch(ref, 0)
+        assert (fetched.status, fetched.log_start) == (Status.OFFSET_OUT_OF_RANGE, 4)
+        assert (await caller.fetch(ref, 4)).status == Status.OK
+
+
+_EMPTY: dict[str, Object] = {}
+_ANOTHERS = {MARK: Object(b"another cluster", "v0")}
+
+
+async def test_what_others_removed_is_passed_although_the_log_starts_in_the_middle_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World()).service(retention_check_ms=1000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for _ in range(3):
+            await caller.append(ref, batch(b"a", b"b", b"c"))
+            await caller.flush(ref)
+        await truncate(caller, ref, 1)
+    await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 0)])
+    async with world.service(retention_check_ms=1000) as (caller, _):
+        # A check that fails before somebody reads must not count as a look for what is missing.
+        await trio.sleep(2)
+        await caller.fetch(ref, 1)
+        await trio.sleep(5)
+        assert await log_start(caller, ref) == 3
+
+
+@pytest.mark.parametrize("elsewhere", [_EMPTY, _ANOTHERS], ids=["empty", "anothers"])
+@pytest.mark.parametrize("only_the_listing", [False, True], ids=["all", "listing"])
+async def test_a_store_without_the_clusters_mark_moves_no_log_start(
+    autojump_clock: MockClock, elsewhere: dict[str, Object], *, only_the_listing: bool
+) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [0] * 3)
+    async with world.service() as (caller, _):
+        assert (await caller.offset_at(ref, -1)).offset == 6
+        kept = world.objects._objects
+        world.objects.calls.clear()
+
+        def marks() -> int:
+            return sum(call.kind == "get" and call.key == MARK for call in world.objects.calls)
+
+        def plan(call: Call) -> None:
+            """The endpoint leads elsewhere for a while; or back, when the mark is read for the first time only."""
+            first = call.key == MARK and marks() == 1
+            world.objects._objects = kept if first and only_the_listing else elsewhere
+
+        world.objects.plan = plan
+        assert (await caller.fetch(ref, 0)).status == Status.DAMAGED
+        await trio.sleep(5)
+        world.objects.plan, world.objects._objects = None, kept
+        await trio.sleep(2 * CHECK)
+        assert await log_start(caller, ref) == 0
+        assert marks() == 1 + only_the_listing
+        assert len(await caller.read_all(ref)) == 6
+        assert await bases(world) == [0, 2, 4]
+
+
+async def test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(cache_size=0, retention_ms=24 * HOUR) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await fill(world, caller, ref, [1] * 5)
+        await world.objects.delete_many([paths.segment_key(NAMESPACE, "orders", 0, base) for base in (4, 6)])
+        for _ in range(3):
+            assert (await caller.fetch(ref, 4)).status == Status.DAMAGED
+            await trio.sleep(CHECK)
+        assert await log_start(caller, ref) == 0
+        assert (await caller.fetch(ref, 8)).status == Status.OK
+        keys = {info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/")}
+        assert {paths.segment_key(NAMESPACE, "orders", 0, base) for base in (0, 2, 8)} <= keys
