@@ -1,195 +1,233 @@
 """Naive code for what is derived from segments and metadata: catalog pages and topic objects."""
 
 from tests.mutations.mutation import Mutation
+from tests.support.change import Change
 
-_PAGE = "tests/unit/catalog/test_page.py::"
 _CATALOGS = "tests/unit/storage/test_catalogs.py::"
-_TOPICS = "tests/unit/storage/test_topic_objects.py::"
-
-
-def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
-    return Mutation((), path, old, new, test, rule)
-
+_PAGE = "tests/unit/catalog/test_page.py::"
+_RETENTION = "tests/unit/storage/test_retention.py::"
+_TOPIC_OBJECTS = "tests/unit/storage/test_topic_objects.py::"
 
 MUTATIONS = (
-    _breaking(
+    Mutation(
         "a page's segments have the epochs of the history",
-        "kafscale/catalog/page.py",
-        "if not first <= segment.base_offset < segment.next_offset <= end:",
-        "if False:",
+        Change(
+            "kafscale.catalog.page",
+            "misfit",
+            "if not first <= segment.base_offset < segment.next_offset <= end:",
+            "if False:",
+        ),
         _CATALOGS + "test_a_page_by_a_stale_owner_of_what_it_never_committed_misleads_nobody",
     ),
-    _breaking(
+    Mutation(
         "a page is of this topic, not of another one that had the name",
-        "kafscale/catalog/page.py",
-        "if content.topic_id != partition.topic_id:",
-        "if False:",
+        Change("kafscale.catalog.page", "misfit", "if content.topic_id != partition.topic_id:", "if False:"),
         _CATALOGS + "test_a_page_of_another_topic_of_the_name_misleads_nobody",
     ),
-    _breaking(
+    Mutation(
         "a page is not believed beyond the committed end",
-        "kafscale/catalog/page.py",
-        "    if content.segments[-1].next_offset > committed_end:\n",
-        "    committed_end = max(committed_end, content.segments[-1].next_offset)\n    if False:\n",
+        Change(
+            "kafscale.catalog.page",
+            "misfit",
+            "    if content.segments[-1].next_offset > committed_end:\n",
+            ("    committed_end = max(committed_end, content.segments[-1].next_offset)\n    if False:\n"),
+        ),
         _CATALOGS + "test_a_page_that_goes_beyond_the_committed_end_misleads_nobody",
     ),
-    _breaking(
+    Mutation(
         "a page lists what is committed, not what is stored",
-        "services/storage/run.py",
-        "stored=self._committer.ready,",
-        "stored=lambda partition: (\n"
-        "                [self.catalogs.committed(partition, b.segment)"
-        " for b in partition.buffer.stored() if b.segment],\n"
-        "                self._committer.ready(partition),\n"
-        "            ),",
+        Change(
+            "services.storage.run",
+            "Run.__init__",
+            "stored=self._committer.ready,",
+            (
+                "stored=lambda partition: (\n"
+                "                [self.catalogs.committed(partition, b.segment) for b in "
+                "partition.buffer.stored() if b.segment],\n"
+                "                self._committer.ready(partition),\n"
+                "            ),"
+            ),
+        ),
         _CATALOGS + "test_a_page_never_lists_what_is_stored_and_not_committed",
     ),
-    _breaking(
+    Mutation(
         "damage in a page is noticed",
-        "kafscale/catalog/page.py",
-        "if computed != page.crc:",
-        "if False:",
+        Change("kafscale.catalog.page", "parse_page", "if computed != page.crc:", "if False:"),
         _PAGE + "test_no_damaged_byte_goes_unnoticed",
     ),
-    _breaking(
+    Mutation(
         "pages are read for times, not segments",
-        "services/storage/catalogs.py",
-        "listed = await self._read(view, offset)",
-        "listed: list[CatalogSegment] = []",
+        Change(
+            "services.storage.catalogs",
+            "Catalogs.segments",
+            "listed = await self._read(view, offset)",
+            "listed: list[CatalogSegment] = []",
+        ),
         _CATALOGS + "test_after_a_restart_times_are_looked_up_in_pages",
     ),
-    _breaking(
+    Mutation(
         "times that an indexer told are kept",
-        "services/storage/offsets.py",
-        "if newest != UNKNOWN_TIME:",
-        "if False:",
+        Change("services.storage.offsets", "_LookUp._locate", "if newest != UNKNOWN_TIME:", "if False:"),
         _CATALOGS + "test_after_a_restart_times_are_looked_up_in_pages",
     ),
-    _breaking(
+    Mutation(
         "retention by time reads pages",
-        "services/storage/retention.py",
-        "newest = await self._catalogs.age_from(partition.log, segment)",
-        "pass",
+        Change(
+            "services.storage.retention",
+            "Retention._too_old",
+            "newest = await self._catalogs.age_from(partition.log, segment)",
+            "pass",
+        ),
         _CATALOGS + "test_after_a_restart_retention_by_time_reads_pages",
     ),
-    _breaking(
+    Mutation(
         "the largest time is looked for where it can be",
-        "services/storage/offsets.py",
-        "if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:",
-        "if True:",
+        Change(
+            "services.storage.offsets",
+            "_LookUp._largest_of",
+            "if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:",
+            "if True:",
+        ),
         _CATALOGS + "test_the_largest_time_is_looked_up_in_pages",
     ),
-    _breaking(
+    Mutation(
         "a page goes on where the last one ends",
-        "services/storage/catalogs.py",
-        "page.prepend(found)",
-        "page.prepend([])",
+        Change("services.storage.catalogs", "Catalogs._store_full", "page.prepend(found)", "page.prepend([])"),
         _CATALOGS + "test_pages_go_on_where_a_former_owner_stopped",
     ),
-    _breaking(
+    Mutation(
         "a page that cannot be stored is not tried with every commit",
-        "services/storage/catalogs.py",
-        "page.full and not page.under_way and trio.current_time() >= page.not_before",
-        "page.full and not page.under_way",
+        Change(
+            "services.storage.catalogs",
+            "Catalogs.committed",
+            "page.full and not page.under_way and trio.current_time() >= page.not_before",
+            "page.full and not page.under_way",
+        ),
         _CATALOGS + "test_no_producer_waits_for_a_page_and_a_failed_one_is_stored_later",
     ),
-    _breaking(
+    Mutation(
         "pages that are not stored are bounded",
-        "services/storage/pages.py",
-        "if len(self.segments) > MOST_WAITING:",
-        "if False:",
+        Change("services.storage.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"),
         _CATALOGS + "test_what_waits_for_its_page_is_bounded",
     ),
-    _breaking(
+    Mutation(
         "a segment that is not remembered any more is not the last one",
-        "services/storage/finder.py",
-        "known = log.segments.after(segment.base_offset) or next(iter(found), None)",
-        "known = log.segments.after(segment.base_offset)",
-        "tests/unit/storage/test_retention.py::"
-        "test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_remembered",
+        Change(
+            "services.storage.finder",
+            "SegmentFinder.after",
+            "known = log.segments.after(segment.base_offset) or next(iter(found), None)",
+            "known = log.segments.after(segment.base_offset)",
+        ),
+        _RETENTION + "test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_remembered",
     ),
-    _breaking(
+    Mutation(
         "of pages that were read those that are too old are not read again",
-        "services/storage/catalogs.py",
-        "if page is not None and page.read and page.newest < at_least:",
-        "if False:",
+        Change(
+            "services.storage.catalogs",
+            "Catalogs.segments",
+            "if page is not None and page.read and page.newest < at_least:",
+            "if False:",
+        ),
         _CATALOGS + "test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages",
     ),
-    _breaking(
+    Mutation(
         "a page is deleted when all of it is below the log start",
-        "services/storage/catalogs.py",
-        "doomed = [name for name in names if whole or name.base_offset < names[-1].base_offset]",
-        "doomed = names",
+        Change(
+            "services.storage.catalogs",
+            "Catalogs.keys_below",
+            "doomed = [name for name in names if whole or name.base_offset < names[-1].base_offset]",
+            "doomed = names",
+        ),
         _CATALOGS + "test_after_a_restart_retention_by_time_reads_pages",
     ),
-    _breaking(
+    Mutation(
         "pages are deleted only by an owner that proves its lease",
-        "services/storage/retention.py",
-        "if partition.closed or partition.moving or not self._membership.proven:",
-        "if partition.closed or partition.moving:",
+        Change(
+            "services.storage.retention",
+            "Retention._delete",
+            "if partition.closed or partition.moving or not self._membership.proven:",
+            "if partition.closed or partition.moving:",
+        ),
         _CATALOGS + "test_pages_go_only_after_the_log_start_has_moved_and_only_by_a_proven_owner",
     ),
-    _breaking(
+    Mutation(
         "a deleted topic leaves no pages",
-        "services/storage/deletion.py",
-        "                paths.catalog_prefix(self._namespace, self._topic.name, index),\n",
-        "",
+        Change(
+            "services.storage.deletion",
+            "_Deletion._empty",
+            "                paths.catalog_prefix(self._namespace, self._topic.name, index),\n",
+            "",
+        ),
         _CATALOGS + "test_pages_of_a_deleted_topic_go_with_it",
     ),
-    _breaking(
+    Mutation(
         "a deleted topic leaves no topic object",
-        "services/storage/deletion.py",
-        "await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])",
-        "pass",
-        _TOPICS + "test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_ends",
+        Change(
+            "services.storage.deletion",
+            "_Deletion._empty",
+            "await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])",
+            "pass",
+        ),
+        _TOPIC_OBJECTS + "test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_ends",
     ),
-    _breaking(
+    Mutation(
         "an older revision of a topic object does not replace a newer one",
-        "services/storage/topic_objects.py",
-        "(found.same_as(made) or found.metadata_revision > made.metadata_revision)",
-        "found.same_as(made)",
-        _TOPICS + "test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replaced",
+        Change(
+            "services.storage.topic_objects",
+            "TopicObjects._put",
+            "(found.same_as(made) or found.metadata_revision > made.metadata_revision)",
+            "found.same_as(made)",
+        ),
+        _TOPIC_OBJECTS + "test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replaced",
     ),
-    _breaking(
+    Mutation(
         "a topic's object is written by one member",
-        "services/storage/topic_objects.py",
-        "return given is not None and given.run_id == self._membership.run_id",
-        "return given is not None",
-        _TOPICS + "test_one_member_writes_and_another_goes_on_when_it_dies",
+        Change(
+            "services.storage.topic_objects",
+            "TopicObjects._is_given",
+            "return given is not None and given.run_id == self._membership.run_id",
+            "return given is not None",
+        ),
+        _TOPIC_OBJECTS + "test_one_member_writes_and_another_goes_on_when_it_dies",
     ),
-    _breaking(
+    Mutation(
         "changes of a topic share writes of its object",
-        "services/storage/topic_objects.py",
-        "self._not_before[topic_id] = now + SECONDS_BETWEEN",
-        "pass",
-        _TOPICS + "test_changes_of_a_topic_share_writes",
+        Change(
+            "services.storage.topic_objects",
+            "TopicObjects._write_due",
+            "self._not_before[topic_id] = now + SECONDS_BETWEEN",
+            "pass",
+        ),
+        _TOPIC_OBJECTS + "test_changes_of_a_topic_share_writes",
     ),
-    _breaking(
+    Mutation(
         "a topic that has not changed costs no request",
-        "services/storage/topic_objects.py",
-        "if made is not None and (stored is None or not stored.same_as(made)):",
-        "if made is not None:",
-        _TOPICS + "test_what_has_not_changed_costs_the_object_store_nothing",
+        Change(
+            "services.storage.topic_objects",
+            "TopicObjects._write",
+            "if made is not None and (stored is None or not stored.same_as(made)):",
+            "if made is not None:",
+        ),
+        _TOPIC_OBJECTS + "test_what_has_not_changed_costs_the_object_store_nothing",
     ),
-    _breaking(
+    Mutation(
         "a late object of a deleted topic goes",
-        "services/storage/topic_objects.py",
-        "                    await self._sweep()\n",
-        "",
-        _TOPICS + "test_an_object_that_lands_after_its_topic_is_deleted_goes_later",
+        Change("services.storage.topic_objects", "TopicObjects.run", "                    await self._sweep()\n", ""),
+        _TOPIC_OBJECTS + "test_an_object_that_lands_after_its_topic_is_deleted_goes_later",
     ),
-    _breaking(
+    Mutation(
         "a late object's deletion leaves a new topic its own",
-        "services/storage/topic_objects.py",
-        "await self._put(again)",
-        "pass",
-        _TOPICS + "test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted",
+        Change("services.storage.topic_objects", "TopicObjects._delete_late", "await self._put(again)", "pass"),
+        _TOPIC_OBJECTS + "test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted",
     ),
-    _breaking(
+    Mutation(
         "that metadata does not know a topic is no reason to delete its object",
-        "services/storage/topic_objects.py",
-        "if not topic.live and topic.id not in view.by_id",
-        "if topic.id not in view.by_id",
-        _TOPICS + "test_an_object_whose_topic_is_not_known_is_kept",
+        Change(
+            "services.storage.topic_objects",
+            "TopicObjects._follow_topics",
+            "if not topic.live and topic.id not in view.by_id",
+            "if topic.id not in view.by_id",
+        ),
+        _TOPIC_OBJECTS + "test_an_object_whose_topic_is_not_known_is_kept",
     ),
 )

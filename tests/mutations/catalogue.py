@@ -1,4 +1,4 @@
-"""Naive code for every pitfall that this release has to avoid, code that breaks other rules, and the tests of them."""
+"""Wrong code for the rules of the product, and the tests that notice it."""
 
 from tests.mutations import (
     admin,
@@ -24,10 +24,6 @@ from tests.mutations import (
     streams,
 )
 from tests.mutations.mutation import Mutation
-
-_ALONE = (*range(1, 21), 44, *range(46, 67))
-REQUIRED = frozenset((*_ALONE, *range(21, 42)))
-"""Numbers of pitfalls. The others are of parts that do not exist yet."""
 
 MUTATIONS: tuple[Mutation, ...] = (
     *admin.MUTATIONS,

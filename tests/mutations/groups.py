@@ -1,284 +1,306 @@
 """Naive code for consumer groups."""
 
 from tests.mutations.mutation import Mutation
+from tests.support.change import Change
 
-_PITFALLS = "tests/unit/coordinator/test_pitfalls.py::"
 _JOINING = "tests/unit/coordinator/test_joining.py::"
-_STATIC = "tests/unit/coordinator/test_static.py::"
 _LOADING = "tests/unit/coordinator/test_loading.py::"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py::"
-_SHELL = "tests/unit/coordinator/test_shell.py::"
-_SHELL_OFFSETS = "tests/unit/coordinator/test_shell_offsets.py::"
 _PACING = "tests/unit/coordinator/test_pacing.py::"
-_HEARTBEATS = "tests/unit/coordinator/test_shell_heartbeats.py::"
-
-
-def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
-    return Mutation((), path, old, new, test, rule)
-
+_PITFALLS = "tests/unit/coordinator/test_pitfalls.py::"
+_SHELL = "tests/unit/coordinator/test_shell.py::"
+_SHELL_HEARTBEATS = "tests/unit/coordinator/test_shell_heartbeats.py::"
+_SHELL_OFFSETS = "tests/unit/coordinator/test_shell_offsets.py::"
+_SHELL_WRITES = "tests/unit/coordinator/test_shell_writes.py::"
+_STATIC = "tests/unit/coordinator/test_static.py::"
+_STORM = "tests/unit/coordinator/test_storm.py::"
 
 MUTATIONS = (
-    # The coordinator assigns by itself.
     Mutation(
-        (28,),
-        "services/coordinator/syncing.py",
-        'assignments.get(member.member_id, b"")',
-        'b"all" if member.member_id == group.leader else b""',
+        "the coordinator assigns by itself",
+        Change(
+            "services.coordinator.syncing",
+            "_assign",
+            'assignments.get(member.member_id, b"")',
+            'b"all" if member.member_id == group.leader else b""',
+        ),
         _PITFALLS + "test_pitfall_28_the_leaders_assignment_is_passed_through_byte_for_byte",
     ),
     Mutation(
-        (29,),
-        "services/coordinator/offsets.py",
-        "_NOTHING_COMMITTED = -1",
-        "_NOTHING_COMMITTED = 0",
-        _PITFALLS + "test_pitfall_29_no_committed_offset_is_minus_1",
-    ),
-    # Only members may commit.
-    Mutation(
-        (30,),
-        "services/coordinator/offsets.py",
-        "if without_membership(request) or (request.generation < 0 and turn.group.state is State.EMPTY):",
-        "if False:",
+        "only members may commit",
+        Change(
+            "services.coordinator.offsets",
+            "_commit_refusal",
+            ("if without_membership(request) or (request.generation < 0 and turn.group.state is State.EMPTY):"),
+            "if False:",
+        ),
         _PITFALLS + "test_pitfall_30_offsets_are_fetched_for_all_topics_and_committed_without_membership",
     ),
-    # Ids that were given are members for good.
     Mutation(
-        (31,),
-        "services/coordinator/joining.py",
-        "    turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)\n",
-        "",
+        "ids that were given are members for good",
+        Change(
+            "services.coordinator.joining",
+            "_join_new",
+            "    turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)\n",
+            "",
+        ),
         _PITFALLS + "test_pitfall_31_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member",
     ),
-    # Heartbeats write the group.
     Mutation(
-        (32,),
-        "services/coordinator/syncing.py",
-        "        turn.keep_session(turn.group.members[beat.member_id])\n",
-        "        turn.keep_session(turn.group.members[beat.member_id])\n        write_header(turn)\n",
+        "heartbeats write the group",
+        Change(
+            "services.coordinator.syncing",
+            "heartbeat",
+            "        turn.keep_session(turn.group.members[beat.member_id])\n",
+            ("        turn.keep_session(turn.group.members[beat.member_id])\n        write_header(turn)\n"),
+        ),
         _PITFALLS + "test_pitfall_32_heartbeats_write_nothing",
     ),
-    # One write at a time.
     Mutation(
-        (32,),
-        "services/coordinator/run.py",
-        "trio.CapacityLimiter(settings.group_writes_in_flight)",
-        "trio.CapacityLimiter(1)",
-        "tests/unit/coordinator/test_shell_writes.py::"
-        "test_pitfall_32_a_write_under_way_holds_up_no_other_group_of_its_shard",
+        "one write at a time",
+        Change(
+            "services.coordinator.run",
+            "Run.__init__",
+            "trio.CapacityLimiter(settings.group_writes_in_flight)",
+            "trio.CapacityLimiter(1)",
+        ),
+        _SHELL_WRITES + "test_pitfall_32_a_write_under_way_holds_up_no_other_group_of_its_shard",
     ),
-    # What successive coordinators write has the same names.
     Mutation(
-        (33,),
-        "kafscale/paths.py",
-        'return f"{generation}-{revision}"',
-        'return f"{generation}-0"',
+        "what successive coordinators write has the same names",
+        Change("kafscale.paths", "group_version", 'return f"{generation}-{revision}"', 'return f"{generation}-0"'),
         _PITFALLS + "test_pitfall_33_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has",
     ),
-    # Groups without members go, and deletion keeps the offsets.
     Mutation(
-        (34,),
-        "services/coordinator/offsets.py",
-        "len(expired) == len(group.offsets) and not group.pending",
-        "not group.pending",
+        "groups without members go, and deletion keeps the offsets",
+        Change(
+            "services.coordinator.offsets",
+            "expire_offsets",
+            "len(expired) == len(group.offsets) and not group.pending",
+            "not group.pending",
+        ),
         _PITFALLS + "test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
     ),
     Mutation(
-        (34,),
-        "services/coordinator/stored.py",
-        "    effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]\n",
-        "",
+        "empty groups stay with their offsets and deletion takes both",
+        Change(
+            "services.coordinator.stored",
+            "bury",
+            ("    effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]\n"),
+            "",
+        ),
         _PITFALLS + "test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
     ),
-    # A member is forgotten when its rebalance begins.
     Mutation(
-        (35,),
-        "services/coordinator/rebalance.py",
-        "    elif group.all_joined:\n",
-        "    elif group.joining:\n",
+        "a member is forgotten when its rebalance begins",
+        Change("services.coordinator.rebalance", "begin", "    elif group.all_joined:\n", "    elif group.joining:\n"),
         _PITFALLS + "test_pitfall_35_members_stay_known_through_rebalances_that_overlap",
     ),
     Mutation(
-        (40,),
-        "services/coordinator/stored.py",
-        "        metadata=offset.metadata,\n",
-        "",
+        "metadata of commits is kept",
+        Change("services.coordinator.stored", "offset_record", "        metadata=offset.metadata,\n", ""),
         _PITFALLS + "test_pitfall_40_metadata_of_commits_is_kept",
     ),
-    _breaking(
+    Mutation(
         "the generation is persisted before JoinGroup is answered",
-        "services/coordinator/rebalance.py",
-        "    write_header(turn)\n    if group.members:\n",
-        "    if group.members:\n",
+        Change(
+            "services.coordinator.rebalance",
+            "complete",
+            "    write_header(turn)\n    if group.members:\n",
+            "    if group.members:\n",
+        ),
         _JOINING + "test_the_generation_is_persisted_with_its_members_before_join_group_is_answered",
     ),
-    _breaking(
+    Mutation(
         "a rebalance timeout of 0 evicts nobody",
-        "services/coordinator/member.py",
-        "timeout if timeout > 0 else request.session_timeout_ms",
-        "timeout",
+        Change(
+            "services.coordinator.member",
+            "Member.update",
+            "timeout if timeout > 0 else request.session_timeout_ms",
+            "timeout",
+        ),
         _JOINING + "test_a_rebalance_timeout_of_0_evicts_nobody",
     ),
-    _breaking(
+    Mutation(
         "a static member's former id is fenced",
-        "services/coordinator/group.py",
-        "return E.FENCED_INSTANCE_ID",
-        "return E.NONE",
+        Change("services.coordinator.group", "Group.stranger", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
         _STATIC + "test_the_former_id_is_fenced_everywhere",
     ),
-    _breaking(
+    Mutation(
         "a stable group goes on with its next coordinator",
-        "services/coordinator/stored.py",
-        "group.state = State.STABLE if header.assignments_version else State.COMPLETING",
-        "group.state = State.COMPLETING",
+        Change(
+            "services.coordinator.stored",
+            "read_group",
+            "group.state = State.STABLE if header.assignments_version else State.COMPLETING",
+            "group.state = State.COMPLETING",
+        ),
         _LOADING + "test_a_stable_group_goes_on_without_a_rebalance_and_with_whole_sessions",
     ),
-    _breaking(
+    Mutation(
         "retention begins when the group becomes empty",
-        "services/coordinator/offsets.py",
-        "since = max(since, group.changed_ms)",
-        "pass",
+        Change("services.coordinator.offsets", "_is_over", "since = max(since, group.changed_ms)", "pass"),
         _OFFSETS + "test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty",
     ),
-    _breaking(
+    Mutation(
         "offsets of deleted topics are forgotten",
-        "services/coordinator/offsets.py",
-        "offset.topic_id in gone or ",
-        "",
+        Change("services.coordinator.offsets", "expire_offsets", "offset.topic_id in gone or ", ""),
         _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
     ),
-    _breaking(
+    Mutation(
         "offsets are kept while it is not known which topics there are",
-        "services/coordinator/run.py",
-        "            return set()\n        return known - live",
-        "            live = set()\n        return known - live",
+        Change(
+            "services.coordinator.run",
+            "Run._gone_topics",
+            "            return set()\n        return known - live",
+            "            live = set()\n        return known - live",
+        ),
         _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
     ),
-    _breaking(
+    Mutation(
         "heartbeats are not answered with what is not stored yet",
-        "services/coordinator/shard.py",
-        "if result.error in _FINAL and any(entry.alone for entry in self._queues.get(beat.group, ())):",
-        "if False:",
-        _HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
+        Change(
+            "services.coordinator.shard",
+            "Shard.beat",
+            "if result.error in _FINAL and any(entry.alone for entry in self._queues.get(beat.group, ())):",
+            "if False:",
+        ),
+        _SHELL_HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
     ),
-    _breaking(
+    Mutation(
         "a group's header fits the metadata store",
-        "services/coordinator/joining.py",
-        "reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes",
-        "0 < 0",
+        Change(
+            "services.coordinator.joining",
+            "_unnameable",
+            "reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes",
+            "0 < 0",
+        ),
         _JOINING + "test_a_header_that_would_be_too_large_is_refused_before_it_is_made",
     ),
-    _breaking(
+    Mutation(
         "ids that were given and not used are bounded",
-        "services/coordinator/joining.py",
-        "        len(group.pending) >= limits.max_size\n",
-        "        False\n",
+        Change(
+            "services.coordinator.joining",
+            "_join_new",
+            "        len(group.pending) >= limits.max_size\n",
+            "        False\n",
+        ),
         _JOINING + "test_ids_that_were_given_and_not_used_are_bounded",
     ),
-    _breaking(
+    Mutation(
         "groups are not listed while one of them is being loaded",
-        "services/coordinator/service.py",
-        "            if shard.loading:\n",
-        "            if False:\n",
+        Change(
+            "services.coordinator.service",
+            "CoordinatorService.list_groups",
+            "            if shard.loading:\n",
+            "            if False:\n",
+        ),
         _SHELL + "test_groups_are_not_listed_while_one_is_loaded_anew",
     ),
-    # Heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them.
     Mutation(
-        (61,),
-        "services/coordinator/run.py",
-        "if self.membership.proven:",
-        "if True:",
+        ("heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them"),
+        Change("services.coordinator.run", "Run.proven", "if self.membership.proven:", "if True:"),
         _SHELL + "test_pitfall_61_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included",
     ),
-    # Offsets are written without a look at who has the group by now.
     Mutation(
-        (61,),
-        "services/coordinator/shard.py",
-        "            Unchanged(self._key, self.claimed.revision),\n",
-        "",
+        "offsets are written without a look at who has the group by now",
+        Change(
+            "services.coordinator.shard",
+            "Shard._write",
+            "            Unchanged(self._key, self.claimed.revision),\n",
+            "",
+        ),
         _SHELL + "test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
     ),
     Mutation(
-        (33,),
-        "services/coordinator/shard.py",
-        "            Unchanged(self._key, self.claimed.revision),\n",
-        "            # whoever has it\n",
+        "offsets are written without a look at who has the group by now",
+        Change(
+            "services.coordinator.shard",
+            "Shard._write",
+            "            Unchanged(self._key, self.claimed.revision),\n",
+            "            # whoever has it\n",
+        ),
         _SHELL + "test_pitfall_33_a_stale_coordinator_can_change_nothing",
     ),
-    _breaking(
+    Mutation(
         "a group in trouble loses nothing that was answered",
-        "services/coordinator/shard.py",
-        "        entry = Entry.of(",
-        "        self._answer(effects.replies)\n        entry = Entry.of(",
-        "tests/unit/coordinator/test_storm.py::test_a_group_in_trouble_loses_nothing_and_is_never_two",
+        Change(
+            "services.coordinator.shard",
+            "Shard.perform",
+            "        entry = Entry.of(",
+            "        self._answer(effects.replies)\n        entry = Entry.of(",
+        ),
+        _STORM + "test_a_group_in_trouble_loses_nothing_and_is_never_two",
     ),
-    _breaking(
+    Mutation(
         "requests are answered when what they changed is stored",
-        "services/coordinator/shard.py",
-        "        entry = Entry.of(",
-        "        self._answer(effects.replies)\n        entry = Entry.of(",
+        Change(
+            "services.coordinator.shard",
+            "Shard.perform",
+            "        entry = Entry.of(",
+            "        self._answer(effects.replies)\n        entry = Entry.of(",
+        ),
         _SHELL + "test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
     ),
-    _breaking(
+    Mutation(
         "members whose heartbeats could not be answered have their whole sessions again",
-        "services/coordinator/run.py",
-        "            self._drop(shard, NotServed(E.NOT_COORDINATOR))\n        return False",
-        "            pass\n        return False",
+        Change(
+            "services.coordinator.run",
+            "Run.proven",
+            "            self._drop(shard, NotServed(E.NOT_COORDINATOR))\n        return False",
+            "            pass\n        return False",
+        ),
         _SHELL + "test_an_outage_of_the_store_ends_no_session",
     ),
-    _breaking(
+    Mutation(
         "commits that wait share a transaction",
-        "services/coordinator/writes.py",
-        "        if entry.alone or ",
-        "        if entry is not first or ",
+        Change(
+            "services.coordinator.writes", "together", "        if entry.alone or ", "        if entry is not first or "
+        ),
         _SHELL_OFFSETS + "test_commits_that_wait_share_a_transaction",
     ),
-    _breaking(
+    Mutation(
         "a group writes no more than its share of the metadata store",
-        "services/coordinator/shard.py",
-        "if wait and not self.giving:",
-        "if False:",
+        Change("services.coordinator.shard", "Shard._store", "if wait and not self.giving:", "if False:"),
         _PACING + "test_a_group_that_writes_too_much_is_slowed_down_and_no_other",
     ),
-    _breaking(
+    Mutation(
         "a group that is slowed down leaves room in the queue",
-        "services/coordinator/service.py",
-        " or shard.delayed_bytes(group) >= room // _DELAYED_PART",
-        "",
+        Change(
+            "services.coordinator.service",
+            "CoordinatorService._begin",
+            " or shard.delayed_bytes(group) >= room // _DELAYED_PART",
+            "",
+        ),
         _PACING + "test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others",
     ),
-    _breaking(
+    Mutation(
         "what a group keeps as metadata has a bound",
-        "services/coordinator/offsets.py",
-        "if more > max(self._free, 0):",
-        "if False:",
+        Change("services.coordinator.offsets", "_MetadataRoom.takes", "if more > max(self._free, 0):", "if False:"),
         _OFFSETS + "test_metadata_of_all_offsets_of_a_group_has_a_largest_size",
     ),
-    _breaking(
+    Mutation(
         "an unchanged offset that is committed all the time does not expire",
-        "services/coordinator/offsets.py",
-        "0 <= offset.committed_ms - stored.committed_ms < late_ms",
-        "0 <= offset.committed_ms - stored.committed_ms",
+        Change(
+            "services.coordinator.offsets",
+            "_says_the_same",
+            "0 <= offset.committed_ms - stored.committed_ms < late_ms",
+            "0 <= offset.committed_ms - stored.committed_ms",
+        ),
         _OFFSETS + "test_an_offset_that_is_committed_again_and_again_does_not_expire",
     ),
-    _breaking(
-        "a commit is whole or not there",
-        "kafscale/metadata/interface.py",
-        "MAX_OPERATIONS = MAX_NESTED * MAX_NESTED",
-        "MAX_OPERATIONS = 128",
-        _SHELL_OFFSETS + "test_a_commit_of_4095_offsets_is_one_transaction",
-    ),
-    _breaking(
+    Mutation(
         "a transaction has no more operations than etcd takes",
-        "services/coordinator/writes.py",
-        "len(part) == MAX_OPERATIONS or ",
-        "",
+        Change("services.coordinator.writes", "transactions", "len(part) == MAX_OPERATIONS or ", ""),
         _SHELL_OFFSETS + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
     ),
-    _breaking(
+    Mutation(
         "a group that moves is finished, released and taken at once",
-        "services/coordinator/run.py",
-        "        await self._release(index)\n",
-        "        await trio.sleep(60)\n        await self._release(index)\n",
+        Change(
+            "services.coordinator.run",
+            "Run._give",
+            "        await self._release(index)\n",
+            "        await trio.sleep(60)\n        await self._release(index)\n",
+        ),
         _SHELL + "test_groups_move_to_a_newcomer_and_back_from_one_that_stops",
     ),
 )

@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 
+from tests.support.change import Change
+
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """The file ``path`` with ``new`` for ``old``, its only occurrence, has the pitfalls; ``test`` must fail on it.
+    """With ``change`` applied ``test`` must fail.
 
-    ``test`` is pytest's id of a test function, without parameters; its name bears the numbers of the pitfalls. Code
-    that breaks a rule which is no pitfall of the list has no ``pitfalls``; ``rule`` says what it breaks.
+    ``why``: what the wrong code does, or the rule that it breaks. ``test``: pytest's id of a test function, without
+    parameters.
     """
 
-    pitfalls: tuple[int, ...]
-    path: str
-    old: str
-    new: str
+    why: str
+    change: Change
     test: str
-    rule: str = ""

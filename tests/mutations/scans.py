@@ -1,108 +1,125 @@
 """Naive plans and scans of whole topics."""
 
 from tests.mutations.mutation import Mutation
+from tests.support.change import Change
 
-_STREAM = "services/storage/scan_stream.py"
-_LOGS = "services/storage/logs.py"
-_STREAM_TESTS = "tests/unit/storage/test_scan_streams.py::"
-_PLAN_TESTS = "tests/unit/storage/test_plans.py::"
-
-
-def _breaking(rule: str, path: str, old: str, new: str, test: str) -> Mutation:
-    return Mutation((), path, old, new, test, rule)
-
+_PLANS = "tests/unit/storage/test_plans.py::"
+_SCAN_STREAMS = "tests/unit/storage/test_scan_streams.py::"
 
 MUTATIONS = (
-    # What cannot be read is passed over.
     Mutation(
-        (46,),
-        _STREAM,
-        "await self._fail(Status.DAMAGED, str(error))",
-        "await self._send(ScanPiece(first_offset=self._told, next_offset=end))",
-        _STREAM_TESTS + "test_pitfall_46_damage_ends_a_scan_with_its_place",
+        "what cannot be read is passed over",
+        Change(
+            "services.storage.scan_stream",
+            "_Scan.run",
+            "await self._fail(Status.DAMAGED, str(error))",
+            "await self._send(ScanPiece(first_offset=self._told, next_offset=end))",
+        ),
+        _SCAN_STREAMS + "test_pitfall_46_damage_ends_a_scan_with_its_place",
     ),
-    _breaking(
+    Mutation(
         "what retention deletes under a scan is out of range, not damaged",
-        _STREAM,
-        "view = self._checked(await self._run.logs.stored_log(ref))",
-        "view = await self._run.logs.stored_log(ref)",
-        _STREAM_TESTS + "test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands",
+        Change(
+            "services.storage.scan_stream",
+            "_Scan._go_on",
+            "view = self._checked(await self._run.logs.stored_log(ref))",
+            "view = await self._run.logs.stored_log(ref)",
+        ),
+        _SCAN_STREAMS + "test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands",
     ),
-    _breaking(
+    Mutation(
         "a plan tells the log's end as it is now",
-        _LOGS,
-        "return self._own(ref) or await self.stored_log(ref)",
-        "return self._own(ref) or self._copy((ref.topic_id, ref.partition)).view or await self.stored_log(ref)",
-        _PLAN_TESTS + "test_latest_is_what_is_committed_now",
+        Change(
+            "services.storage.logs",
+            "Logs.log_now",
+            "return self._own(ref) or await self.stored_log(ref)",
+            ("return self._own(ref) or self._copy((ref.topic_id, ref.partition)).view or await self.stored_log(ref)"),
+        ),
+        _PLANS + "test_latest_is_what_is_committed_now",
     ),
-    _breaking(
+    Mutation(
         "an owner says where its log ends only while it can prove its lease",
-        _LOGS,
-        "or not partition.log.epochs or not self._membership.proven",
-        "or not partition.log.epochs",
-        _PLAN_TESTS + "test_an_owner_without_a_lease_does_not_say_where_the_log_ends",
+        Change(
+            "services.storage.logs",
+            "Logs._own",
+            "or not partition.log.epochs or not self._membership.proven",
+            "or not partition.log.epochs",
+        ),
+        _PLANS + "test_an_owner_without_a_lease_does_not_say_where_the_log_ends",
     ),
-    _breaking(
+    Mutation(
         "a scan puts nothing into the cache",
-        "services/storage/pieces.py",
-        "cached = reader.glance(view, segment)",
-        "cached = await reader.whole(view, segment)",
-        _STREAM_TESTS + "test_scans_leave_the_cache_as_it_is",
+        Change(
+            "services.storage.pieces",
+            "read_pieces",
+            "cached = reader.glance(view, segment)",
+            "cached = await reader.whole(view, segment)",
+        ),
+        _SCAN_STREAMS + "test_scans_leave_the_cache_as_it_is",
     ),
-    _breaking(
+    Mutation(
         "offsets that are missing between imported segments are passed over",
-        "services/storage/reader.py",
-        "if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):",
-        "if True:",
-        _STREAM_TESTS + "test_missing_offsets_do_not_stop_a_scan",
+        Change(
+            "services.storage.reader",
+            "Reader.behind_hole",
+            ("if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):"),
+            "if True:",
+        ),
+        _SCAN_STREAMS + "test_missing_offsets_do_not_stop_a_scan",
     ),
-    _breaking(
+    Mutation(
         "an imported segment in which offsets are missing has no wrong index",
-        "services/storage/reader.py",
-        "if epoch or not led:",
-        "if True:",
-        _STREAM_TESTS + "test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan",
+        Change("services.storage.reader", "Reader._scan", "if epoch or not led:", "if True:"),
+        _SCAN_STREAMS + "test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan",
     ),
-    _breaking(
+    Mutation(
         "an offset that is missing is answered with what comes next",
-        "services/storage/cache.py",
-        "return i + (peek(self.data, self.positions[i]).next_offset <= offset)",
-        "return i",
-        _STREAM_TESTS + "test_missing_offsets_give_the_next_batch_to_a_fetch",
+        Change(
+            "services.storage.cache",
+            "CachedSegment.first_for",
+            "return i + (peek(self.data, self.positions[i]).next_offset <= offset)",
+            "return i",
+        ),
+        _SCAN_STREAMS + "test_missing_offsets_give_the_next_batch_to_a_fetch",
     ),
-    _breaking(
+    Mutation(
         "the little that came since the last plan is not listed",
-        "services/storage/plans.py",
-        "gap.size <= _LITTLE",
-        "gap.size < 0",
-        _PLAN_TESTS + "test_what_came_since_the_last_plan_is_planned_without_a_listing",
+        Change("services.storage.plans", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
+        _PLANS + "test_what_came_since_the_last_plan_is_planned_without_a_listing",
     ),
-    _breaking(
+    Mutation(
         "a search for what lies behind known segments begins there",
-        "services/storage/finder.py",
-        "below, least = log.segments.before(offset)",
-        "below, least = None, 0",
-        _PLAN_TESTS + "test_a_scan_of_what_came_since_lists_once",
+        Change(
+            "services.storage.finder",
+            "SegmentFinder.holding",
+            "below, least = log.segments.before(offset)",
+            "below, least = None, 0",
+        ),
+        _PLANS + "test_a_scan_of_what_came_since_lists_once",
     ),
-    _breaking(
+    Mutation(
         "a count is of the range, not of the segments that it touches",
-        "services/storage/known_counts.py",
-        "return min(end, self.next_offset) - max(start, self.base_offset)",
-        "return self.records",
-        _STREAM_TESTS + "test_a_count_is_told_without_records",
+        Change(
+            "services.storage.known_counts",
+            "Counted.within",
+            "return min(end, self.next_offset) - max(start, self.base_offset)",
+            "return self.records",
+        ),
+        _SCAN_STREAMS + "test_a_count_is_told_without_records",
     ),
-    _breaking(
+    Mutation(
         "a batch is left out for its largest timestamp only where all its records have it",
-        "services/storage/wanted.py",
-        'return request.HasField("until_ms") and header.is_log_append_time and header.max_timestamp',
-        'return request.HasField("until_ms") and header.max_timestamp',
-        _STREAM_TESTS + "test_an_older_record_behind_a_newer_one_is_not_left_out",
+        Change(
+            "services.storage.wanted",
+            "_out_of_time",
+            'return request.HasField("until_ms") and header.is_log_append_time and header.max_timestamp',
+            'return request.HasField("until_ms") and header.max_timestamp',
+        ),
+        _SCAN_STREAMS + "test_an_older_record_behind_a_newer_one_is_not_left_out",
     ),
-    _breaking(
+    Mutation(
         "splits are of even bytes",
-        "services/storage/splits.py",
-        "if middle > number:",
-        "if middle > number + 1:",
-        _PLAN_TESTS + "test_splits_are_of_even_bytes_and_hold_every_offset_once",
+        Change("services.storage.splits", "cut", "if middle > number:", "if middle > number + 1:"),
+        _PLANS + "test_splits_are_of_even_bytes_and_hold_every_offset_once",
     ),
 )

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from tests.sim.variant import Change, Variant
+from tests.sim.variant import Variant
 from tests.sim.world import GROUPS_TROUBLED_SECONDS
+from tests.support.change import Change
 
 _COMING_AND_GOING = {"coordinator-leave": 3.0, "coordinator-crash": 2.0}
 _LOST_WRITES = {"metadata-lost-answer": 3.0, "metadata-late": 3.0}

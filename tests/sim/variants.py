@@ -1,8 +1,9 @@
 """The product, deliberately broken in one way each: what the simulation must find."""
 
 from tests.sim.group_variants import GROUP_VARIANTS
-from tests.sim.variant import Change, Variant
+from tests.sim.variant import Variant
 from tests.sim.wider_variants import WIDER_VARIANTS
+from tests.support.change import Change
 
 _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 

@@ -1,6 +1,7 @@
 """Broken products that only one kind of fault, or one kind of client, gives away."""
 
-from tests.sim.variant import Change, Variant
+from tests.sim.variant import Variant
+from tests.support.change import Change
 
 _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 
