@@ -76,6 +76,16 @@ class Kubernetes:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done
 
+    def delete_pod(self, name: str, *arguments: str) -> None:
+        """Delete a pod and wait until it is gone.
+
+        kwok gives up a deletion whose request to the API server fails. A change of the pod makes kwok try again.
+        """
+        deletion = ("delete", f"pod/{name}", "--ignore-not-found", "--timeout=60s", *arguments)
+        if self.kubectl(*deletion, check=False).returncode != 0:
+            self.kubectl("annotate", f"pod/{name}", "--overwrite", "looked-at=again", *arguments, check=False)
+            self.kubectl(*deletion)
+
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
         """What kubectl answers with ``-o json``."""
         return json.loads(self.kubectl(*arguments, "-o", "json", stdin=stdin).stdout)

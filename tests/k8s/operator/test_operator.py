@@ -147,11 +147,12 @@ def test_a_lost_member_of_etcd_is_made_anew_as_the_document_says_and_the_others_
             made = members()
             assert (made.pop(lost)[1], made) == ("existing", {name: it for name, it in before.items() if name != lost})
             apply()
-        elif step[0] != "exec":
-            kubernetes.kubectl(*step, there)
-        if step[:2] == ["delete", f"pod/{lost}"]:
+        elif step == ["delete", f"pod/{lost}"]:
+            kubernetes.delete_pod(lost, there)
             kubernetes.kubectl("wait", "--for=create", f"pod/{lost}", there, "--timeout=120s")
             kubernetes.kubectl("wait", "--for=condition=Ready", f"pod/{lost}", there, "--timeout=120s")
+        elif step[0] != "exec":
+            kubernetes.kubectl(*step, there)
     kubernetes.kubectl("rollout", "status", "statefulset/kafscale-etcd", there, "--timeout=120s")
     after = members()
     assert after[lost][0] != before[lost][0]
