@@ -3,7 +3,7 @@
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
-_COMMITS_ON_ETCD = "tests/unit/storage/test_commits_on_etcd.py::"
+_COMMITS_ON_ETCD = "tests/contract/storage/test_commits_on_etcd.py::"
 _IDEMPOTENCE = "tests/unit/storage/test_idempotence.py::"
 _WRONG_METADATA = "tests/unit/storage/test_wrong_metadata.py::"
 

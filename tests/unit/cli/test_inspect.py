@@ -1,18 +1,15 @@
-"""`kafscale inspect` on golden, good and damaged files, and on S3."""
+"""`kafscale inspect` on golden, good and damaged files."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-import trio
 from click.testing import CliRunner, Result
 
-from kafscale.objects.s3 import S3ObjectStore
 from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
 from services.cli.main import main
-from tests.servers.minio import Minio
 from tests.unit.catalog.samples import PAGE, TOPIC_OBJECT
 from tests.unit.segment.samples import (
     KAFSCALE_1_INDEX,
@@ -221,47 +218,6 @@ def test_mistakes_are_answered_with_what_to_do(tmp_path: Path) -> None:
     assert "Is a directory" in _inspect(tmp_path).output
     for arguments in (["s3://bucket"], [str(tmp_path)], []):
         assert _inspect(*arguments).exit_code != 0
-
-
-def test_help_names_both_commands_and_every_option() -> None:
-    runner = CliRunner()
-
-    overview = runner.invoke(main, ["--help"]).output
-    assert "inspect" in overview
-    assert "run" in overview
-    details = runner.invoke(main, ["inspect", "--help"]).output
-    for word in ("--records", "--verify", "--width", "s3://BUCKET/KEY", "KAFSCALE_S3_ENDPOINT", "Examples:"):
-        assert word in details
-
-
-def test_a_segment_and_an_index_are_read_from_s3(minio: Minio) -> None:
-    config = minio.new_bucket()
-    key = "ns/golden/0/segment-00000000000000000000"
-    other = minio.new_bucket().bucket
-
-    async def store() -> None:
-        async with S3ObjectStore.open(config) as objects:
-            await objects.put_if_absent(f"{key}.kfs", KAFSCALE_1_SEGMENT.read_bytes())
-            await objects.put_if_absent(f"{key}.index", KAFSCALE_1_INDEX.read_bytes())
-
-    trio.run(store)
-    env = {
-        "KAFSCALE_S3_BUCKET": other,
-        "KAFSCALE_S3_REGION": config.region,
-        "KAFSCALE_S3_ENDPOINT": config.endpoint,
-        "KAFSCALE_S3_ACCESS_KEY": config.access_key,
-        "KAFSCALE_S3_SECRET_KEY": config.secret_key,
-    }
-
-    segment = _inspect("--verify", f"s3://{config.bucket}/{key}.kfs", env=env)
-    assert (segment.exit_code, len(_rows(segment.output, "Batches (17)"))) == (0, 17)
-    index = _inspect("--verify", f"s3://{config.bucket}/{key}.index", env=env)
-    assert index.exit_code == 0
-    assert "No segment" not in index.output
-    absent = _inspect(f"s3://{config.bucket}/{key}.none", env=env)
-    assert (absent.exit_code, "no such object" in absent.output) == (1, True)
-    unset = _inspect(f"s3://{config.bucket}/{key}.kfs", env={**env, "KAFSCALE_S3_SECRET_KEY": ""})
-    assert (unset.exit_code, "KAFSCALE_S3_SECRET_KEY" in unset.output) == (1, True)
 
 
 def test_a_catalog_page_shows_its_segments() -> None:
