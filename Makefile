@@ -12,7 +12,8 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 PYTEST_ARGS ?=
 # Test files run in so many processes at a time, as tests/conftest.py gives them out; the tests of a file one by one.
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
+TESTS := tests/unit tests/contract tests/services tests/clients tests/sim --ignore tests/sim/test_variants.py
 BENCH ?= compare spark_compare
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
@@ -20,10 +21,10 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run image test test-long check bench chaos sim format generate lock setup servers spark-demo spark-package clean
+.PHONY: help run image unit test test-all test-long check bench chaos sim format generate lock setup servers system-packages spark-demo spark-package clean
 
 help: ## List these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-16s %s\n", $$1, $$2}'
 
 run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, installing it first
 	@exec $(BIN)/kafscale run
@@ -33,23 +34,15 @@ image: ## Build the image of all services, kafscale:latest and kafscale:VERSION;
 
 setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
 
-servers: $(VENV)/.dev ## Build or install the servers and clients that the tests start
-	@tools="kcat npm systemd-analyze:systemd"; docker version >/dev/null 2>&1 || tools="$$tools dockerd:docker.io debootstrap"; \
-	for tool in $$tools; do package=$${tool#*:}; tool=$${tool%:*}; \
-	  if command -v $$tool >/dev/null; then continue; \
-	  elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing $$package ..."; apt-get -qq update; \
-	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$package; \
-	  else echo "$$tool is needed: on Debian, apt-get install $$package" >&2; exit 1; fi; done
-	@$(BIN)/python -m tests.servers.minio build
-	@$(BIN)/python -m tests.servers.etcd build
-	@$(BIN)/python -m tests.servers.kubernetes build
-	@$(BIN)/python -m tests.servers.promtool build
-	@$(BIN)/python -m tests.java.build
-	@$(BIN)/python -m tests.matrix.build
-	@$(BIN)/python -m tests.ecosystem.python_env
-	@$(BIN)/python -m tests.spark.build
-	@$(BIN)/python -m tests.servers.docker build
+servers: $(VENV)/.dev ## Build the servers and clients that make test-all starts; what lacks a program is left out
+	@$(BIN)/python -m tests.servers.build all
+
+system-packages: ## Install the Debian packages of the programs that make test-all needs and that are missing, as root
+	@tools="kcat npm systemd-analyze:systemd mvn:maven"; \
+	docker version >/dev/null 2>&1 || tools="$$tools dockerd:docker.io debootstrap"; \
+	packages=$$(for tool in $$tools; do command -v $${tool%:*} >/dev/null || echo $${tool#*:}; done); \
+	if [ -n "$$packages" ]; then set -x; apt-get -qq update; \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $$packages; fi
 
 check: $(VENV)/.dev ## Lint, types, layers, and that generated code and documents are up to date
 	$(BIN)/ruff check .
@@ -60,11 +53,18 @@ check: $(VENV)/.dev ## Lint, types, layers, and that generated code and document
 	$(BIN)/python -m services.cli.docs --check
 	$(BIN)/python -m kafscale_spark.docs --check docs/spark-options.md
 
-test: check servers ## Set everything up, check, and run all tests but the long ones
-	$(PYTEST) $(PYTEST_ARGS)
+unit: $(VENV)/.dev ## Run the tests that need no server
+	$(PYTEST) --left-out tests/unit $(PYTEST_ARGS)
+
+test: check $(VENV)/.dev ## Set everything up, check, and test the code, the four services with real etcd and S3, and clients
+	@$(BIN)/python -m tests.servers.build
+	$(PYTEST) --left-out $(TESTS) $(PYTEST_ARGS)
+
+test-all: check servers ## The same and all other tests: Spark, Compose, Kubernetes, the client matrix, chaos, mutations
+	$(PYTEST) --left-out $(PYTEST_ARGS)
 
 test-long: check servers ## The same with the full counts of the long tests
-	$(PYTEST) --run-long $(PYTEST_ARGS)
+	$(PYTEST) --left-out --run-long $(PYTEST_ARGS)
 
 bench: servers ## Compare with Apache Kafka and with Spark's Kafka source on this machine; BENCH_ARGS=--quick, BENCH=compare BENCH_ARGS="--only-server four --only-load acks=1", or BENCH=spark_compare for a part
 	@for bench in $(BENCH); do $(BIN)/python -m tests.bench.$$bench $(BENCH_ARGS); done

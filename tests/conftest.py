@@ -11,6 +11,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
+from tests.support import left_out
 
 _IN_TURN = {
     "clusters of many processes": [
@@ -65,6 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-long", action="store_true", help="also run the full counts of the tests marked long")
+    parser.addoption("--left-out", action="store_true", help="end with the folders and files that were not run")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -80,6 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # Here, since the process that collects the results of others knows this file alone.
     table.show(terminalreporter)
+    left_out.show(terminalreporter, files=terminalreporter.config.getoption("--left-out"))
 
 
 @pytest.fixture(scope="session")

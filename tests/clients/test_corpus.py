@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.corpus import write_corpus
+from tests.servers.tools import tool
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +45,7 @@ def test_100_mb_of_text_come_out_as_they_went_in(bootstrap: str, topic: str, cor
     path, lines = corpus
     with path.open("rb") as text:
         wanted = hashlib.file_digest(text, "sha256").hexdigest()
-    produce = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-p", "0", "-X", "acks=all", "-l", str(path)]
+    produce = [tool("kcat", "kcat"), "-P", "-b", bootstrap, "-t", topic, "-p", "0", "-X", "acks=all", "-l", str(path)]
     subprocess.run(produce, check=True, timeout=300)
     assert ConfluentClient(bootstrap).offsets(topic) == (0, lines)
     assert _digest_of_log(bootstrap, topic, lines) == wanted

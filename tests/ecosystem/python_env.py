@@ -1,7 +1,7 @@
 """Python frameworks in a virtual environment of their own, made once, in the cache.
 
-``python -m tests.ecosystem.python_env`` makes it of ``python/requirements.lock``: what they need of aiokafka,
-confluent-kafka and protobuf need not be what the tests have.
+``python/requirements.lock`` pins them: the versions of aiokafka, confluent-kafka and protobuf that they need may differ
+from those of the tests.
 """
 
 from pathlib import Path
@@ -15,7 +15,3 @@ LOCK = PROGRAMS / "requirements.lock"
 def frameworks_python() -> Path:
     """Its interpreter, installed first when the cache lacks it."""
     return installed_python("frameworks", LOCK, "Faust and Quix Streams")
-
-
-if __name__ == "__main__":
-    frameworks_python()

@@ -1,16 +1,17 @@
 """Builds the Java side of the tests with Maven into a cache outside the tree.
 
-``python -m tests.java.build [client] [apache] ...`` builds what is named (all by default). Each build is kept under a
-name that is the hash of its sources, so that a changed pom or source is built anew and a warm call only looks.
+Each build is kept under a name that is the hash of its sources, so that a changed pom or source is built again and a
+warm call only looks.
 """
 
 import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+from tests.servers.tools import tool
 
 SOURCES = Path(__file__).parent
 PROJECTS = ("client", "apache", "messages", "messages_old", "spark_source")
@@ -22,7 +23,8 @@ def cache_root() -> Path:
 
 
 def classpath(project: str) -> str:
-    """The class path of a project, built first when the cache lacks it."""
+    """The class path of a project, built first when the cache lacks it. Raises ToolMissing without Java or Maven."""
+    tool("java", "maven")
     return f"{build(project)}/*"
 
 
@@ -32,9 +34,7 @@ def build(project: str) -> Path:
     built = cache_root() / f"java-{project}-{_fingerprint(source)}"
     if built.is_dir():
         return built
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise SystemExit("Maven (mvn) and a JDK of 17 or later are needed: on Debian, apt-get install maven")
+    maven = tool("mvn", "maven")
     print(f"building the Java project {project} with Maven into {built} ...", flush=True)
     built.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=built.parent, prefix="maven-") as scratch:
@@ -62,8 +62,3 @@ def _fingerprint(source: Path) -> str:
     for path in sorted(p for p in source.rglob("*") if p.is_file()):
         digest.update(path.relative_to(source).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:] or PROJECTS:
-        build(name)

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.support.left_out import reason_of
+
 CLIENT = "client"
 """The property of a case's report that says which client, a blank and its version."""
 
@@ -21,8 +23,7 @@ def rows(reports: Iterable[pytest.TestReport]) -> list[tuple[str, str, int, int,
         if report.outcome == "failed":
             failed[client].add(report.nodeid)
         elif report.outcome == "skipped":
-            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-            left_out[client][reason.removeprefix("Skipped: ")] += 1
+            left_out[client][reason_of(report)] += 1
         elif report.when == "call":
             passed[client] += 1
     found = []

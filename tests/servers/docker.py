@@ -1,8 +1,8 @@
 """A container engine for tests: the one that answers, else one of their own, with images made here.
 
-``python -m tests.servers.docker build`` makes what `running_engine` needs: KafScale's images, and, for an engine of the
-tests' own, Compose from its Go module, a Debian by debootstrap, and on it the images that compose.yaml names. An engine
-that answers gets those from where it always does.
+`build` makes what `running_engine` needs: KafScale's images, and, for an engine of the tests' own, Compose from its Go
+module, a Debian by debootstrap, and on it the images that compose.yaml names. An engine that answers gets those from
+where it always does.
 """
 
 import fcntl
@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 from tests.java.build import cache_root
 from tests.servers import etcd, minio
 from tests.servers.go_build import GoServer
+from tests.servers.tools import tool
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = GoServer(
@@ -135,9 +135,8 @@ def _with_compose(environ: Mapping[str, str]) -> dict[str, str]:
 def build() -> None:
     """Make all images, those of before kept where nothing changed."""
     there = Engine(own=False, environ=os.environ).run("version", check=False) if shutil.which("docker") else None
-    for tool in () if there and there.returncode == 0 else ("docker", "dockerd", "debootstrap"):
-        if shutil.which(tool) is None:
-            raise SystemExit(f"{tool} is needed: on Debian, apt-get install docker.io debootstrap")
+    for command in () if there and there.returncode == 0 else ("docker", "dockerd", "debootstrap"):
+        tool(command, "docker.io debootstrap")
     with running_engine() as engine:
         if engine.own:
             _make_base(engine)
@@ -190,9 +189,3 @@ def _make_servers(engine: Engine) -> None:
             shutil.copy(program, Path(scratch) / name)
         for name, image in images.items():
             engine.run("build", "--quiet", "--label", label, "--target", name, "--tag", image, scratch)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["build"]:
-        raise SystemExit("usage: python -m tests.servers.docker build")
-    build()

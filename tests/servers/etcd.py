@@ -1,6 +1,6 @@
 """etcd for tests: built once from its Go module, one or more members on free loopback ports, ended by their handles.
 
-``python -m tests.servers.etcd build`` builds the version that ``etcd/go.mod`` pins into the cache directory.
+``etcd/go.mod`` pins its version.
 """
 
 import base64
@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -210,9 +209,3 @@ def running_etcd(
     finally:
         for member in made:
             member.kill()
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["build"]:
-        raise SystemExit("usage: python -m tests.servers.etcd build")
-    SERVER.build()

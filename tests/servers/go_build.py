@@ -2,12 +2,12 @@
 
 import fcntl
 import hashlib
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.java.build import cache_root
+from tests.servers.tools import tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class GoServer:
     ldflags: str = ""
 
     def build(self) -> Path:
-        """The executable, built first when the cache lacks it."""
+        """The executable, built first when the cache lacks it. Raises ToolMissing without Go."""
         sources = [self.manifest / "go.mod", self.manifest / "go.sum", *sorted(self.manifest.glob("*.go"))]
         made_of = b"".join(source.read_bytes() for source in sources) + self.ldflags.encode()
         digest = hashlib.sha256(made_of).hexdigest()[:16]
@@ -37,9 +37,7 @@ class GoServer:
         return built
 
     def _build(self, built: Path) -> None:
-        go = shutil.which("go")
-        if go is None:
-            raise SystemExit(f"Go is needed to build {self.name} for the tests: on Debian, apt-get install golang")
+        go = tool("go", "golang")
         print(f"building {self.name} into {built} ({self.takes}) ...", flush=True)
         unfinished = built.with_suffix(".unfinished")
         command = [go, "build", "-trimpath", f"-ldflags={self.ldflags}", "-o", str(unfinished), self.package]

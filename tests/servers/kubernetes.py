@@ -1,6 +1,6 @@
 """Kubernetes for tests: API server, controllers and scheduler, built once from source, on nodes that kwok plays.
 
-``python -m tests.servers.kubernetes build`` builds what ``kubernetes/`` pins into the cache directory.
+``kubernetes/`` pins the versions.
 No container ever runs: kwok says of each pod that a node has been given that it is ready, of a job's that it succeeded.
 """
 
@@ -9,7 +9,6 @@ import os
 import secrets
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -47,6 +46,12 @@ _NODES_PER_ZONE = 2
 _DISKS = 12
 _START_SECONDS = 120.0
 _STEP_SECONDS = 0.1
+
+
+def build() -> None:
+    """Build all of them, where the cache lacks them."""
+    for server in _ALL:
+        server.build()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,10 +309,3 @@ def _killed(process: ServerProcess) -> Iterator[ServerProcess]:
         yield process
     finally:
         process.kill()
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["build"]:
-        raise SystemExit("usage: python -m tests.servers.kubernetes build")
-    for built in _ALL:
-        built.build()

@@ -1,12 +1,11 @@
 """MinIO for tests: built once from its Go module, started on a free loopback port, stopped by its handle.
 
-``python -m tests.servers.minio build`` builds the version that ``minio/go.mod`` pins into the cache directory.
+``minio/go.mod`` pins its version.
 """
 
 import itertools
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,9 +104,3 @@ def _await_ready(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> 
             pass
         time.sleep(0.05)
     raise RuntimeError(f"MinIO did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["build"]:
-        raise SystemExit("usage: python -m tests.servers.minio build")
-    SERVER.build()

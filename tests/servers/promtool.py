@@ -1,16 +1,16 @@
-"""Prometheus' promtool: the machine's own, else that of Debian's package, which starts a server where it is installed.
+"""Prometheus' promtool: the machine's own, else that of Debian's package.
 
-``python -m tests.servers.promtool build`` gets it where it is missing.
+The package is not installed, since it would start a server.
 """
 
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from tests.java.build import cache_root
+from tests.servers.tools import missing
 
 
 def promtool() -> Path:
@@ -26,7 +26,7 @@ def promtool() -> Path:
 
 def _take(kept: Path) -> None:
     if shutil.which("apt-get") is None:
-        raise SystemExit("promtool is needed: on Debian it is in the package prometheus")
+        raise missing("promtool", "prometheus")
     print(f"taking promtool out of Debian's package into {kept} ...", flush=True)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="promtool-") as scratch:
@@ -36,9 +36,3 @@ def _take(kept: Path) -> None:
         [package] = Path(scratch).glob("*.deb")
         subprocess.run(["dpkg-deb", "--extract", package, scratch], check=True)
         (Path(scratch) / "usr" / "bin" / "promtool").rename(kept)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["build"]:
-        raise SystemExit("usage: python -m tests.servers.promtool build")
-    print(promtool())

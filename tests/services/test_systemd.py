@@ -27,6 +27,7 @@ from tests.servers.cluster import running_cluster
 from tests.servers.etcd import SERVER, Etcd
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.servers.tools import tool
 from tests.services.shell import once
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,13 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     units = [tmp_path / f"kafscale@{service}.service" for service in PROCESSES]
     for unit in units:
         shutil.copy(tmp_path / "kafscale@.service", unit)
-    command = ["systemd-analyze", "verify", "--man=no", *map(str, units), str(tmp_path / "etcd.service")]
+    command = [
+        tool("systemd-analyze", "systemd"),
+        "verify",
+        "--man=no",
+        *map(str, units),
+        str(tmp_path / "etcd.service"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -20,6 +20,7 @@ from tests.clients.adapters.interface import Message
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.servers.tools import tool
 from tests.services.shell import Shell
 
 PARTITIONS = 4
@@ -90,7 +91,7 @@ def test_kcat_and_librdkafka_through_two_gateways(patient: Cluster) -> None:
     for one, other in itertools.permutations(patient.gateways, 2):
         topic = f"by-{one.name}"
         ConfluentClient(one.bootstrap).create_topic(topic)
-        write = ["kcat", "-P", "-b", one.bootstrap, "-t", topic]
+        write = [tool("kcat", "kcat"), "-P", "-b", one.bootstrap, "-t", topic]
         subprocess.run(write, input="a\nb\n", text=True, check=True, timeout=60)
         assert ConfluentClient(other.bootstrap).produce(topic, [Message(b"c"), Message(b"d")]) == [2, 3]
         read = ["kcat", "-C", "-b", other.bootstrap, "-t", topic, "-e", "-q"]

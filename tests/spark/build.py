@@ -1,6 +1,6 @@
 """Spark 4.0.0 with Spark's own Kafka source, for which no later one can be had; made once, in the cache.
 
-``python -m tests.spark.build`` makes it: a virtual environment of ``spark40/requirements.lock`` and the jars of the
+It is a virtual environment of ``spark40/requirements.lock`` and the jars of the
 source, of which the environment is told through ``spark.jars``. And the classes that the JVMs of the other Spark share.
 """
 
@@ -24,7 +24,8 @@ def kafka_source_jars() -> list[Path]:
     return sorted(build_java("spark_source").glob("*.jar"))
 
 
-if __name__ == "__main__":
+def build() -> None:
+    """Make all of it, where the cache lacks it."""
     require_java()
     spark40_python()
     kafka_source_jars()

@@ -11,6 +11,8 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.servers.tools import missing
+
 ROOT = Path(__file__).parents[2]
 IMPORT_PATH = os.pathsep.join([str(ROOT / "spark"), str(ROOT)])
 """Where Python workers find ``kafscale_spark`` and ``kafscale``: in the tree."""
@@ -27,19 +29,17 @@ SHARING_JAVA = f"{_QUICK} -XX:ArchiveClassesAtExit={SHARED_CLASSES} -Xlog:disabl
 
 
 def require_java() -> None:
-    """End with words about what to do when the Java that Spark would take is missing or too old."""
+    """Raise ToolMissing when the Java that Spark would take is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
-    wanted = (
-        f"Spark needs Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path): on Debian, apt-get install maven"
-    )
+    wanted = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    except (OSError, subprocess.CalledProcessError) as e:
-        raise SystemExit(f"{wanted} ({e})") from None
+    except (OSError, subprocess.CalledProcessError):
+        raise wanted from None
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        raise SystemExit(f"{wanted}; {java} says {said.splitlines()[:1]}")
+        raise wanted
 
 
 def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:

@@ -19,6 +19,7 @@ from tests.clients.adapters.interface import (
     ProduceOptions,
     Received,
 )
+from tests.servers.tools import tool
 
 _CODES = {
     "Message size too large": MESSAGE_TOO_LARGE,
@@ -36,9 +37,10 @@ class KcatClient:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
+        self._kcat = tool("kcat", "kcat")
 
     def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        command = ["kcat", "-b", self._bootstrap, *arguments]
+        command = [self._kcat, "-b", self._bootstrap, *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode != 0:
             text = done.stderr.decode(errors="replace")

@@ -18,6 +18,7 @@ from tests.matrix.drivers.interface import (
     Record,
     polled,
 )
+from tests.servers.tools import tool
 
 _NO_ADMIN = "kcat has no admin commands but -L"
 _NO_COMMANDS = "kcat takes no commands while it consumes: a start offset is all that it is told"
@@ -37,7 +38,7 @@ class KcatDriver:
     }
 
     def __init__(self, bootstrap: str) -> None:
-        self._kcat = ["kcat", "-b", bootstrap]
+        self._kcat = [tool("kcat", "kcat"), "-b", bootstrap]
         told = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
         version = re.search(r"Version (\S+) .*librdkafka (\S+)", told)
         if version is None:

@@ -12,6 +12,7 @@ from tests.java.build import cache_root, classpath
 from tests.matrix.drivers.interface import COOPERATIVE, RANGE, ROUND_ROBIN, STICKY
 from tests.matrix.drivers.piped import PipedDriver
 from tests.servers.go_build import GoServer
+from tests.servers.tools import tool
 
 _MATRIX = Path(__file__).parent.parent
 _ALL_FOUR: Mapping[str, str] = {name: name for name in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)}
@@ -63,9 +64,7 @@ def _node_modules() -> Path:
     with (built / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (built / "installed").exists():
-            npm = shutil.which("npm")
-            if npm is None:
-                raise SystemExit("Node.js and npm are needed for KafkaJS: on Debian, apt-get install nodejs npm")
+            npm = tool("npm", "nodejs npm")
             print(f"installing KafkaJS into {built} ...", flush=True)
             for source in sources:
                 shutil.copy(source, built)

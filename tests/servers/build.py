@@ -1,0 +1,49 @@
+"""Build the servers and clients that tests start, where the cache lacks them.
+
+``python -m tests.servers.build`` builds those of ``make test``, with ``all`` those of ``make test-all`` too. What needs
+a program that is missing is left out, with one line that names its package; with ``CI=true`` that is an error.
+"""
+
+import sys
+from collections.abc import Callable
+
+from tests.ecosystem.python_env import frameworks_python
+from tests.java.build import PROJECTS
+from tests.java.build import build as build_java
+from tests.matrix.drivers.programs import build as build_drivers
+from tests.servers import docker, etcd, kubernetes, minio
+from tests.servers.promtool import promtool
+from tests.servers.tools import ToolMissing, tool
+from tests.spark.build import build as build_spark
+
+_OF_TEST: dict[str, Callable[[], object]] = {
+    "MinIO": minio.SERVER.build,
+    "etcd": etcd.SERVER.build,
+    "promtool": promtool,
+    "the Java client": lambda: build_java("client"),
+    "kcat": lambda: tool("kcat", "kcat"),
+}
+_OF_ALL: dict[str, Callable[[], object]] = {
+    **_OF_TEST,
+    "systemd-analyze": lambda: tool("systemd-analyze", "systemd"),
+    "Kubernetes": kubernetes.build,
+    "Apache Kafka and its tools": lambda: [build_java(project) for project in PROJECTS],
+    "KafkaJS and franz-go": build_drivers,
+    "Faust and Quix Streams": frameworks_python,
+    "Spark": build_spark,
+    "container images": docker.build,
+}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments not in ([], ["all"]):
+        raise SystemExit("usage: python -m tests.servers.build [all]")
+    for name, build in (_OF_ALL if arguments else _OF_TEST).items():
+        try:
+            build()
+        except ToolMissing as reason:
+            print(f"left out: {name}: {reason}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
