@@ -12,6 +12,7 @@ from pathlib import Path
 from kafscale.service.listeners import DEFAULT_ADDRESS
 from kafscale.service.network import DEFAULTS
 from tests.servers.ports import free_ports
+from tests.servers.tools import tool
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## Start four services"
@@ -73,7 +74,13 @@ def _await(there: Callable[[], bool], what: str) -> None:
 
 
 def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
-    [[stores], services, [write, read, look]] = _blocks()
+    commands = [command for block in _blocks() for command in block]
+    [stores] = [command for command in commands if "tests.servers.stores" in command]
+    services = [command for command in commands if "-m services." in command]
+    [write] = [command for command in commands if "kcat -P" in command]
+    [read] = [command for command in commands if "kcat -C" in command]
+    [look] = [command for command in commands if "kafscale partition list" in command]
+    tool("kcat", "kcat")
     here = _here(tmp_path / "stores")
     with ExitStack() as running:
         running.enter_context(_running(here(stores), tmp_path / "stores.log"))

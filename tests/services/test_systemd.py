@@ -197,21 +197,3 @@ def test_three_members_of_etcd_find_each_other_and_take_a_lost_one_in_again(tmp_
         lost.start(ETCD_INITIAL_CLUSTER_STATE="existing")
         lost.await_ready()
         assert [each.process.status for each in (first, last)] == [None, None]
-
-
-def test_the_document_installs_as_the_image_does_and_all_that_there_is() -> None:
-    section = (ROOT / "docs" / "operations.md").read_text().partition("## With systemd")[2].partition("\n## ")[0]
-    installs = re.findall(r"^(?:RUN )?(/opt/kafscale/bin/pip install .+)$", section, re.MULTILINE)
-    # Behind it is only what Spark adds.
-    of_services = (ROOT / "Dockerfile").read_text().partition(" AS kafscale\n")[0]
-    assert installs == re.findall(r"^RUN (/opt/kafscale/bin/pip install .+)$", of_services, re.M)
-    copied = re.findall(r"docs/systemd/(\S+)", section)
-    assert sorted(copied) == sorted(path.name for path in UNITS.iterdir())
-    for unit in ("kafscale@.service", "etcd.service"):
-        [program] = [path.split()[0] for path in _option(unit, "ExecStart")]
-        assert program.rpartition("/")[0] in section
-        for path in _option(unit, "EnvironmentFile"):
-            assert Path(path).parent == Path("/etc/kafscale")
-        assert {f"useradd --system --no-create-home {user}" for user in _option(unit, "User")} <= set(
-            section.splitlines()
-        )

@@ -154,9 +154,12 @@ async def test_the_last_view_stays_while_the_store_does_not_answer(mock_clock: M
 
 async def test_a_store_that_does_not_answer_at_the_start_is_asked_again(autojump_clock: MockClock) -> None:
     store = MemoryMetadataStore()
+    await put(store, "y", "b")
     store.faults = [no_answer("read_prefix", times=3)]
+    watched = Members(store, NS, "storage")
     async with trio.open_nursery() as nursery:
-        await nursery.start(Members(store, NS, "storage").run)
+        await nursery.start(watched.run)
+        assert runs(watched) == ["y"]
         nursery.cancel_scope.cancel()
 
 

@@ -1,21 +1,20 @@
 """What there is to name in an alert or a dashboard, from the code; and what they name."""
 
 import json
+import re
 
 from services.cli.docs import METRICS
 from tests.unit.monitoring.alerts import ROOT, read_alerts
-from tests.unit.monitoring.promql import Expression, Selector, read
 
-OF_THE_SCRAPE = {"instance", "job", "namespace"}
+_OF_THE_SCRAPE = {"instance", "job", "namespace"}
 """Labels that Prometheus adds to every sample; the last one on Kubernetes."""
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
-_KINDS = {"up": "gauge"}  # Prometheus' own
-_LABELS: dict[str, set[str]] = {"up": set()}
+_LABELS: dict[str, set[str]] = {"up": set()}  # Prometheus' own
 for _metric in (metric for group in METRICS for metric in group.metrics):
     for _suffix in _SUFFIXES.get(_metric.kind, ("",)):
-        _KINDS[_metric.name + _suffix] = "counter" if _suffix else _metric.kind
         _LABELS[_metric.name + _suffix] = {*_metric.labels, *(["le"] if _suffix == "_bucket" else [])}
-
+_METRIC = re.compile(r"\b(up|(?:kafscale|process|grpc_server|grpc_client)_\w+)\b(?:{([^}]*)})?")
+_MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
 
 MONITORING = ROOT / "monitoring"
 ALERTS = read_alerts((MONITORING / "alerts.yaml").read_text())
@@ -29,26 +28,27 @@ def expressions() -> list[str]:
     return [alert.expr for alert in ALERTS] + [target["expr"] for target in targets]
 
 
-def complaints(text: str) -> list[str]:
-    """What the expression names that does not exist, and rates of what does not only grow."""
-    found = read(text)
-    wrong = [complaint for selector in found.selectors for complaint in _complaints(selector)]
-    labels = known_labels(found)
-    wrong += [f"no metric of it has the label {label}" for label in sorted(found.labels - labels)]
-    return [f"{each}: {text}" for each in wrong]
+def named(expression: str) -> list[tuple[str, str]]:
+    """The metrics of a PromQL expression as they are written, each with its label matchers."""
+    return _METRIC.findall(expression)
 
 
-def known_labels(found: Expression) -> set[str]:
+def matched(expression: str) -> list[tuple[str, str, str]]:
+    """Each label matcher of a PromQL expression: metric, label and value."""
+    return [(metric, *found) for metric, matchers in named(expression) for found in _MATCHER.findall(matchers)]
+
+
+def complaints(expression: str) -> list[str]:
+    """What a PromQL expression names that does not exist. promtool is the judge of its syntax."""
+    wrong = [f"there is no {metric}" for metric, _ in named(expression) if metric not in _LABELS]
+    return wrong + [
+        f"{metric} has no {label}"
+        for metric, label, _ in matched(expression)
+        if label not in _LABELS.get(metric, {label}) | _OF_THE_SCRAPE
+    ]
+
+
+def known_labels(expression: str) -> set[str]:
     """Those that its result may have."""
-    of_metrics = (_LABELS.get(selector.metric, set()) for selector in found.selectors)
-    return OF_THE_SCRAPE.union(found.made, *of_metrics)
-
-
-def _complaints(selector: Selector) -> list[str]:
-    if selector.metric not in _KINDS:
-        return [f"there is no {selector.metric}"]
-    labels = _LABELS[selector.metric] | OF_THE_SCRAPE
-    wrong = [f"{selector.metric} has no {m.label}" for m in selector.matchers if m.label not in labels]
-    if selector.takes_counters != (_KINDS[selector.metric] == "counter"):
-        wrong.append(f"{selector.metric} is a {_KINDS[selector.metric]}")
-    return wrong
+    made = re.findall(r'label_replace\([^"]*"(\w+)"', expression)
+    return _OF_THE_SCRAPE.union(made, *(_LABELS.get(metric, set()) for metric, _ in named(expression)))

@@ -13,12 +13,7 @@ from kafscale.service.listeners import ListenerSettings
 from kafscale.service.network import DEFAULTS
 from kafscale.service.settings import documented
 from kafscale.service.variables import VARIABLES
-from kafscale_spark.slots import SLOTS
 from services.cli import docs
-
-_ROOT = Path(__file__).resolve().parents[3]
-# Not KAFSCALE_S3_* and the like, which stand for several, nor click's own, which begins with an underscore.
-_VARIABLE = re.compile(r"(?<!_)KAFSCALE_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
 
 
 def test_the_documents_are_what_the_code_says() -> None:
@@ -52,20 +47,6 @@ def test_pitfall_42_every_settings_class_is_documented_and_read_by_a_process() -
     assert found == set(docs.SETTINGS.values()) == read
 
 
-def test_a_variable_has_one_row_unless_processes_do_different_things_with_it() -> None:
-    rows = re.findall(r"^\| `(KAFSCALE_\w+)`", docs.configuration(), re.MULTILINE)
-    twice = {name for name in rows if rows.count(name) > 1}
-    assert twice == {
-        "KAFSCALE_CLEANUP_POLICY",
-        "KAFSCALE_COMPRESSION_CODEC",
-        "KAFSCALE_FLUSH_INTERVAL_MS",
-        "KAFSCALE_INDEX_INTERVAL",
-        "KAFSCALE_RETENTION_BYTES",
-        "KAFSCALE_RETENTION_MS",
-        "KAFSCALE_SEGMENT_BYTES",
-    }
-
-
 def test_the_defaults_of_addresses_are_told_for_each_service() -> None:
     text = docs.configuration()
     for name in ("RPC", "HTTP"):
@@ -76,26 +57,3 @@ def test_the_defaults_of_addresses_are_told_for_each_service() -> None:
 
 def test_what_a_process_warns_of_is_what_none_reads() -> None:
     assert set(VARIABLES) == {s.env for _, settings in documented(docs.SETTINGS.values()) for s in settings}
-
-
-def test_pitfall_42_no_variable_is_named_anywhere_that_no_code_reads() -> None:
-    known = {setting.env for _, settings in documented(docs.SETTINGS.values()) for setting in settings} | {SLOTS}
-    named: dict[str, set[str]] = {}
-    for pattern in (
-        "docs/**/*.md",
-        "*.md",
-        "compose.yaml",
-        "Dockerfile",
-        "k8s/**/*",
-        "kafscale/**/*.py",
-        "services/**/*.py",
-    ):
-        for path in _ROOT.glob(pattern):
-            if path.is_file():
-                for name in _VARIABLE.findall(path.read_text()):
-                    named.setdefault(name, set()).add(str(path.relative_to(_ROOT)))
-    unread = {name: places for name, places in named.items() if name not in known and "_TEST_" not in name}
-    # What the settings module itself says of Kubernetes' own variables.
-    unread = {name: places - {"kafscale/service/settings.py"} for name, places in unread.items()}
-    assert {name: places for name, places in unread.items() if places} == {}
-    assert len(known) > 30

@@ -1,12 +1,12 @@
 """How many tasks run at a time, as far as a session's settings tell."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from kafscale.errors import ConfigError
-from kafscale_spark.slots import SLOTS, slots_of, tell_planners, told_slots
+from kafscale_spark.slots import SLOTS, slots_of, told_slots
 
 
 def _context(master: str, settings: dict[str, str]) -> Any:
@@ -54,7 +54,3 @@ def test_planners_are_told_a_number(monkeypatch: pytest.MonkeyPatch, told: str) 
     monkeypatch.setenv(SLOTS, told)
     with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{told}'"):
         told_slots()
-
-
-def test_a_session_of_spark_connect_has_nobody_to_tell() -> None:
-    tell_planners(cast(Any, SimpleNamespace()))

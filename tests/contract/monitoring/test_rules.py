@@ -1,4 +1,4 @@
-"""Each alert of monitoring/alerts.yaml, by promtool: when it fires and with which words, and when it does not."""
+"""promtool judges monitoring/: when each alert fires, with which words, and when not; and dashboards' expressions."""
 
 import json
 import re
@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.contract.monitoring.rule_cases import CASES, SCRAPE, Case
 from tests.servers.promtool import promtool
-from tests.unit.monitoring.catalogue import ALERTS, MONITORING, complaints
-from tests.unit.monitoring.promql import read
-from tests.unit.monitoring.rule_cases import CASES, SCRAPE, Case
+from tests.unit.monitoring.catalogue import ALERTS, MONITORING, complaints, expressions, named
 
 _BY_NAME = {alert.name: alert for alert in ALERTS}
 
@@ -61,11 +60,23 @@ def test_every_alert_fires_when_it_is_to_and_only_then(tmp_path: Path) -> None:
 def test_every_alert_has_cases_and_both_sides_of_each_are_of_its_metrics() -> None:
     assert {case.alert for case in CASES} == _BY_NAME.keys()
     for case in CASES:
-        named = {selector.metric for selector in read(_BY_NAME[case.alert].expr).selectors}
+        metrics = {metric for metric, _ in named(_BY_NAME[case.alert].expr)}
         for samples in (case.fires, case.calm):
-            given = [selector for series in samples for selector in read(series).selectors]
             assert samples
-            assert {each.metric for each in given} <= named, case.alert
-            wrong = [text for series in samples for text in complaints(series) if " is a counter" not in text]
-            assert wrong == [], case.alert
+            assert {metric for series in samples for metric, _ in named(series)} <= metrics, case.alert
+            assert [wrong for series in samples for wrong in complaints(series)] == [], case.alert
         assert {series.partition("{")[0] for series in case.fires} == {series.partition("{")[0] for series in case.calm}
+
+
+def test_the_expressions_of_dashboards_are_promql(tmp_path: Path) -> None:
+    rules = [
+        # What Grafana puts there.
+        {"record": f"panel:{number}", "expr": expression.replace("$__rate_interval", "5m").replace("$instance", "a:1")}
+        for number, expression in enumerate(expressions())
+    ]
+    file = tmp_path / "dashboards.yaml"
+    # JSON is YAML.
+    file.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
+    done = subprocess.run([promtool(), "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(rules) > 50
