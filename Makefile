@@ -51,7 +51,7 @@ check: $(VENV)/.dev ## Lint, types, layers, and that generated code and document
 	PYTHONPATH=spark $(BIN)/lint-imports
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python -m services.cli.docs --check
-	$(BIN)/python -m kafscale_spark.docs --check docs/spark-options.md
+	$(BIN)/python -m kafscale_spark.docs --check docs/reference/spark-options.md
 
 unit: $(VENV)/.dev ## Run the tests that need no server
 	$(PYTEST) --left-out tests/unit $(PYTEST_ARGS)
@@ -82,7 +82,7 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can mend
 generate: $(VENV)/.dev ## Write generated code and documents anew
 	$(BIN)/python protos/generate.py
 	$(BIN)/python -m services.cli.docs
-	$(BIN)/python -m kafscale_spark.docs docs/spark-options.md
+	$(BIN)/python -m kafscale_spark.docs docs/reference/spark-options.md
 
 lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes
 	$(LOCK) --upgrade --output-file requirements.lock pyproject.toml requirements.in

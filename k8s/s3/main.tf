@@ -1,5 +1,5 @@
 # The bucket of a cluster in the namespace "production", and who may use it. Topics' own rules are optional: KafScale
-# enforces retention itself (docs/kubernetes.md).
+# enforces retention itself (docs/guides/kubernetes.md).
 
 variable "bucket" {
   type    = string

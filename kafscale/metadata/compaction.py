@@ -169,7 +169,7 @@ class Upkeep:
         if self._turn is None:
             self._turn, self._full_since = now + self._random() * _TURN_SECONDS, now
             self._emptied, self._used = 0, None
-            _log.error("etcd is full and takes no writes", recovers=self._recovers, see="docs/etcd.md")
+            _log.error("etcd is full and takes no writes", recovers=self._recovers, see="docs/guides/etcd.md")
         if not self._recovers or now < self._turn:
             return
         if len(self._space.members) < self._maintenance.members and now < self._full_since + _MISSING_MEMBER_SECONDS:

@@ -60,7 +60,7 @@ class EtcdSpace:
         why = f"; this process may not compact: {self.refused}" if self.refused else ""
         alarms = sorted({alarm for member in self.members for alarm in member.alarms})
         if alarms:
-            return Finding(State.UNAVAILABLE, f"etcd has raised {', '.join(alarms)}, see docs/etcd.md{why}")
+            return Finding(State.UNAVAILABLE, f"etcd has raised {', '.join(alarms)}, see docs/guides/etcd.md{why}")
         full = [member for member in self.members if self.share(member) >= _WORRYING_SHARE]
         if not full:
             return HEALTHY

@@ -94,7 +94,7 @@ class EtcdSettings:
         parse=integer(60_000, 604_800_000),
         doc="Revisions older than this are compacted, which takes etcd's root role; else use etcd's own "
         "`--auto-compaction`. A watcher that was away for longer reads all state again. Where more than half of etcd's "
-        "quota is in use, less is kept. See docs/etcd.md.",
+        "quota is in use, less is kept. See docs/guides/etcd.md.",
     )
     quota_bytes: int = setting(
         "KAFSCALE_ETCD_QUOTA_BYTES",
@@ -107,7 +107,7 @@ class EtcdSettings:
         default=True,
         parse=boolean,
         doc="When etcd has raised the alarm NOSPACE: compact all history, defragment the members one by one, and "
-        "disarm the alarm, which takes etcd's root role. See docs/etcd.md.",
+        "disarm the alarm, which takes etcd's root role. See docs/guides/etcd.md.",
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """One process's health: named checks, each healthy, degraded or unavailable, and whether the process is ready.
 
-A check says from which state on the process is not ready, if from any. docs/operations.md has the rules by service.
+A check says from which state on the process is not ready, if from any. docs/guides/monitoring.md has the rules by
+service.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Settings as values: frozen dataclasses whose fields say which environment variable they come from.
 
-A service declares what it reads, once; `load` reads it, `docs/configuration.md` is generated from it::
+A service declares what it reads, once; `load` reads it, `docs/reference/configuration.md` is generated from it::
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class StorageSettings:
@@ -95,7 +95,7 @@ def load(cls: type[T], environ: Mapping[str, str]) -> T:
 
 
 def documented(classes: Iterable[type]) -> list[tuple[type, list[Setting]]]:
-    """The settings of each class in the order of declaration, for the generator of docs/configuration.md."""
+    """The settings of each class in the order of declaration, for the generator of docs/reference/configuration.md."""
     return [(cls, [declared for _, declared in _fields(cls)]) for cls in classes]
 
 

@@ -82,7 +82,7 @@ SETTINGS: dict[str, type] = {
     "Logs": LogSettings,
     "Traces": TracingSettings,
 }
-"""Every settings class, under the heading that it has in docs/configuration.md."""
+"""Every settings class, under the heading that it has in docs/reference/configuration.md."""
 
 READERS: dict[str, tuple[type, ...]] = {
     "gateway": gateway.SETTINGS,
@@ -165,7 +165,7 @@ METRICS = (
     MetricGroup.of("Operator", ("operator",), operator_monitoring.families(OperatorFigures(), _nobody)),
     MetricGroup("What the Prometheus client shows", PROCESSES, tuple(standard_metrics())),
 )
-"""Every metric, in the order of docs/metrics.md."""
+"""Every metric, in the order of docs/reference/metrics.md."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ALERTS = _ROOT / "monitoring" / "alerts.yaml"
@@ -221,15 +221,15 @@ _METRICS = """\
 
 <!-- Generated from the code by `python -m services.cli.docs`; do not edit. -->
 
-Each process shows these at `/metrics` of `KAFSCALE_HTTP_ADDR`, in Prometheus' text format. The one-process mode shows
-those of all services but calls to others. Histograms have `_bucket`, `_sum` and `_count`. Labels that never occurred
-are not shown. What the numbers mean for whoever is on call is in [operations.md](operations.md); alerts on them and
-dashboards are in [monitoring/](../monitoring).
+Each process serves these metrics at `/metrics` on `KAFSCALE_HTTP_ADDR`, in Prometheus' text format. The one-process
+mode serves those of all services except calls between services. Histograms have `_bucket`, `_sum` and `_count`. A label
+value appears when it first occurs. [Monitoring](../guides/monitoring.md) explains what to watch; alerts and dashboards
+are in [monitoring/](../../monitoring).
 """
 
 
 def metrics() -> str:
-    """docs/metrics.md."""
+    """docs/reference/metrics.md."""
     parts = [_METRICS]
     for group in METRICS:
         rows = [(f"`{m.name}`", m.kind, ", ".join(m.labels) or "-", m.help) for m in group.metrics]
@@ -239,7 +239,7 @@ def metrics() -> str:
 
 
 def configuration() -> str:
-    """docs/configuration.md."""
+    """docs/reference/configuration.md."""
     parts = [_CONFIGURATION]
     for heading, cls in SETTINGS.items():
         rows = [
@@ -277,7 +277,7 @@ def _declared_in(cls: type) -> list[Setting]:
 
 
 def topic_configs() -> str:
-    """docs/topic-configs.md."""
+    """docs/reference/topic-configs.md."""
     rows = [
         (
             f"`{d.name}`",
@@ -311,11 +311,11 @@ def prometheus_rule() -> str:
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
-    "docs/configuration.md": configuration,
-    "docs/groups.md": groups.document,
-    "docs/metrics.md": metrics,
-    "docs/protocol.md": registry.document,
-    "docs/topic-configs.md": topic_configs,
+    "docs/reference/configuration.md": configuration,
+    "docs/reference/groups.md": groups.document,
+    "docs/reference/metrics.md": metrics,
+    "docs/reference/protocol.md": registry.document,
+    "docs/reference/topic-configs.md": topic_configs,
     "k8s/components/monitoring/prometheus-rule.yaml": prometheus_rule,
     "kafscale/service/variables.py": variables,
     "services/operator/clusters/known_settings.py": known_settings,

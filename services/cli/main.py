@@ -53,9 +53,9 @@ def main() -> None:
 def run() -> None:
     """Run a whole broker as one process.
 
-    Listens on 127.0.0.1:9092 and keeps its log in ./kafscale-data, unless environment variables say otherwise:
-    KAFSCALE_BROKER_ADDR, KAFSCALE_DATA_DIR, KAFSCALE_S3_BUCKET and the others in docs/configuration.md. Ends on SIGINT
-    or SIGTERM, when all that it took in is stored.
+    Listens on 127.0.0.1:9092 and stores its data in ./kafscale-data, unless environment variables say otherwise:
+    KAFSCALE_BROKER_ADDR, KAFSCALE_DATA_DIR, KAFSCALE_S3_BUCKET and the others of docs/reference/configuration.md. On
+    SIGINT or SIGTERM it stores what it has accepted and exits.
     """
     from services.dev.main import run_dev  # noqa: PLC0415 - the broker's modules are not for every command to import
 

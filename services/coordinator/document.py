@@ -1,4 +1,4 @@
-"""docs/groups.md, drawn from the table of the group protocol."""
+"""docs/reference/groups.md, drawn from the table of the group protocol."""
 
 from collections.abc import Mapping, Sequence
 

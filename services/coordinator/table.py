@@ -1,6 +1,6 @@
 """The classic group protocol as a table: for each state what each request is answered, and every way out.
 
-The machine looks its answers and transitions up here, and docs/groups.md is drawn from it.
+The machine looks its answers and transitions up here, and docs/reference/groups.md is drawn from it.
 """
 
 from collections.abc import Mapping

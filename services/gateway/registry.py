@@ -1,6 +1,6 @@
-"""All Kafka APIs that this gateway speaks. ApiVersions, routing and docs/protocol.md derive from this list.
+"""All Kafka APIs that this gateway speaks. ApiVersions, routing and docs/reference/protocol.md derive from this list.
 
-``python -m services.gateway.registry`` prints docs/protocol.md.
+``python -m services.gateway.registry`` prints docs/reference/protocol.md.
 """
 
 import importlib
@@ -131,7 +131,7 @@ def refusal(api_key: int, version: int) -> str:
 
 
 def document() -> str:
-    """docs/protocol.md."""
+    """docs/reference/protocol.md."""
     lines = [
         "# Kafka protocol",
         "",

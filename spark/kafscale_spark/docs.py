@@ -1,4 +1,4 @@
-"""``python -m kafscale_spark.docs FILE`` writes docs/spark-options.md from the tables of options.
+"""``python -m kafscale_spark.docs FILE`` writes docs/reference/spark-options.md from the tables of options.
 
 With ``--check`` it compares instead, and exits with status 1 when the file says anything else.
 """
@@ -19,12 +19,12 @@ _TEXT = """\
 <!-- Generated from the tables of options by `python -m kafscale_spark.docs`; do not edit. -->
 
 Names may be in any case. An option that is not here is an error that names the nearest one; so is one of Spark's Kafka
-source that has no meaning here, such as `kafka.bootstrap.servers`. How they are used: [spark.md](spark.md).
+source that has no meaning here, such as `kafka.bootstrap.servers`. How they are used: [spark.md](../spark/tutorial.md).
 """
 
 
 def document() -> str:
-    """docs/spark-options.md."""
+    """docs/reference/spark-options.md."""
     tables = {
         "Connection": CONNECTION_OPTIONS,
         "Source": [option for option in SOURCE_OPTIONS if option not in CONNECTION_OPTIONS],

@@ -48,7 +48,7 @@ from kafscale_spark.workers import begin_task
 
 
 class KafscaleDataSource(DataSource):
-    """`spark.read.format("kafscale")`, and `readStream`, `write`, `writeStream`; docs/spark.md has the options."""
+    """`spark.read.format("kafscale")`, and `readStream`, `write`, `writeStream`; see docs/spark/tutorial.md."""
 
     @classmethod
     def name(cls) -> str:

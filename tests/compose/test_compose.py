@@ -206,7 +206,7 @@ def _await(project: Project, killed: Container, *, healthy: bool) -> None:
 
 
 def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(project: Project) -> None:
-    up, follow = _commands("docs/operations.md", "**Spark.**")
+    up, follow = _commands("docs/guides/docker.md", "**Spark.**")
     try:
         project.shell(f"{up} --scale gateway=2 --scale storage=2")
         # It ends with what it follows.

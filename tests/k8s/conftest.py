@@ -11,7 +11,7 @@ import pytest
 from tests.k8s.live import SERVICES, Overlay
 from tests.servers.kubernetes import Kubernetes, running_kubernetes
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "kubernetes.md"
 NAMESPACES = {"production": "kafscale", "dev": "kafscale-dev"}
 
 
@@ -38,7 +38,7 @@ def overlays(kubernetes: Kubernetes) -> dict[str, Overlay]:
 
 
 def _before(overlay: str) -> Iterator[list[str]]:
-    """The arguments of kubectl by which docs/kubernetes.md prepares an overlay."""
+    """The arguments of kubectl by which docs/guides/kubernetes.md prepares an overlay."""
     start = DOCUMENT.read_text().partition(f"    kubectl apply -k k8s/overlays/{overlay}\n")[0].replace("\\\n", " ")
     commands = re.findall(r"^    kubectl (.+)$", start, re.MULTILINE)
     assert commands

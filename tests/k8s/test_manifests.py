@@ -186,7 +186,7 @@ def test_pitfall_56_all_is_stopped_restored_and_started_as_the_document_says(
 ) -> None:
     overlay = overlays["production"]
     member = overlay.environment({"metadata": {"name": ""}}, container(overlay.workload("etcd")["spec"]["template"]))
-    section = (ROOT / "docs" / "kubernetes.md").read_text().partition("### Restoring one")[2]
+    section = (ROOT / "docs" / "guides" / "kubernetes.md").read_text().partition("### Restoring one")[2]
     steps = [step.split() for step in re.findall(r"^ +kubectl (.*)$", section.partition("\n## ")[0], re.MULTILINE)]
     stops = [step for step in steps if "--replicas=0" in step]
     assert steps[: len(stops)] == stops

@@ -38,7 +38,7 @@ SETTINGS = CoordinatorSettings(
     group_topic_check_ms=500,
 )
 BOUND_SECONDS = SETTINGS.lease_ttl_seconds + SETTINGS.group_handover_timeout_ms / 1000 + 5
-"""Within this long every shard is served, as docs/groups.md promises."""
+"""Within this long every shard is served, as docs/reference/groups.md promises."""
 
 
 class CoordinatorProcess(Process):

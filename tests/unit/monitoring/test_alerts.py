@@ -7,12 +7,12 @@ import pytest
 from tests.unit.monitoring.alerts import ROOT, Alert, read_alerts
 from tests.unit.monitoring.catalogue import ALERTS, complaints, known_labels
 
-_OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+_RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 
 
 def _runbooks() -> dict[str, str]:
-    """The sections below "Alerts", by heading."""
-    return dict(re.findall(r"^### (Kafscale\w+)\n\n(.+?)(?=\n#|\Z)", _OPERATIONS, re.MULTILINE | re.DOTALL))
+    """The sections, by heading."""
+    return dict(re.findall(r"^## (Kafscale\w+)\n\n(.+?)(?=\n#|\Z)", _RUNBOOKS, re.MULTILINE | re.DOTALL))
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -29,7 +29,7 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: Alert) -> None:
     assert alert.severity in ("critical", "warning")
     assert re.fullmatch(r"\d+m", alert.duration)
     assert alert.annotations.keys() == {"summary", "description", "runbook_url"}
-    assert alert.annotations["runbook_url"] == f"docs/operations.md#{alert.name.lower()}"
+    assert alert.annotations["runbook_url"] == f"docs/runbooks.md#{alert.name.lower()}"
 
 
 def test_each_alert_has_a_name_of_its_own_and_each_runbook_an_alert() -> None:

@@ -26,7 +26,7 @@ def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest
     assert runner.invoke(docs.main, ["--check"]).exit_code == 1
     assert runner.invoke(docs.main, []).exit_code == 0
     assert runner.invoke(docs.main, ["--check"]).exit_code == 0
-    path = tmp_path / "docs" / "configuration.md"
+    path = tmp_path / "docs" / "reference" / "configuration.md"
     path.write_text(path.read_text().replace("`4MB`", "`5MB`"))
     result = runner.invoke(docs.main, ["--check"])
     assert result.exit_code == 1
