@@ -12,7 +12,7 @@ from tests.java.apache_kafka import java
 from tests.java.build import classpath
 
 
-def test_client_fact_1_the_java_client_produces_with_its_defaults(bootstrap: str, topic: str) -> None:
+def test_the_java_client_produces_with_its_defaults(bootstrap: str, topic: str) -> None:
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath("client"), "kafscale.client.AckedProducer"]
     with subprocess.Popen(
         [*command, bootstrap, topic, "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -26,7 +26,7 @@ def test_client_fact_1_the_java_client_produces_with_its_defaults(bootstrap: str
     assert ConfluentClient(bootstrap).consume(topic, count=1)[0].value == b"0"
 
 
-def test_client_fact_1_kafka_python_produces_with_its_defaults(bootstrap: str, topic: str) -> None:
+def test_kafka_python_produces_with_its_defaults(bootstrap: str, topic: str) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap)
     try:
         assert producer.config["enable_idempotence"] is True
@@ -36,7 +36,7 @@ def test_client_fact_1_kafka_python_produces_with_its_defaults(bootstrap: str, t
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "kcat"])
-def test_client_fact_2_librdkafka_sends_batches_which_alone_have_headers(
+def test_librdkafka_sends_batches_which_alone_have_headers(
     clients: Mapping[str, Client], topic: str, name: str
 ) -> None:
     clients[name].produce(topic, [Message(b"v", headers=(("name", b"value"),))])
@@ -44,7 +44,7 @@ def test_client_fact_2_librdkafka_sends_batches_which_alone_have_headers(
     assert received.headers == (("name", b"value"),)
 
 
-def test_client_fact_10_kafka_4s_tools_ask_for_the_cluster_and_change_configs_incrementally(
+def test_kafka_4s_tools_ask_for_the_cluster_and_change_configs_incrementally(
     store: str, bootstrap: str, topic: str
 ) -> None:
     if store == "s3":

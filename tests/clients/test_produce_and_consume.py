@@ -51,7 +51,7 @@ def test_every_client_reads_what_each_wrote_with_each_codec(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_pitfall_24_consuming_starts_at_any_offset_of_a_batch(
+def test_consuming_starts_at_any_offset_of_a_batch(
     clients: Mapping[str, Client], client: Client, topic: str, codec: str
 ) -> None:
     clients["java"].produce(topic, [Message(b"%d" % n) for n in range(100)], ProduceOptions(codec=codec))
@@ -63,7 +63,7 @@ def test_pitfall_24_consuming_starts_at_any_offset_of_a_batch(
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy"])
-def test_pitfall_26_and_client_fact_7_a_timestamp_finds_the_first_record_at_or_after_it(
+def test_a_timestamp_finds_the_first_record_at_or_after_it(
     clients: Mapping[str, Client], client: Client, topic: str, codec: str
 ) -> None:
     stamps = [START_MS + n * 1000 for n in range(50)]

@@ -29,7 +29,7 @@ from tests.java.apache_kafka import java
 
 
 @pytest.mark.parametrize("maker", sorted(MAKERS))
-def test_pitfalls_12_and_51_a_topic_deleted_and_made_again_starts_empty_at_offset_0(
+def test_a_topic_deleted_and_made_again_starts_empty_at_offset_0(
     clients: Mapping[str, Client], makers: Mapping[str, TopicClient], topic: str, maker: str
 ) -> None:
     client = makers[maker]
@@ -69,7 +69,7 @@ def test_illegal_names_and_configs_are_refused(makers: Mapping[str, TopicClient]
     assert refused.value.code == INVALID_CONFIG
 
 
-def test_pitfall_40_a_batch_above_max_message_bytes_is_refused(
+def test_a_batch_above_max_message_bytes_is_refused(
     makers: Mapping[str, TopicClient], client: Client, topic: str
 ) -> None:
     small = f"{topic}-small"
@@ -82,7 +82,7 @@ def test_pitfall_40_a_batch_above_max_message_bytes_is_refused(
 
 
 @pytest.mark.parametrize("asker", sorted(ASKERS))
-def test_pitfall_38_a_topic_is_auto_created_only_when_the_client_allows(
+def test_a_topic_is_auto_created_only_when_the_client_allows(
     askers: Mapping[str, AskingClient], bootstrap: str, topic: str, asker: str
 ) -> None:
     missing = f"{topic}-{asker}"
@@ -96,7 +96,7 @@ def test_pitfall_38_a_topic_is_auto_created_only_when_the_client_allows(
     assert missing in ConfluentClient(bootstrap).topics()
 
 
-def test_pitfall_38_a_topic_is_auto_created_only_when_the_broker_allows(make_broker: MakeBroker) -> None:
+def test_a_topic_is_auto_created_only_when_the_broker_allows(make_broker: MakeBroker) -> None:
     with make_broker(auto_create=False) as bootstrap:
         client = ASKERS["java"](bootstrap)
         try:

@@ -157,7 +157,7 @@ def test_a_client_in_the_network_produces_and_consumes(project: Project, log: Lo
     assert {broker["name"].rpartition(":")[2] for broker in brokers} == {"19092"}
 
 
-def test_pitfall_44_clients_on_the_host_are_told_of_a_second_gateway_and_reach_it(project: Project) -> None:
+def test_clients_on_the_host_are_told_of_a_second_gateway_and_reach_it(project: Project) -> None:
     second = project.port + 1
     client = AdminClient({"bootstrap.servers": f"localhost:{second}", "log_level": 0})
     brokers = once("two brokers", lambda: client.list_topics(timeout=30).brokers, lambda brokers: len(brokers) == 2)
@@ -170,7 +170,7 @@ def test_pitfall_44_clients_on_the_host_are_told_of_a_second_gateway_and_reach_i
         assert answer.result(30)["node.id"].value == str(node_id)
 
 
-def test_pitfall_44_a_second_storage_instance_takes_its_part_of_the_partitions(project: Project) -> None:
+def test_a_second_storage_instance_takes_its_part_of_the_partitions(project: Project) -> None:
     project.compose("exec", "gateway", "kafscale", "topic", "create", "wide", "--partitions", "32")
 
     def owners() -> set[str]:
@@ -248,7 +248,7 @@ def _content(project: Project, image: str) -> dict[str, Any]:
     return {"files": found["RootFS"]["Layers"], **{name: found["Config"].get(name) for name in names}}
 
 
-def test_pitfall_41_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
+def test_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
     with socket.create_connection(("localhost", project.port)):
         project.compose("stop", "gateway")
         project.compose("stop")
@@ -284,7 +284,7 @@ def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) 
     assert rules == ["ok"] * (ROOT / "monitoring" / "alerts.yaml").read_text().count("- alert:")
 
 
-def test_pitfall_42_every_variable_and_file_of_compose_exists(project: Project) -> None:
+def test_every_variable_and_file_of_compose_exists(project: Project) -> None:
     config = project.config()
     for name, service in config["services"].items():
         variables = {variable for variable in service.get("environment") or {} if variable.startswith("KAFSCALE_")}

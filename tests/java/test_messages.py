@@ -119,7 +119,7 @@ def test_only_what_kafka_4_dropped_is_judged_by_kafka_3(court: Court) -> None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
-async def test_pitfall_37_kafka_reads_and_writes_the_same_bytes(court: Court, api_key: int, version: int) -> None:
+async def test_kafka_reads_and_writes_the_same_bytes(court: Court, api_key: int, version: int) -> None:
     found = await exchanged(api_key, version)
     assert any((each.api_key, each.version) == (api_key, version) for each in found), "this version was not sent"
     for each in found:
@@ -173,9 +173,7 @@ async def test_kafka_3_understands_replies_of_versions_that_kafka_4_dropped(
 
 
 @pytest.mark.parametrize("version", [5, 999])
-async def test_client_fact_3_kafka_reads_the_reply_to_an_unknown_version_of_api_versions(
-    court: Court, version: int
-) -> None:
+async def test_kafka_reads_the_reply_to_an_unknown_version_of_api_versions(court: Court, version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         await client.send(18, version, b"what this version holds")
@@ -194,7 +192,7 @@ def body_of(each: Exchanged) -> bytes:
 
 @pytest.mark.parametrize("how", ["filled", "nulls", "tagged"])
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
-def test_pitfall_37_every_field_that_kafka_writes_is_read(court: Court, api_key: int, version: int, how: str) -> None:
+def test_every_field_that_kafka_writes_is_read(court: Court, api_key: int, version: int, how: str) -> None:
     judged = court.judge(api_key, version).filled(api_key, version, how)
     request = parsed(judged.written)
     assert (request.api_key, request.api_version, request.correlation_id) == (api_key, version, 7)

@@ -181,9 +181,7 @@ def test_a_snapshot_of_etcd_is_taken_by_the_cron_job(overlay: Overlay) -> None:
     overlay.kubectl("delete", "job", "by-hand")
 
 
-def test_pitfall_56_all_is_stopped_restored_and_started_as_the_document_says(
-    overlays: dict[str, Overlay], tmp_path: Path
-) -> None:
+def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict[str, Overlay], tmp_path: Path) -> None:
     overlay = overlays["production"]
     member = overlay.environment({"metadata": {"name": ""}}, container(overlay.workload("etcd")["spec"]["template"]))
     section = (ROOT / "docs" / "guides" / "kubernetes.md").read_text().partition("### Restoring one")[2]
@@ -240,7 +238,7 @@ def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlay
 
 
 @pytest.mark.parametrize("name", ["production", "dev"])
-def test_pitfall_44_clients_outside_reach_every_gateway_that_the_autoscaler_may_start(
+def test_clients_outside_reach_every_gateway_that_the_autoscaler_may_start(
     name: str, overlays: dict[str, Overlay]
 ) -> None:
     overlay = overlays[name]
@@ -281,7 +279,7 @@ def _applied(workload: Json) -> Json:
     return written
 
 
-def test_pitfall_42_every_variable_that_is_set_is_a_setting_of_the_process(overlay: Overlay, service: str) -> None:
+def test_every_variable_that_is_set_is_a_setting_of_the_process(overlay: Overlay, service: str) -> None:
     for pod in overlay.pods(service):
         main = container(pod)
         assert main["command"] == ["python", "-m", f"services.{service}"]
@@ -299,7 +297,7 @@ def test_pitfall_42_every_variable_that_is_set_is_a_setting_of_the_process(overl
         assert settings[HttpSettings].address(service) == Address("", ports["http"])
 
 
-def test_pitfall_44_each_pod_tells_the_others_an_address_of_its_own(overlay: Overlay, service: str) -> None:
+def test_each_pod_tells_the_others_an_address_of_its_own(overlay: Overlay, service: str) -> None:
     pods = overlay.pods(service)
     told = [overlay.environment(pod, container(pod))["KAFSCALE_RPC_ADVERTISED_ADDR"] for pod in pods]
     assert len(set(told)) == len(pods)
@@ -315,7 +313,7 @@ def test_pitfall_44_each_pod_tells_the_others_an_address_of_its_own(overlay: Ove
             assert matches({"matchLabels": headless["selector"]}, labels_of(pod))
 
 
-def test_pitfall_45_every_value_of_a_config_is_read_by_some_pod(overlay: Overlay) -> None:
+def test_every_value_of_a_config_is_read_by_some_pod(overlay: Overlay) -> None:
     read = {
         declared.env
         for process in PROCESSES.values()
@@ -338,7 +336,7 @@ def test_pitfall_45_every_value_of_a_config_is_read_by_some_pod(overlay: Overlay
     assert {config["metadata"]["name"] for config in configs} <= sources
 
 
-def test_pitfall_41_a_pod_has_the_time_that_its_process_takes_to_stop(overlay: Overlay, service: str) -> None:
+def test_a_pod_has_the_time_that_its_process_takes_to_stop(overlay: Overlay, service: str) -> None:
     [pod, *_] = overlay.pods(service)
     settings = Loaded(PROCESSES[service].SETTINGS, overlay.environment(pod, container(pod)))
     before = container(pod).get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
@@ -383,7 +381,7 @@ def test_probes_ask_ports_and_paths_that_are_there(overlay: Overlay) -> None:
             assert paths == ["/healthz", "/readyz"]
 
 
-def test_pitfall_41_processes_start_with_these_environments_and_stop_in_their_time_for_idle_clients(
+def test_processes_start_with_these_environments_and_stop_in_their_time_for_idle_clients(
     overlays: dict[str, Overlay], etcd: Etcd, minio: Minio, tmp_path: Path
 ) -> None:
     overlay = overlays["dev"]

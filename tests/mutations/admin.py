@@ -162,7 +162,7 @@ MUTATIONS = (
             "            if one.offline:\n                result.status,",
             "            if False:\n                result.status,",
         ),
-        _WRONG_METADATA + "test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline",
+        _WRONG_METADATA + "test_metadata_of_an_older_epoch_puts_the_partition_offline",
     ),
     Mutation(
         "a topic is altered wholly or not at all",

@@ -60,12 +60,12 @@ MUTATIONS = (
             "asked = (config for config in configs if not names or config.name in names)",
             "asked = (config for config in configs if config.name in names)",
         ),
-        _CONFIGS + "test_pitfall_40_a_topic_is_shown_with_all_configs_or_those_asked_for",
+        _CONFIGS + "test_a_topic_is_shown_with_all_configs_or_those_asked_for",
     ),
     Mutation(
         "new partitions are shown and written",
         Change("services.gateway.apis.create_partitions", "handle", "[] if request.validate_only else plans", "[]"),
-        _PARTITIONS + "test_pitfall_40_new_partitions_are_shown_and_written",
+        _PARTITIONS + "test_new_partitions_are_shown_and_written",
     ),
     Mutation(
         "a changed max message bytes counts for the next batch",
@@ -75,7 +75,7 @@ MUTATIONS = (
             "if view.by_id.get(key) is known.info",
             "if key in view.by_id",
         ),
-        _CONFIGS + "test_pitfall_40_a_changed_max_message_bytes_counts_for_the_next_batch",
+        _CONFIGS + "test_a_changed_max_message_bytes_counts_for_the_next_batch",
     ),
     Mutation(
         "a topic never gets fewer partitions, whoever races",
@@ -125,7 +125,7 @@ MUTATIONS = (
             "if topic is not None and dry:",
             "if topic is not None and dry is None:",
         ),
-        _PROTOCOL + "test_pitfall_37_every_advertised_version_is_answered_in_full",
+        _PROTOCOL + "test_every_advertised_version_is_answered_in_full",
     ),
     Mutation(
         "an answer has no more partitions than the gateway gives",

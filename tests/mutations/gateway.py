@@ -27,7 +27,7 @@ MUTATIONS = (
             "        return MAY_BE_KEPT\n",
             "        return ErrorCode.none\n",
         ),
-        _STORAGE_LINK + "test_pitfall_01_what_is_lost_is_acked_up_to_the_committed_end_only",
+        _STORAGE_LINK + "test_what_is_lost_is_acked_up_to_the_committed_end_only",
     ),
     Mutation(
         "one request of a connection at a time",
@@ -37,7 +37,7 @@ MUTATIONS = (
             "max_in_flight=environment.settings.max_in_flight,",
             "max_in_flight=1,",
         ),
-        _PRODUCE + "test_pitfall_4_requests_of_one_connection_are_under_way_together_and_partitions_of_one_too",
+        _PRODUCE + "test_requests_of_one_connection_are_under_way_together_and_partitions_of_one_too",
     ),
     Mutation(
         "only the first batch of a record set is parsed",
@@ -51,12 +51,12 @@ MUTATIONS = (
                 'int.from_bytes(records[8:12], "big")])\n'
             ),
         ),
-        _PRODUCE + "test_pitfall_16_every_batch_of_a_record_set_is_kept",
+        _PRODUCE + "test_every_batch_of_a_record_set_is_kept",
     ),
     Mutation(
         "a batch over the limit is kept back",
         Change("services.gateway.apis.fetch", "_Position.take", "if not first and len(records) >", "if len(records) >"),
-        _FETCH + "test_pitfall_22_a_batch_over_the_limit_comes_whole",
+        _FETCH + "test_a_batch_over_the_limit_comes_whole",
     ),
     Mutation(
         ("a fetch that waits polls; partitions are asked for one after another; each has its own maximal wait"),
@@ -66,7 +66,7 @@ MUTATIONS = (
             "await waiter.event.wait()",
             "await trio.sleep(0.01)\n                    return self.positions",
         ),
-        _FETCH + "test_pitfall_23_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
+        _FETCH + "test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
     ),
     Mutation(
         "idle partitions cost one max wait together and storage is asked once",
@@ -76,7 +76,7 @@ MUTATIONS = (
             "await fetch.read(fetch.positions)",
             "for position in fetch.positions:\n            await fetch.read([position])",
         ),
-        _FETCH + "test_pitfall_23_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
+        _FETCH + "test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
     ),
     Mutation(
         "idle partitions cost one max wait together and storage is asked once",
@@ -86,7 +86,7 @@ MUTATIONS = (
             "with trio.move_on_at(self.deadline):",
             "with trio.move_on_after((self.deadline - trio.current_time()) * len(self.positions)):",
         ),
-        _FETCH + "test_pitfall_23_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
+        _FETCH + "test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
     ),
     Mutation(
         "an answer that a limit left short waits as if the client had caught up",
@@ -96,7 +96,7 @@ MUTATIONS = (
             "return self.offset < self.committed_end",
             "return False",
         ),
-        _FETCH + "test_pitfall_25_records_that_only_a_limit_keeps_back_end_the_waiting",
+        _FETCH + "test_records_that_only_a_limit_keeps_back_end_the_waiting",
     ),
     Mutation(
         "a timestamp gives the end",
@@ -106,7 +106,7 @@ MUTATIONS = (
             "if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp",
             "if asked.timestamp == _EARLIEST_LOCAL else _LATEST",
         ),
-        _TOPICS + "test_pitfall_26_and_client_fact_7_offsets_of_every_kind",
+        _TOPICS + "test_offsets_of_every_kind",
     ),
     Mutation(
         ("min.bytes, max.bytes, the server's limit, partition.max.bytes and max.wait are ignored, each in turn"),
@@ -116,7 +116,7 @@ MUTATIONS = (
             "self.wanted = min(request.min_bytes, self.room)",
             "self.wanted = 1",
         ),
-        _FETCH + "test_pitfall_27_a_fetch_waits_until_min_bytes_have_come_over_all_partitions",
+        _FETCH + "test_a_fetch_waits_until_min_bytes_have_come_over_all_partitions",
     ),
     Mutation(
         "max bytes counts over all partitions",
@@ -126,7 +126,7 @@ MUTATIONS = (
             "min(request.max_bytes, call.environment.settings.max_fetch_bytes)",
             "call.environment.settings.max_fetch_bytes",
         ),
-        _FETCH + "test_pitfall_27_max_bytes_counts_over_all_partitions",
+        _FETCH + "test_max_bytes_counts_over_all_partitions",
     ),
     Mutation(
         "the servers own limit holds whatever the client asks for",
@@ -136,12 +136,12 @@ MUTATIONS = (
             "min(request.max_bytes, call.environment.settings.max_fetch_bytes)",
             "request.max_bytes",
         ),
-        _FETCH + "test_pitfall_27_the_servers_own_limit_holds_whatever_the_client_asks_for",
+        _FETCH + "test_the_servers_own_limit_holds_whatever_the_client_asks_for",
     ),
     Mutation(
         "partition max bytes counts for each partition",
         Change("services.gateway.apis.fetch", "_Fetch._place", "max(partition.max_bytes, 1)", "self.room"),
-        _FETCH + "test_pitfall_27_partition_max_bytes_counts_for_each_partition",
+        _FETCH + "test_partition_max_bytes_counts_for_each_partition",
     ),
     Mutation(
         "max wait ends a fetch that finds less than min bytes",
@@ -151,7 +151,7 @@ MUTATIONS = (
             "with trio.move_on_at(self.deadline):",
             "with trio.CancelScope():",
         ),
-        _FETCH + "test_pitfall_27_max_wait_ends_a_fetch_that_finds_less_than_min_bytes",
+        _FETCH + "test_max_wait_ends_a_fetch_that_finds_less_than_min_bytes",
     ),
     Mutation(
         "what is not known is answered with error code 0, and so is what broke",
@@ -161,7 +161,7 @@ MUTATIONS = (
             "raise ProtocolError(refusal(request.api_key, request.api_version))",
             "return request.slot.reply([bytes(2)])",
         ),
-        _PROTOCOL + "test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success",
+        _PROTOCOL + "test_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success",
     ),
     Mutation(
         "what is not known is answered with error code 0, and so is what broke",
@@ -171,7 +171,7 @@ MUTATIONS = (
             "raise ProtocolError(refusal(request.api_key, request.api_version))",
             "return self._scope.cancel()",
         ),
-        _PROTOCOL + "test_pitfall_36_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why",
+        _PROTOCOL + "test_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why",
     ),
     Mutation(
         "a broken handler is answered with an error for everything asked",
@@ -181,7 +181,7 @@ MUTATIONS = (
             "api.fail(call, ErrorCode.unknown_server_error)",
             "api.fail(call, ErrorCode.none)",
         ),
-        _PROTOCOL + "test_pitfall_36_a_broken_handler_is_answered_with_an_error_for_everything_asked",
+        _PROTOCOL + "test_a_broken_handler_is_answered_with_an_error_for_everything_asked",
     ),
     Mutation(
         "writer and reader agree, and Kafka reads something else",
@@ -191,7 +191,7 @@ MUTATIONS = (
             "ListOffsetsPartition(cursor.int32(), cursor.int64(), cursor.int32())",
             "ListOffsetsPartition(cursor.int32(), cursor.int32() + cursor.int32(), cursor.int32())",
         ),
-        _MESSAGES + "test_pitfall_37_every_field_that_kafka_writes_is_read",
+        _MESSAGES + "test_every_field_that_kafka_writes_is_read",
     ),
     Mutation(
         "all and no topics are asked for as each version does",
@@ -201,14 +201,14 @@ MUTATIONS = (
             "if request.topics is None or (call.version == 0 and not request.topics):",
             "if not request.topics:",
         ),
-        _TOPICS + "test_pitfall_37_all_and_no_topics_are_asked_for_as_each_version_does",
+        _TOPICS + "test_all_and_no_topics_are_asked_for_as_each_version_does",
     ),
     Mutation(
         "every advertised version is answered in full",
         Change(
             "kafscale.kafka.connection", "KafkaConnection._parse", "flexible and api_key != _API_VERSIONS", "flexible"
         ),
-        _PROTOCOL + "test_pitfall_37_every_advertised_version_is_answered_in_full",
+        _PROTOCOL + "test_every_advertised_version_is_answered_in_full",
     ),
     Mutation(
         "every advertised version is answered in full",
@@ -218,7 +218,7 @@ MUTATIONS = (
             "    if version >= 1:\n        parts.append(",
             "    if version >= 2:\n        parts.append(",
         ),
-        _PROTOCOL + "test_pitfall_37_every_advertised_version_is_answered_in_full",
+        _PROTOCOL + "test_every_advertised_version_is_answered_in_full",
     ),
     Mutation(
         "topics are made whatever the client says, or whatever the setting says",
@@ -228,7 +228,7 @@ MUTATIONS = (
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             "environment.settings.auto_create_topics",
         ),
-        _TOPICS + "test_pitfall_38_a_topic_is_made_only_when_client_and_setting_both_allow_it",
+        _TOPICS + "test_a_topic_is_made_only_when_client_and_setting_both_allow_it",
     ),
     Mutation(
         "topics are made whatever the client says, or whatever the setting says",
@@ -238,7 +238,7 @@ MUTATIONS = (
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             'getattr(request, "allow_auto_topic_creation", True)',
         ),
-        _TOPICS + "test_pitfall_38_a_topic_is_made_only_when_client_and_setting_both_allow_it",
+        _TOPICS + "test_a_topic_is_made_only_when_client_and_setting_both_allow_it",
     ),
     Mutation(
         "frames and arrays are as large as they claim to be",
@@ -248,7 +248,7 @@ MUTATIONS = (
             "if not 0 <= size <= self._max_request_bytes:",
             "if size < 0:",
         ),
-        _CONNECTION + "test_pitfall_39_a_frame_over_the_limit_is_refused_before_it_is_kept",
+        _CONNECTION + "test_a_frame_over_the_limit_is_refused_before_it_is_kept",
     ),
     Mutation(
         "frames and arrays are as large as they claim to be",
@@ -258,7 +258,7 @@ MUTATIONS = (
             "if not 0 <= size <= self._max_request_bytes:",
             "if size < 0:",
         ),
-        _LISTENER + "test_pitfall_39_garbage_closes_its_connection_and_no_other",
+        _LISTENER + "test_garbage_closes_its_connection_and_no_other",
     ),
     Mutation(
         "an array that claims to be huge is refused at once",
@@ -268,7 +268,7 @@ MUTATIONS = (
             'raise CorruptData("an array is longer than its request")',
             "pass",
         ),
-        _CODEC + "test_pitfall_39_an_array_that_claims_to_be_huge_is_refused_at_once",
+        _CODEC + "test_an_array_that_claims_to_be_huge_is_refused_at_once",
     ),
     Mutation(
         "a bug takes its connection down, or the whole server",
@@ -278,27 +278,26 @@ MUTATIONS = (
             "            await work\n        except Exception as error:",
             "            await work\n        except OSError as error:",
         ),
-        _PROTOCOL
-        + "test_pitfall_36_and_39_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others",
+        _PROTOCOL + "test_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others",
     ),
     Mutation(
         "a bug in serving one connection closes no other",
         Change("services.gateway.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
-        _LISTENER + "test_pitfall_39_a_bug_in_serving_one_connection_closes_no_other",
+        _LISTENER + "test_a_bug_in_serving_one_connection_closes_no_other",
     ),
     Mutation(
         "batches of any size are taken, of today's format and of old ones",
         Change(
             "services.gateway.validation", "check_records", "if header.size > config.max_message_bytes:", "if False:"
         ),
-        _PRODUCE + "test_pitfall_40_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken",
+        _PRODUCE + "test_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken",
     ),
     Mutation(
         "old messages over max message bytes are refused",
         Change(
             "services.gateway.validation", "convert_legacy", "if len(batch) > config.max_message_bytes:", "if False:"
         ),
-        _PRODUCE + "test_pitfall_40_old_messages_over_max_message_bytes_are_refused",
+        _PRODUCE + "test_old_messages_over_max_message_bytes_are_refused",
     ),
     Mutation(
         ("a stop waits for idle connections, for parked fetches, for what never ends; or for nothing at all"),
@@ -308,22 +307,22 @@ MUTATIONS = (
             "environment.stopping = True",
             "environment.stopping, self._connections = True, set()",
         ),
-        _LISTENER + "test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops",
+        _LISTENER + "test_idle_connections_leave_at_once_when_the_gateway_stops",
     ),
     Mutation(
         "waiting fetches are answered when the gateway stops",
         Change("services.gateway.listener", "Acceptor.run", "link.wake_all()", "pass"),
-        _LISTENER + "test_pitfall_41_waiting_fetches_are_answered_when_the_gateway_stops",
+        _LISTENER + "test_waiting_fetches_are_answered_when_the_gateway_stops",
     ),
     Mutation(
         "what is not answered by the deadline is given up",
         Change("services.gateway.listener", "Acceptor.run", "connections.cancel_scope.deadline =", "_ ="),
-        _LISTENER + "test_pitfall_41_what_is_not_answered_by_the_deadline_is_given_up",
+        _LISTENER + "test_what_is_not_answered_by_the_deadline_is_given_up",
     ),
     Mutation(
         "busy connections get their replies when the gateway stops",
         Change("services.gateway.connection", "ClientConnection.leave", "if self._kafka.in_flight == 0:", "if True:"),
-        _LISTENER + "test_pitfall_41_busy_connections_get_their_replies_when_the_gateway_stops",
+        _LISTENER + "test_busy_connections_get_their_replies_when_the_gateway_stops",
     ),
     Mutation(
         "an Append without answer is sent again",
@@ -333,7 +332,7 @@ MUTATIONS = (
             'session.give_up(f"an Append has no answer: {error}")',
             "await self._client.append(message, timeout=self._timeout)",
         ),
-        _STORAGE_LINK + "test_pitfall_48_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream",
+        _STORAGE_LINK + "test_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream",
     ),
     Mutation(
         "an end acks whatever lies below it, of whichever epoch; a topic made anew is the old one",
@@ -347,7 +346,7 @@ MUTATIONS = (
                 "        if append.epoch > self.epoch:\n"
             ),
         ),
-        _STORAGE_LINK + "test_pitfall_51_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch",
+        _STORAGE_LINK + "test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch",
     ),
     Mutation(
         ("a member that comes is given nothing by its weight: all partitions are dealt out anew, by their number"),
@@ -360,7 +359,7 @@ MUTATIONS = (
                 '    return there[int.from_bytes(weight("", place), "big") % len(there)] if there else None'
             ),
         ),
-        _MEMBERS + "test_pitfall_44_a_member_that_comes_is_given_its_share_and_nothing_else_moves",
+        _MEMBERS + "test_a_member_that_comes_is_given_its_share_and_nothing_else_moves",
     ),
     Mutation(
         ("clients are told of the gateway that they asked, and of no other; of others until their lease is over"),
@@ -370,7 +369,7 @@ MUTATIONS = (
             "for live in sorted(view, key=lambda live: live.since):",
             "for live in ():",
         ),
-        _BROKERS + "test_pitfall_44_gateways_that_come_and_go_become_known_to_clients",
+        _BROKERS + "test_gateways_that_come_and_go_become_known_to_clients",
     ),
     Mutation(
         "gateways that come and go become known to clients",
@@ -380,7 +379,7 @@ MUTATIONS = (
             "await self._membership.tell_leaving()",
             "await trio.lowlevel.checkpoint()",
         ),
-        _BROKERS + "test_pitfall_44_gateways_that_come_and_go_become_known_to_clients",
+        _BROKERS + "test_gateways_that_come_and_go_become_known_to_clients",
     ),
     Mutation(
         "batches go to the new owner while others before them are still to be refused by the former one",
@@ -390,12 +389,12 @@ MUTATIONS = (
             "if other is not link and other.carries(key):",
             "if False:",
         ),
-        _ROUTING + "test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one",
+        _ROUTING + "test_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one",
     ),
     Mutation(
         "what clients say of leader epochs is not passed on",
         Change("services.gateway.apis.fetch", "_Fetch._place", "checked_epoch(partition.current_leader_epoch)", "-1"),
-        _ROUTING + "test_pitfall_60_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range",
+        _ROUTING + "test_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range",
     ),
     Mutation(
         "a process that has gone is asked for as long as its lease lasts",
@@ -405,7 +404,7 @@ MUTATIONS = (
             "present = {member.run_id for member in view.present}",
             "present = {member.run_id for member in view}",
         ),
-        _ROUTING + "test_pitfall_62_the_older_run_of_an_address_is_not_asked",
+        _ROUTING + "test_the_older_run_of_an_address_is_not_asked",
     ),
     Mutation(
         "a parked fetch waits for news of the owner that it had",
@@ -415,7 +414,7 @@ MUTATIONS = (
             "return router.link(self.key) is not self.link",
             "return False",
         ),
-        _ROUTING + "test_pitfall_65_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed",
+        _ROUTING + "test_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed",
     ),
     Mutation(
         "readers are answered with a refusal that names the owner",

@@ -24,19 +24,19 @@ MUTATIONS = (
                 "timeout)\n"
             ),
         ),
-        _COORDINATORS + "test_pitfall_31_a_join_of_unknown_outcome_is_not_sent_again",
+        _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_sent_again",
     ),
     Mutation(
         "a join waits as long as any call",
         Change(
             "services.gateway.coordinators", "Coordinators.ask_all", "deadline = math.inf if waits else", "deadline ="
         ),
-        _COORDINATORS + "test_pitfall_31_a_join_waits_for_the_others_whatever_the_gateways_timeout_is",
+        _COORDINATORS + "test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is",
     ),
     Mutation(
         "offsetFetch of all topics answers nothing",
         Change("services.gateway.apis.offset_fetch", "_query", "all=topics is None", "all=False"),
-        _GROUPS + "test_pitfall_30_and_40_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
+        _GROUPS + "test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
     ),
     Mutation(
         "the metadata of a commit is lost",
@@ -46,7 +46,7 @@ MUTATIONS = (
             'metadata=partition.committed_metadata or ""',
             'metadata=""',
         ),
-        _GROUPS + "test_pitfall_30_and_40_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
+        _GROUPS + "test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
     ),
     Mutation(
         "a commit to a group that is being loaded fails in librdkafka's applications",
@@ -126,7 +126,7 @@ MUTATIONS = (
             "and order is not Order.ALONE)",
             "or order is Order.ALONE)",
         ),
-        _COORDINATORS + "test_pitfall_61_commits_of_one_connection_are_stored_in_its_order",
+        _COORDINATORS + "test_commits_of_one_connection_are_stored_in_its_order",
     ),
     Mutation(
         "a list of groups has all of them, or is refused",

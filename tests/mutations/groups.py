@@ -7,7 +7,7 @@ _JOINING = "tests/unit/coordinator/test_joining.py::"
 _LOADING = "tests/unit/coordinator/test_loading.py::"
 _OFFSETS = "tests/unit/coordinator/test_offsets.py::"
 _PACING = "tests/unit/coordinator/test_pacing.py::"
-_PITFALLS = "tests/unit/coordinator/test_pitfalls.py::"
+_PROTOCOL_RULES = "tests/unit/coordinator/test_protocol_rules.py::"
 _SHELL = "tests/unit/coordinator/test_shell.py::"
 _SHELL_HEARTBEATS = "tests/unit/coordinator/test_shell_heartbeats.py::"
 _SHELL_OFFSETS = "tests/unit/coordinator/test_shell_offsets.py::"
@@ -24,7 +24,7 @@ MUTATIONS = (
             'assignments.get(member.member_id, b"")',
             'b"all" if member.member_id == group.leader else b""',
         ),
-        _PITFALLS + "test_pitfall_28_the_leaders_assignment_is_passed_through_byte_for_byte",
+        _PROTOCOL_RULES + "test_the_leaders_assignment_is_passed_through_byte_for_byte",
     ),
     Mutation(
         "only members may commit",
@@ -34,7 +34,7 @@ MUTATIONS = (
             ("if without_membership(request) or (request.generation < 0 and turn.group.state is State.EMPTY):"),
             "if False:",
         ),
-        _PITFALLS + "test_pitfall_30_offsets_are_fetched_for_all_topics_and_committed_without_membership",
+        _PROTOCOL_RULES + "test_offsets_are_fetched_for_all_topics_and_committed_without_membership",
     ),
     Mutation(
         "ids that were given are members for good",
@@ -44,7 +44,7 @@ MUTATIONS = (
             "    turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)\n",
             "",
         ),
-        _PITFALLS + "test_pitfall_31_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member",
+        _PROTOCOL_RULES + "test_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member",
     ),
     Mutation(
         "heartbeats write the group",
@@ -54,7 +54,7 @@ MUTATIONS = (
             "        turn.keep_session(turn.group.members[beat.member_id])\n",
             ("        turn.keep_session(turn.group.members[beat.member_id])\n        write_header(turn)\n"),
         ),
-        _PITFALLS + "test_pitfall_32_heartbeats_write_nothing",
+        _PROTOCOL_RULES + "test_heartbeats_write_nothing",
     ),
     Mutation(
         "one write at a time",
@@ -64,12 +64,12 @@ MUTATIONS = (
             "trio.CapacityLimiter(settings.group_writes_in_flight)",
             "trio.CapacityLimiter(1)",
         ),
-        _SHELL_WRITES + "test_pitfall_32_a_write_under_way_holds_up_no_other_group_of_its_shard",
+        _SHELL_WRITES + "test_a_write_under_way_holds_up_no_other_group_of_its_shard",
     ),
     Mutation(
         "what successive coordinators write has the same names",
         Change("kafscale.paths", "group_version", 'return f"{generation}-{revision}"', 'return f"{generation}-0"'),
-        _PITFALLS + "test_pitfall_33_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has",
+        _PROTOCOL_RULES + "test_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has",
     ),
     Mutation(
         "groups without members go, and deletion keeps the offsets",
@@ -79,7 +79,7 @@ MUTATIONS = (
             "len(expired) == len(group.offsets) and not group.pending",
             "not group.pending",
         ),
-        _PITFALLS + "test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
+        _PROTOCOL_RULES + "test_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
     ),
     Mutation(
         "empty groups stay with their offsets and deletion takes both",
@@ -89,17 +89,17 @@ MUTATIONS = (
             ("    effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]\n"),
             "",
         ),
-        _PITFALLS + "test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
+        _PROTOCOL_RULES + "test_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
     ),
     Mutation(
         "a member is forgotten when its rebalance begins",
         Change("services.coordinator.rebalance", "begin", "    elif group.all_joined:\n", "    elif group.joining:\n"),
-        _PITFALLS + "test_pitfall_35_members_stay_known_through_rebalances_that_overlap",
+        _PROTOCOL_RULES + "test_members_stay_known_through_rebalances_that_overlap",
     ),
     Mutation(
         "metadata of commits is kept",
         Change("services.coordinator.stored", "offset_record", "        metadata=offset.metadata,\n", ""),
-        _PITFALLS + "test_pitfall_40_metadata_of_commits_is_kept",
+        _PROTOCOL_RULES + "test_metadata_of_commits_is_kept",
     ),
     Mutation(
         "the generation is persisted before JoinGroup is answered",
@@ -199,7 +199,7 @@ MUTATIONS = (
     Mutation(
         ("heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them"),
         Change("services.coordinator.run", "Run.proven", "if self.membership.proven:", "if True:"),
-        _SHELL + "test_pitfall_61_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included",
+        _SHELL + "test_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included",
     ),
     Mutation(
         "offsets are written without a look at who has the group by now",
@@ -209,7 +209,7 @@ MUTATIONS = (
             "            Unchanged(self._key, self.claimed.revision),\n",
             "",
         ),
-        _SHELL + "test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
+        _SHELL + "test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
     ),
     Mutation(
         "offsets are written without a look at who has the group by now",
@@ -219,7 +219,7 @@ MUTATIONS = (
             "            Unchanged(self._key, self.claimed.revision),\n",
             "            # whoever has it\n",
         ),
-        _SHELL + "test_pitfall_33_a_stale_coordinator_can_change_nothing",
+        _SHELL + "test_a_stale_coordinator_can_change_nothing",
     ),
     Mutation(
         "a group in trouble loses nothing that was answered",
@@ -239,7 +239,7 @@ MUTATIONS = (
             "        entry = Entry.of(",
             "        self._answer(effects.replies)\n        entry = Entry.of(",
         ),
-        _SHELL + "test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
+        _SHELL + "test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
     ),
     Mutation(
         "members whose heartbeats could not be answered have their whole sessions again",

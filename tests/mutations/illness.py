@@ -17,7 +17,7 @@ MUTATIONS = (
             "except Unavailable as error:\n            log.warning",
             "except ZeroDivisionError as error:\n            log.warning",
         ),
-        _ILLNESS + "test_pitfall_08_throttling_during_start_and_take_over_is_waited_for",
+        _ILLNESS + "test_throttling_during_start_and_take_over_is_waited_for",
     ),
     Mutation(
         "large segments are taken for slow answers",
@@ -27,7 +27,7 @@ MUTATIONS = (
             "return seconds - request.size / _SLOWEST_BYTES_PER_SECOND",
             "return seconds",
         ),
-        _HEALTH + "test_pitfall_09_slow_large_puts_and_a_few_late_answers_are_no_illness",
+        _HEALTH + "test_slow_large_puts_and_a_few_late_answers_are_no_illness",
     ),
     Mutation(
         "whoever reads old segments pushes the tail out of the cache",
@@ -37,7 +37,7 @@ MUTATIONS = (
             "self.segments.put(key, found, read_back=True)",
             "self.segments.put(key, found)",
         ),
-        _ILLNESS + "test_pitfall_20_lagging_readers_do_not_delay_produce",
+        _ILLNESS + "test_lagging_readers_do_not_delay_produce",
     ),
     Mutation(
         "what readers bring back counts as much as what was written",
@@ -47,7 +47,7 @@ MUTATIONS = (
             "self._read_back.bytes > self._capacity // _READ_BACK_SHARE or",
             "self._read_back.bytes > self._capacity or",
         ),
-        _ILLNESS + "test_pitfall_20_a_cold_scan_does_not_push_out_the_tail",
+        _ILLNESS + "test_a_cold_scan_does_not_push_out_the_tail",
     ),
     Mutation(
         "a new run waits for the metadata store",

@@ -13,7 +13,7 @@ MUTATIONS = (
         Change(
             "services.storage.snapshots", "restore", "max(state.producers_from, state.log_start)", "state.log_start"
         ),
-        _IDEMPOTENCE + "test_pitfall_14_a_restart_reads_nothing_of_a_log_without_idempotent_producers",
+        _IDEMPOTENCE + "test_a_restart_reads_nothing_of_a_log_without_idempotent_producers",
     ),
     Mutation(
         "every commit has a key of its own",
@@ -27,17 +27,17 @@ MUTATIONS = (
                 "entry in entries],"
             ),
         ),
-        _COMMITS_ON_ETCD + "test_pitfall_17_commits_add_no_keys_to_etcd_and_their_history_goes",
+        _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_goes",
     ),
     Mutation(
         "nobody asks etcd to forget",
         Change("kafscale.service.cluster", "open_metadata", "        nursery.start_soon(upkeep.run)\n", ""),
-        _COMMITS_ON_ETCD + "test_pitfall_17_commits_add_no_keys_to_etcd_and_their_history_goes",
+        _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_goes",
     ),
     Mutation(
         "the bucket is anybody's",
         Change("services.storage.cluster_mark", "_mark", "if there != cluster_id:", "if False:"),
-        _WRONG_METADATA + "test_pitfall_55_another_clusters_metadata_deletes_nothing",
+        _WRONG_METADATA + "test_another_clusters_metadata_deletes_nothing",
     ),
     Mutation(
         "what was above the end when the owner began is nobody's",
@@ -47,12 +47,12 @@ MUTATIONS = (
             "        doomed = []\n",
             "        doomed = [str(key) for key in partition.leftovers]\n",
         ),
-        _WRONG_METADATA + "test_pitfall_55_what_lies_above_the_end_stays_while_no_commit_is_answered",
+        _WRONG_METADATA + "test_what_lies_above_the_end_stays_while_no_commit_is_answered",
     ),
     Mutation(
         "older metadata is told by its epoch alone",
         Change("services.storage.takeover", "_rolled_back", "if chained > MOST_FLUSHES_IN_FLIGHT:", "if False:"),
-        _WRONG_METADATA + "test_pitfall_56_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline",
+        _WRONG_METADATA + "test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline",
     ),
     Mutation(
         "older metadata is told by how much it lacks alone",
@@ -62,11 +62,11 @@ MUTATIONS = (
             "if header.epoch > settled_epoch or header.epoch >= state.epoch:",
             "if False:",
         ),
-        _WRONG_METADATA + "test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline",
+        _WRONG_METADATA + "test_metadata_of_an_older_epoch_puts_the_partition_offline",
     ),
     Mutation(
         "older metadata is told by how much it lacks alone",
         Change("services.storage.takeover", "_rolled_back", "header.epoch > settled_epoch or ", ""),
-        _WRONG_METADATA + "test_pitfall_56_older_metadata_stays_offline_however_often_it_is_taken_over",
+        _WRONG_METADATA + "test_older_metadata_stays_offline_however_often_it_is_taken_over",
     ),
 )

@@ -22,7 +22,7 @@ MUTATIONS = (
             "await self._claim(partition, key, segment.data)",
             "await self._objects.replace_if_match(key, segment.data, (await self._objects.head(key)).etag)",
         ),
-        _MOVES + "test_pitfall_05_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing",
+        _MOVES + "test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing",
     ),
     Mutation(
         "whoever has a partition keeps it",
@@ -32,12 +32,12 @@ MUTATIONS = (
             "(self._everything or bool(self._owned.elsewhere(partition.key)))",
             "self._everything",
         ),
-        _MOVES + "test_pitfall_44_a_newcomer_takes_its_share_and_nothing_else_moves",
+        _MOVES + "test_a_newcomer_takes_its_share_and_nothing_else_moves",
     ),
     Mutation(
         "the newest object at or below an offset is the log's",
         Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
-        _PAUSED_OWNERS + "test_pitfall_47_and_64_a_late_segment_of_a_former_owner_is_never_read",
+        _PAUSED_OWNERS + "test_a_late_segment_of_a_former_owner_is_never_read",
     ),
     Mutation(
         "a former owner's object is set aside",
@@ -47,7 +47,7 @@ MUTATIONS = (
             "await self._objects.replace_if_match(key, data, there.etag)",
             ("await self._objects.delete_many([key])\n            await self._objects.put_if_absent(key, data)"),
         ),
-        _PAUSED_OWNERS + "test_pitfall_49_a_former_owners_object_is_replaced_and_never_deleted",
+        _PAUSED_OWNERS + "test_a_former_owners_object_is_replaced_and_never_deleted",
     ),
     Mutation(
         "the state is given back as this owner knows it",
@@ -57,7 +57,7 @@ MUTATIONS = (
             "state, revision = PartitionState.FromString(now.value), now.mod_revision",
             "revision = now.mod_revision",
         ),
-        _PAUSED_OWNERS + "test_pitfall_50_a_partition_is_given_back_with_the_end_that_was_committed",
+        _PAUSED_OWNERS + "test_a_partition_is_given_back_with_the_end_that_was_committed",
     ),
     Mutation(
         "what was refused is forgotten with the partition",
@@ -67,7 +67,7 @@ MUTATIONS = (
             "        self._subscribed.discard(key)\n",
             "        self._subscribed.discard(key)\n        self.refused.pop(key, None)\n",
         ),
-        _MOVES + "test_pitfall_54_what_was_refused_stays_so_when_the_partition_comes_back",
+        _MOVES + "test_what_was_refused_stays_so_when_the_partition_comes_back",
     ),
     Mutation(
         "a scan believes the copy that it has",
@@ -77,7 +77,7 @@ MUTATIONS = (
             "if copy.view is None or copy.read <= asked_at:",
             "if copy.view is None:",
         ),
-        _SCANS + "test_pitfall_60_a_scan_says_out_of_range_only_by_the_state_as_it_is_now",
+        _SCANS + "test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now",
     ),
     Mutation(
         "who has the same address is the same",
@@ -97,7 +97,7 @@ MUTATIONS = (
                 "                raise StillOwned(before.owner, state_kv.mod_revision, member.mod_revision)\n"
             ),
         ),
-        _PAUSED_OWNERS + "test_pitfall_62_a_restarted_instance_is_not_its_paused_predecessor",
+        _PAUSED_OWNERS + "test_a_restarted_instance_is_not_its_paused_predecessor",
     ),
     Mutation(
         (
@@ -105,7 +105,7 @@ MUTATIONS = (
             "answer; for who was paused"
         ),
         Change("services.storage.assignment", "Assignment._release_when_quiet", "await partition.quiet()", "pass"),
-        _DELETION + "test_pitfall_51_an_upload_under_way_at_another_instance_is_waited_for",
+        _DELETION + "test_an_upload_under_way_at_another_instance_is_waited_for",
     ),
     Mutation(
         "a delete without an answer is waited for",
@@ -115,12 +115,12 @@ MUTATIONS = (
             "        except KafscaleError:\n            self._will_land()\n            raise\n",
             "        except KafscaleError:\n            raise\n",
         ),
-        _DELETION + "test_pitfall_51_a_delete_without_an_answer_is_waited_for",
+        _DELETION + "test_a_delete_without_an_answer_is_waited_for",
     ),
     Mutation(
         "a paused deleter deletes nothing of the next topic",
         Change("services.storage.deletion", "_Deletion._delete", "if not self._membership.proven:", "if False:"),
-        _DELETION + "test_pitfall_51_a_paused_deleter_deletes_nothing_of_the_next_topic",
+        _DELETION + "test_a_paused_deleter_deletes_nothing_of_the_next_topic",
     ),
     Mutation(
         "a partition is stored before it is handed over",
@@ -293,7 +293,7 @@ MUTATIONS = (
             "unmoved = [Unchanged(key, topic.mod_revision), there]",
             "unmoved = [Unchanged(key, topic.mod_revision)]",
         ),
-        _DELETION + "test_pitfall_51_what_a_dead_deleter_had_sent_does_not_free_the_name",
+        _DELETION + "test_what_a_dead_deleter_had_sent_does_not_free_the_name",
     ),
     Mutation(
         "a state of a newer release is left alone",

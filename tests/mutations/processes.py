@@ -39,7 +39,7 @@ MUTATIONS = (
     Mutation(
         "look-ups by time need no indexer",
         Change("services.storage.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
-        _LIST_OFFSETS + "test_pitfall_26_a_time_gives_the_first_record_at_or_after_it",
+        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a segment without its index is read without an indexer",

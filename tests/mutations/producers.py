@@ -11,7 +11,7 @@ MUTATIONS = (
     Mutation(
         "a duplicate is acked at once, whatever becomes of its original",
         Change("services.storage.placing", "_repeated", "end_offset=original.last_offset + 1", "end_offset=0"),
-        _IDEMPOTENCE + "test_pitfall_52_a_duplicate_is_acked_when_its_original_is_and_lost_with_it",
+        _IDEMPOTENCE + "test_a_duplicate_is_acked_when_its_original_is_and_lost_with_it",
     ),
     Mutation(
         "a snapshot of what was appended",
@@ -21,7 +21,7 @@ MUTATIONS = (
             "partition.log.committed_end, partition.committed_producers.dump()",
             "partition.log.committed_end, partition.producers.dump()",
         ),
-        _IDEMPOTENCE + "test_pitfall_53_a_snapshot_holds_nothing_that_is_not_committed",
+        _IDEMPOTENCE + "test_a_snapshot_holds_nothing_that_is_not_committed",
     ),
     Mutation(
         "no snapshot: what is restored comes from the last segments only",
@@ -31,7 +31,7 @@ MUTATIONS = (
             "        partition.refer(state)\n",
             "        state.producers_from = state.last_segment.base_offset\n",
         ),
-        _IDEMPOTENCE + "test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log",
+        _IDEMPOTENCE + "test_a_quiet_producer_is_remembered_without_reading_the_log",
     ),
     Mutation(
         "a new owner knows the producers of the one before",
@@ -51,7 +51,7 @@ MUTATIONS = (
             "        if first == expected:\n            return None",
             "        if first >= expected:\n            return None",
         ),
-        _IDEMPOTENCE + "test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too",
+        _IDEMPOTENCE + "test_what_stands_behind_a_refused_batch_is_refused_too",
     ),
     Mutation(
         "sequences go on with 0 after the largest",

@@ -16,12 +16,12 @@ MUTATIONS = (
             "if not await self._too_old(partition, segment, now_ms):",
             "if True:",
         ),
-        _RETENTION + "test_pitfall_13_what_is_too_old_goes_and_the_log_start_with_it",
+        _RETENTION + "test_what_is_too_old_goes_and_the_log_start_with_it",
     ),
     Mutation(
         "the limit is the most that is kept",
         Change("services.storage.retention", "Retention._due", "if too_much < 0:", "if too_much + segment.size <= 0:"),
-        _RETENTION + "test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least",
+        _RETENTION + "test_as_much_as_the_size_limit_is_kept_at_least",
     ),
     Mutation(
         "what a lifecycle rule removed stays in the way for ever",
@@ -31,7 +31,7 @@ MUTATIONS = (
             "await self._move_over_missing(partition)",
             "pass",
         ),
-        _MISSING + "test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start",
+        _MISSING + "test_objects_that_others_removed_from_the_old_end_move_the_log_start",
     ),
     Mutation(
         "a hole is taken for the old end",
@@ -41,7 +41,7 @@ MUTATIONS = (
             "first = await self._finder.oldest(view)",
             "first = view.segments.holding(view.committed_end - 1)",
         ),
-        _MISSING + "test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing",
+        _MISSING + "test_a_hole_moves_nothing_and_deletes_nothing",
     ),
     Mutation(
         "the log start is in the state before objects go",

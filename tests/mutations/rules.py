@@ -1,4 +1,4 @@
-"""Code that breaks rules which are no pitfalls of the list."""
+"""Code that breaks rules of several services."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change

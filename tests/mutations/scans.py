@@ -15,7 +15,7 @@ MUTATIONS = (
             "await self._fail(Status.DAMAGED, str(error))",
             "await self._send(ScanPiece(first_offset=self._told, next_offset=end))",
         ),
-        _SCAN_STREAMS + "test_pitfall_46_damage_ends_a_scan_with_its_place",
+        _SCAN_STREAMS + "test_damage_ends_a_scan_with_its_place",
     ),
     Mutation(
         "what retention deletes under a scan is out of range, not damaged",

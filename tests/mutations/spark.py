@@ -79,7 +79,7 @@ MUTATIONS = (
             "            start=self._next,\n            end=self._part.end,",
             "            start=self._part.start,\n            end=self._part.end,",
         ),
-        _READING + "test_pitfall_25_streams_that_break_are_gone_on_with",
+        _READING + "test_streams_that_break_are_gone_on_with",
     ),
     Mutation(
         "a scan's early end is not the end of the range",
@@ -94,7 +94,7 @@ MUTATIONS = (
             "wanted = Wanted(request.start, request.end, ",
             "wanted = Wanted(request.start, request.end + 1, ",
         ),
-        _READING + "test_pitfall_24_a_range_begins_and_ends_inside_batches",
+        _READING + "test_a_range_begins_and_ends_inside_batches",
     ),
     Mutation(
         "of a field that is there twice the last one counts",

@@ -14,7 +14,7 @@ MUTATIONS = (
     Mutation(
         "a value that cannot be read falls back to the default",
         Change("kafscale.service.settings", "load", "    if wrong:\n", "    if False:\n"),
-        _SETTINGS + "test_pitfall_10_a_bad_setting_stops_the_start_and_names_itself",
+        _SETTINGS + "test_a_bad_setting_stops_the_start_and_names_itself",
     ),
     Mutation(
         "without S3 objects are kept in memory",
@@ -32,12 +32,12 @@ MUTATIONS = (
                 "                return"
             ),
         ),
-        _STORES + "test_pitfall_10_s3_that_is_not_there_stops_the_start",
+        _STORES + "test_s3_that_is_not_there_stops_the_start",
     ),
     Mutation(
         "half of the settings for S3 mean the local directory",
         Change("kafscale.service.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
-        _STORES + "test_pitfall_10_half_of_the_settings_for_s3_stop_the_start",
+        _STORES + "test_half_of_the_settings_for_s3_stop_the_start",
     ),
     Mutation(
         "a name is free while its deletion is still under way",
@@ -47,12 +47,12 @@ MUTATIONS = (
             "while name in self._view.by_name:",
             "while self._view.live(name) is not None:",
         ),
-        _TOPICS + "test_pitfall_12_a_name_is_not_free_until_its_deletion_is_finished",
+        _TOPICS + "test_a_name_is_not_free_until_its_deletion_is_finished",
     ),
     Mutation(
         "no fsync of a file, of the directory that names it, of a transaction",
         Change("kafscale.objects.files", "_write", "        os.fsync(descriptor)\n        return", "        return"),
-        _LOCAL + "test_pitfall_18_a_put_returns_after_file_and_directories_are_on_disk",
+        _LOCAL + "test_a_put_returns_after_file_and_directories_are_on_disk",
     ),
     Mutation(
         "a replace returns after file and directory are on disk",
@@ -62,12 +62,12 @@ MUTATIONS = (
             "    try:\n        os.fsync(descriptor)\n",
             "    try:\n        pass\n",
         ),
-        _LOCAL + "test_pitfall_18_a_replace_returns_after_file_and_directory_are_on_disk",
+        _LOCAL + "test_a_replace_returns_after_file_and_directory_are_on_disk",
     ),
     Mutation(
         "a commit is on the disk when it is answered",
         Change("kafscale.metadata.sqlite", "_File._connect", '"synchronous=FULL")', '"synchronous=OFF")'),
-        _SQLITE + "test_pitfall_18_a_commit_is_on_the_disk_when_it_is_answered",
+        _SQLITE + "test_a_commit_is_on_the_disk_when_it_is_answered",
     ),
     Mutation(
         "a repeated put that meets its own first try has failed",
@@ -77,12 +77,12 @@ MUTATIONS = (
             "return await self._own_etag(key, body, refusal)",
             "raise",
         ),
-        _RETRY + "test_pitfall_19_a_put_that_meets_its_own_first_try_has_succeeded",
+        _RETRY + "test_a_put_that_meets_its_own_first_try_has_succeeded",
     ),
     Mutation(
         "and the other way round: whatever it meets is its own",
         Change("kafscale.objects.retry", "RetryingObjectStore._own_etag", "if found.body != body:", "if False:"),
-        _RETRY + "test_pitfall_19_another_ones_object_is_never_taken_for_ones_own",
+        _RETRY + "test_another_ones_object_is_never_taken_for_ones_own",
     ),
     Mutation(
         "topics are read every 10 ms",
@@ -92,12 +92,12 @@ MUTATIONS = (
             "            async with store.watch(",
             ("            await trio.sleep(0.01)\n            continue\n            async with store.watch("),
         ),
-        _TOPICS + "test_pitfall_23_nothing_is_asked_of_the_store_while_nothing_changes",
+        _TOPICS + "test_nothing_is_asked_of_the_store_while_nothing_changes",
     ),
     Mutation(
         "epochs begin anew with every topic of a name",
         Change("kafscale.metadata.topics", "TopicCatalog._lift_floor", ".lifted_to(epoch)", ".lifted_to(0)"),
-        _TOPICS + "test_pitfall_51_a_topic_made_anew_starts_above_every_epoch_of_the_old_one",
+        _TOPICS + "test_a_topic_made_anew_starts_above_every_epoch_of_the_old_one",
     ),
     Mutation(
         "a deletion is of a name, whatever topic has it by then",
@@ -107,7 +107,7 @@ MUTATIONS = (
             "if found is None or found.id != topic_id:",
             "if found is None:",
         ),
-        _TOPICS + "test_pitfall_51_the_end_of_an_old_deletion_does_not_touch_the_new_topic",
+        _TOPICS + "test_the_end_of_an_old_deletion_does_not_touch_the_new_topic",
     ),
     Mutation(
         "the file is written where its name is",
@@ -117,6 +117,6 @@ MUTATIONS = (
             "os.link(temporary, path)",
             "_write(path, body, self._last_mtime)",
         ),
-        _LOCAL + "test_pitfall_66_a_crash_at_any_step_leaves_the_object_whole_or_absent",
+        _LOCAL + "test_a_crash_at_any_step_leaves_the_object_whole_or_absent",
     ),
 )

@@ -15,7 +15,7 @@ MUTATIONS = (
             "                self._queue.refuse(append.key, behind(error))\n",
             "",
         ),
-        _STORAGE_LINK + "test_pitfall_54_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition",
+        _STORAGE_LINK + "test_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition",
     ),
     Mutation(
         "messages are applied as they arrive",
@@ -25,14 +25,14 @@ MUTATIONS = (
             "if stream is None or not await stream.turn(request.sequence):",
             "if stream is None:",
         ),
-        _WRITE_PATH + "test_pitfall_59_messages_that_arrive_out_of_order_are_applied_in_theirs",
+        _WRITE_PATH + "test_messages_that_arrive_out_of_order_are_applied_in_theirs",
     ),
     Mutation(
         "a reply waits for news, whatever was told before it came",
         Change(
             "services.gateway.commit_view", "CommitView.hold", "        if verdict is None:\n", "        if True:\n"
         ),
-        _STORAGE_LINK + "test_pitfall_65_a_commit_that_is_announced_before_the_reply_lets_the_reply_go",
+        _STORAGE_LINK + "test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go",
     ),
     Mutation(
         "a stream that says nothing any more is listened to for ever",
@@ -42,6 +42,6 @@ MUTATIONS = (
             "trio.move_on_after(self._silence)",
             'trio.move_on_after(float("inf"))',
         ),
-        _STORAGE_LINK + "test_pitfall_65_a_half_open_stream_is_given_up_when_it_falls_silent",
+        _STORAGE_LINK + "test_a_half_open_stream_is_given_up_when_it_falls_silent",
     ),
 )

@@ -26,7 +26,7 @@ _BY_THE_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
 
 
 @pytest.mark.timeout(600)  # who is behind is named after 300 seconds
-async def test_pitfall_55_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: Path) -> None:
+async def test_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: Path) -> None:
     """The same producers and the same members of groups go on, of librdkafka and of Java.
 
     Each record is in the log once, in order, where its ack said, and no group passes one over. While etcd is empty

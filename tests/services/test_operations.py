@@ -96,7 +96,7 @@ def load(cluster: Cluster) -> Iterator[None]:
         consumer.close()
 
 
-async def test_pitfall_42_each_process_shows_the_metrics_that_are_documented_and_no_others(
+async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
     make_cluster: MakeCluster,
 ) -> None:
     env = {"KAFSCALE_GROUP_LAG_INTERVAL_MS": "200", "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}

@@ -43,7 +43,7 @@ async def _restart(process: ServiceProcess) -> None:
         await trio.sleep(0.1)
 
 
-async def test_pitfall_41_a_rolling_restart_of_every_process_is_not_seen_by_any_application(
+async def test_a_rolling_restart_of_every_process_is_not_seen_by_any_application(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     directory = tmp_path / "clients"

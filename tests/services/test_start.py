@@ -78,7 +78,7 @@ def settings(etcd: Etcd, minio: Minio) -> dict[str, str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_pitfall_10_a_wrong_setting_is_one_line_that_names_it_and_status_2(
+def test_a_wrong_setting_is_one_line_that_names_it_and_status_2(
     settings: dict[str, str], service: str, wrong: dict[str, str], named: str
 ) -> None:
     done = _start(service, {**settings, **wrong})

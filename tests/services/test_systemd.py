@@ -75,7 +75,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("service", PROCESSES)
-def test_pitfall_42_every_variable_that_is_set_is_a_setting_of_the_process(service: str) -> None:
+def test_every_variable_that_is_set_is_a_setting_of_the_process(service: str) -> None:
     made = _environment("kafscale@.service", service)
     read = {declared.env for _, found in documented(PROCESSES[service].SETTINGS) for declared in found}
     assert made.keys() <= read

@@ -49,7 +49,7 @@ def leftovers(directory: Path) -> list[str]:
     return os.listdir(directory / "tmp")
 
 
-async def test_pitfall_66_kill_9_among_puts_leaves_no_torn_object(tmp_path: Path) -> None:
+async def test_kill_9_among_puts_leaves_no_torn_object(tmp_path: Path) -> None:
     for round_ in range(5):
         writer = start_writer("forever", tmp_path, round_)
         assert writer.stdout is not None
@@ -67,7 +67,7 @@ async def test_pitfall_66_kill_9_among_puts_leaves_no_torn_object(tmp_path: Path
 
 
 @pytest.mark.parametrize("what", ["create", "replace"])
-async def test_pitfall_66_a_crash_at_any_step_leaves_the_object_whole_or_absent(tmp_path: Path, what: str) -> None:
+async def test_a_crash_at_any_step_leaves_the_object_whole_or_absent(tmp_path: Path, what: str) -> None:
     seen = set()
     for step in range(1, 40):
         directory = tmp_path / str(step)
@@ -139,7 +139,7 @@ def inode(path: Path) -> int:
     return path.stat().st_ino
 
 
-async def test_pitfall_18_a_put_returns_after_file_and_directories_are_on_disk(
+async def test_a_put_returns_after_file_and_directories_are_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as store:
@@ -162,7 +162,7 @@ async def test_pitfall_18_a_put_returns_after_file_and_directories_are_on_disk(
         assert recorder.take() == expected, "directories that are on disk are not synced again"
 
 
-async def test_pitfall_18_a_replace_returns_after_file_and_directory_are_on_disk(
+async def test_a_replace_returns_after_file_and_directory_are_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as store:
@@ -173,7 +173,7 @@ async def test_pitfall_18_a_replace_returns_after_file_and_directory_are_on_disk
         assert recorder.take() == [("write", file), ("fsync", file), ("replace", file), ("fsync", directory)]
 
 
-async def test_pitfall_18_directories_left_by_a_dead_process_are_synced_once(
+async def test_directories_left_by_a_dead_process_are_synced_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as store:
@@ -186,7 +186,7 @@ async def test_pitfall_18_directories_left_by_a_dead_process_are_synced_once(
         assert {inode(objects), inode(objects / "ns"), inode(objects / "ns/t"), inode(objects / "ns/t/0")} <= synced
 
 
-async def test_pitfall_18_a_name_that_is_taken_is_on_disk_when_that_is_reported(
+async def test_a_name_that_is_taken_is_on_disk_when_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as store:

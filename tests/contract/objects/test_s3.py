@@ -53,9 +53,7 @@ async def lossy_proxy(config: S3Config, lose: Callable[[bytes], bool]) -> AsyncI
 
 
 @pytest.mark.parametrize("operation", ["create", "replace"])
-async def test_pitfall_19_a_put_whose_answer_was_lost_is_known_for_ones_own(
-    s3_config: S3Config, operation: str
-) -> None:
+async def test_a_put_whose_answer_was_lost_is_known_for_ones_own(s3_config: S3Config, operation: str) -> None:
     heads: list[bytes] = []
 
     def lose_first_put(part: bytes) -> bool:
@@ -114,7 +112,7 @@ async def test_the_region_is_found_when_none_is_given(s3_config: S3Config) -> No
         ({"secret_key": ""}, "KAFSCALE_S3_SECRET_KEY"),
     ],
 )
-async def test_pitfall_10_a_wrong_setting_is_named(s3_config: S3Config, wrong: dict[str, str], blamed: str) -> None:
+async def test_a_wrong_setting_is_named(s3_config: S3Config, wrong: dict[str, str], blamed: str) -> None:
     with pytest.raises(ConfigError, match=blamed) as raised:
         async with S3ObjectStore.open(replace(s3_config, **wrong)) as store:  # type: ignore[arg-type]
             await store.probe("ns", patience=0)
@@ -122,7 +120,7 @@ async def test_pitfall_10_a_wrong_setting_is_named(s3_config: S3Config, wrong: d
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
-async def test_pitfall_10_an_endpoint_that_does_not_answer_is_named(s3_config: S3Config, endpoint: str) -> None:
+async def test_an_endpoint_that_does_not_answer_is_named(s3_config: S3Config, endpoint: str) -> None:
     with pytest.raises(Unavailable, match="KAFSCALE_S3_ENDPOINT: no answer there"):
         async with S3ObjectStore.open(replace(s3_config, endpoint=endpoint)) as store:
             await store.probe("ns", patience=0)

@@ -43,7 +43,7 @@ async def _keys(metadata: MetadataStore) -> list[str]:
     return [item.key for item in (await metadata.read_prefix("")).items]
 
 
-async def test_pitfall_17_commits_add_no_keys_to_etcd_and_their_history_goes(tmp_path: Path) -> None:
+async def test_commits_add_no_keys_to_etcd_and_their_history_goes(tmp_path: Path) -> None:
     world = World()
     with running_etcd(tmp_path) as server:
         settings = Loaded(EVERY_SERVICE, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(server.endpoints)})

@@ -127,7 +127,7 @@ def _damaged(path: Path, at: int) -> Path:
         (-16, "checksum of the body"),
     ],
 )
-def test_pitfall_11_verify_exits_1_on_damage_and_says_what(tmp_path: Path, at: int, said: str) -> None:
+def test_verify_exits_1_on_damage_and_says_what(tmp_path: Path, at: int, said: str) -> None:
     result = _inspect("--verify", _damaged(tmp_path / "s.kfs", at))
 
     assert result.exit_code == 1
@@ -168,7 +168,7 @@ def test_a_batch_that_cannot_be_decoded_is_damage(tmp_path: Path) -> None:
     assert f"batch at {32 + len(good)} cannot be decoded" in result.output.partition("Damage (1)")[2]
 
 
-def test_pitfall_64_the_index_of_another_segment_is_damage(tmp_path: Path) -> None:
+def test_the_index_of_another_segment_is_damage(tmp_path: Path) -> None:
     theirs = make_segment([make_batch([1] * 7)] * 3, base_offset=1000)
     (tmp_path / "s.kfs").write_bytes(small_segment().data)
     (tmp_path / "s.index").write_bytes(build_index(theirs.offsets, theirs.positions, 5))

@@ -126,7 +126,7 @@ async def _commit(made: Coordinators, at: int, offset: int) -> "E.Code":
     return (await made.instances[at].client.offset_commit(request, timeout=TIMEOUT)).error
 
 
-async def test_pitfall_61_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included(
+async def test_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1", "b:1") as made, trio.open_nursery() as nursery:
@@ -152,7 +152,7 @@ async def _serves(instance: object) -> bool:
     return SHARD in run.shards and run.proven
 
 
-async def test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_one(
+async def test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -177,9 +177,7 @@ async def test_pitfall_61_a_commit_of_unknown_outcome_cannot_land_after_a_later_
         assert await made.offsets() == {0: 200}
 
 
-async def test_pitfall_33_a_stale_coordinator_can_change_nothing(
-    store: MemoryMetadataStore, autojump_clock: object
-) -> None:
+async def test_a_stale_coordinator_can_change_nothing(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", "b:1") as made, trio.open_nursery() as nursery:
         members = await stable(made, nursery)
         stale = made.given("g")

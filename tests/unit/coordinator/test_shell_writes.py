@@ -11,7 +11,7 @@ from tests.unit.coordinator.harness import E
 from tests.unit.coordinator.shell import NAMESPACE, TIMEOUT, coordinators
 
 
-async def test_pitfall_32_a_write_under_way_holds_up_no_other_group_of_its_shard(autojump_clock: object) -> None:
+async def test_a_write_under_way_holds_up_no_other_group_of_its_shard(autojump_clock: object) -> None:
     shard = paths.group_shard("g")
     other = next(name for name in map("other-{}".format, count()) if paths.group_shard(name) == shard)
     store = MemoryMetadataStore()

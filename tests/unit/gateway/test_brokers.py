@@ -50,7 +50,7 @@ async def until_it_is_told(harness: Harness, brokers: int) -> Any:
     return await shown(client)
 
 
-async def test_pitfall_44_gateways_that_come_and_go_become_known_to_clients() -> None:
+async def test_gateways_that_come_and_go_become_known_to_clients() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster, **named("a")) as first:
         client = await first.connect()

@@ -18,7 +18,7 @@ UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, UNKNOWN_TOPIC_ID = 3, 17, 40, 100
 
 
 @pytest.mark.parametrize("version", APIS[22].versions)
-async def test_client_fact_1_any_client_gets_a_producer_id_of_its_own(version: int) -> None:
+async def test_any_client_gets_a_producer_id_of_its_own(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         had = {"producer_id": -1, "producer_epoch": -1} if version >= 3 else {}
@@ -29,7 +29,7 @@ async def test_client_fact_1_any_client_gets_a_producer_id_of_its_own(version: i
         assert got[0].producer_id != got[1].producer_id
 
 
-async def test_client_fact_2_the_versions_that_librdkafka_needs_for_batches_are_advertised() -> None:
+async def test_the_versions_that_librdkafka_needs_for_batches_are_advertised() -> None:
     async with running_gateway() as harness:
         reply = await (await harness.connect()).ask(18, 0)
         ranges = {api.api_key: range(api.min_version, api.max_version + 1) for api in reply.api_keys}
@@ -42,7 +42,7 @@ async def by_id(client: Client, topic_id: bytes) -> Any:
     return shown
 
 
-async def test_client_fact_4_a_topic_keeps_its_id_and_one_made_again_has_another() -> None:
+async def test_a_topic_keeps_its_id_and_one_made_again_has_another() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         (made,) = (await create(client, topic("t"))).topics
@@ -81,7 +81,7 @@ async def _through(client: Client, topic_id: bytes) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-async def test_client_fact_5_configs_of_a_made_or_refused_topic_are_a_list_and_unknown_ones_refused(
+async def test_configs_of_a_made_or_refused_topic_are_a_list_and_unknown_ones_refused(
     version: int,
 ) -> None:
     async with running_gateway() as harness:
@@ -102,7 +102,7 @@ async def test_client_fact_5_configs_of_a_made_or_refused_topic_are_a_list_and_u
 
 
 @pytest.mark.parametrize("name", ["a b", "", "..", "x" * 250, "é"])
-async def test_client_fact_5_an_illegal_topic_name_is_error_17_anywhere(name: str) -> None:
+async def test_an_illegal_topic_name_is_error_17_anywhere(name: str) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         assert (await create(client, topic(name))).topics[0].error_code == INVALID_TOPIC
@@ -118,7 +118,7 @@ async def test_client_fact_5_an_illegal_topic_name_is_error_17_anywhere(name: st
         assert not harness.catalog.view.by_name
 
 
-async def test_client_fact_7_the_ends_of_a_log_are_what_was_committed() -> None:
+async def test_the_ends_of_a_log_are_what_was_committed() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -127,7 +127,7 @@ async def test_client_fact_7_the_ends_of_a_log_are_what_was_committed() -> None:
         assert [each.offset for (each,) in answers] == [3, 0]
 
 
-async def test_client_fact_9_a_broker_is_described_with_what_clients_read_and_a_group_without_configs() -> None:
+async def test_a_broker_is_described_with_what_clients_read_and_a_group_without_configs() -> None:
     async with running_gateway(auto_create_partitions=3) as harness:
         client = await harness.connect()
         names = ("advertised.listeners", "num.partitions", "default.replication.factor")
@@ -144,7 +144,7 @@ async def test_client_fact_9_a_broker_is_described_with_what_clients_read_and_a_
         assert (group.error_code, group.configs) == (0, ())
 
 
-async def test_client_fact_10_configs_are_changed_incrementally_after_describe_cluster_as_the_first_call() -> None:
+async def test_configs_are_changed_incrementally_after_describe_cluster_as_the_first_call() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", retention_ms="1000")
         client = await harness.connect()
@@ -155,7 +155,7 @@ async def test_client_fact_10_configs_are_changed_incrementally_after_describe_c
 
 
 @pytest.mark.parametrize("auto_create", [False, True])
-async def test_client_fact_11_topics_are_made_by_themselves_or_not_and_with_so_many_partitions(
+async def test_topics_are_made_by_themselves_or_not_and_with_so_many_partitions(
     auto_create: bool,
 ) -> None:
     async with running_gateway(auto_create_topics=auto_create, auto_create_partitions=4) as harness:
@@ -164,7 +164,7 @@ async def test_client_fact_11_topics_are_made_by_themselves_or_not_and_with_so_m
         assert len(shown.partitions) == (4 if auto_create else 0)
 
 
-async def test_client_fact_11_the_advertised_host_and_port_are_told_wherever_a_broker_is() -> None:
+async def test_the_advertised_host_and_port_are_told_wherever_a_broker_is() -> None:
     listeners, advertised = "PLAINTEXT://127.0.0.1:0", "PLAINTEXT://kafka.example:19092"
     async with running_gateway(listeners=listeners, advertised_listeners=advertised) as harness:
         address = ("kafka.example", 19092)

@@ -59,7 +59,7 @@ def stored(harness: Harness) -> dict[str, str]:
     return dict(harness.catalog.view.by_name["t"].configs)
 
 
-async def test_pitfall_40_a_topic_is_shown_with_all_configs_or_those_asked_for() -> None:
+async def test_a_topic_is_shown_with_all_configs_or_those_asked_for() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -284,7 +284,7 @@ async def test_resources_that_cannot_be_changed() -> None:
         assert stored(harness) == {}
 
 
-async def test_pitfall_40_a_changed_max_message_bytes_counts_for_the_next_batch() -> None:
+async def test_a_changed_max_message_bytes_counts_for_the_next_batch() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()

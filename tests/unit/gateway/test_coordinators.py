@@ -139,7 +139,7 @@ async def test_without_coordinators_groups_are_answered_retriably_and_found_at_a
 
 
 @pytest.mark.parametrize("error", [Unavailable("no answer"), Refused("another service")])
-async def test_pitfall_31_a_join_of_unknown_outcome_is_not_sent_again(error: Exception) -> None:
+async def test_a_join_of_unknown_outcome_is_not_sent_again(error: Exception) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         harness.coordinator.fails = error
@@ -147,7 +147,7 @@ async def test_pitfall_31_a_join_of_unknown_outcome_is_not_sent_again(error: Exc
         assert len(harness.coordinator.requests) == 1
 
 
-async def test_pitfall_31_a_join_waits_for_the_others_whatever_the_gateways_timeout_is() -> None:
+async def test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is() -> None:
     async with running_gateway(coordinator_timeout_ms=100) as harness:
         client, other = await harness.connect(), await harness.connect()
         member_id, generation = await stable(client)
@@ -260,7 +260,7 @@ async def test_several_groups_are_one_call_for_each_coordinator_and_one_that_fai
         assert [each.error_code for each in reply.groups] == [0, 15, 0, 15]
 
 
-async def test_pitfall_61_commits_of_one_connection_are_stored_in_its_order() -> None:
+async def test_commits_of_one_connection_are_stored_in_its_order() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()

@@ -49,7 +49,7 @@ def offsets(records: bytes) -> list[int]:
     return [header.base_offset for _, header in walk(records)]
 
 
-async def test_pitfall_21_a_reader_of_large_batches_goes_on_to_the_end_whatever_its_limit() -> None:
+async def test_a_reader_of_large_batches_goes_on_to_the_end_whatever_its_limit() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [20 * KIB] * 12})
         position, rounds = 0, 0
@@ -62,7 +62,7 @@ async def test_pitfall_21_a_reader_of_large_batches_goes_on_to_the_end_whatever_
         assert rounds == 12
 
 
-async def test_pitfall_22_a_batch_over_the_limit_comes_whole() -> None:
+async def test_a_batch_over_the_limit_comes_whole() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [5000, 5000]})
         (part,) = parts(await fetch(client, {("t", 0): 0}, max_bytes=100, partition_max_bytes=10))
@@ -71,14 +71,14 @@ async def test_pitfall_22_a_batch_over_the_limit_comes_whole() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_pitfall_22_limits_of_zero_still_give_one_whole_batch(limit: int) -> None:
+async def test_limits_of_zero_still_give_one_whole_batch(limit: int) -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [5000, 5000]})
         (part,) = parts(await fetch(client, {("t", 0): 0}, max_bytes=limit, partition_max_bytes=limit))
         assert offsets(part.records) == [0]
 
 
-async def test_pitfall_27_max_bytes_counts_over_all_partitions() -> None:
+async def test_max_bytes_counts_over_all_partitions() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [4000, 4000], 1: [4000, 4000], 2: [4000]})
         asked = {("t", index): 0 for index in range(3)}
@@ -88,21 +88,21 @@ async def test_pitfall_27_max_bytes_counts_over_all_partitions() -> None:
         assert [part.high_watermark for part in reply] == [2, 2, 1]
 
 
-async def test_pitfall_27_the_servers_own_limit_holds_whatever_the_client_asks_for() -> None:
+async def test_the_servers_own_limit_holds_whatever_the_client_asks_for() -> None:
     async with running_gateway(max_fetch_bytes=9000) as harness:
         client = await filled(harness, {0: [4000] * 5})
         (part,) = parts(await fetch(client, {("t", 0): 0}, max_bytes=1 << 30))
         assert offsets(part.records) == [0, 1]
 
 
-async def test_pitfall_27_partition_max_bytes_counts_for_each_partition() -> None:
+async def test_partition_max_bytes_counts_for_each_partition() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [4000] * 3, 1: [4000] * 3})
         reply = parts(await fetch(client, {("t", 0): 0, ("t", 1): 1}, partition_max_bytes=9000))
         assert [offsets(part.records) for part in reply] == [[0, 1], [1, 2]]
 
 
-async def test_pitfall_27_a_fetch_waits_until_min_bytes_have_come_over_all_partitions() -> None:
+async def test_a_fetch_waits_until_min_bytes_have_come_over_all_partitions() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [1000], 1: [1000]})
         producer = await harness.connect()
@@ -119,7 +119,7 @@ async def test_pitfall_27_a_fetch_waits_until_min_bytes_have_come_over_all_parti
         )
 
 
-async def test_pitfall_27_max_wait_ends_a_fetch_that_finds_less_than_min_bytes(mock_clock: MockClock) -> None:
+async def test_max_wait_ends_a_fetch_that_finds_less_than_min_bytes(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [1000]})
         await client.send(1, 12, fetch_body({("t", 0): 0}, min_bytes=5000, max_wait_ms=700))
@@ -135,7 +135,7 @@ async def test_pitfall_27_max_wait_ends_a_fetch_that_finds_less_than_min_bytes(m
         assert len(harness.storage.fetches) == 1
 
 
-async def test_pitfall_23_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once(
+async def test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once(
     mock_clock: MockClock,
 ) -> None:
     async with running_gateway() as harness:
@@ -154,7 +154,7 @@ async def test_pitfall_23_idle_partitions_cost_one_max_wait_together_and_storage
         assert len(harness.storage.fetches) == 1
 
 
-async def test_pitfall_23_a_waiting_fetch_is_woken_by_a_commit_of_any_of_its_partitions() -> None:
+async def test_a_waiting_fetch_is_woken_by_a_commit_of_any_of_its_partitions() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 50)
         client, producer = await harness.connect(), await harness.connect()
@@ -166,7 +166,7 @@ async def test_pitfall_23_a_waiting_fetch_is_woken_by_a_commit_of_any_of_its_par
         assert [len(request.fetches) for request in harness.storage.fetches] == [50, 1]
 
 
-async def test_pitfall_23_what_is_appended_but_not_committed_wakes_nobody() -> None:
+async def test_what_is_appended_but_not_committed_wakes_nobody() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -181,7 +181,7 @@ async def test_pitfall_23_what_is_appended_but_not_committed_wakes_nobody() -> N
         assert offsets(parts(read_response(1, 12, body))[0].records) == [0]
 
 
-async def test_pitfall_65_a_commit_between_the_read_and_the_parking_is_not_missed() -> None:
+async def test_a_commit_between_the_read_and_the_parking_is_not_missed() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -199,7 +199,7 @@ async def test_pitfall_65_a_commit_between_the_read_and_the_parking_is_not_misse
         assert offsets(parts(read_response(1, 12, body))[0].records) == [0]
 
 
-async def test_pitfall_65_a_waiting_fetch_survives_its_commit_stream() -> None:
+async def test_a_waiting_fetch_survives_its_commit_stream() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client, producer = await harness.connect(), await harness.connect()
@@ -214,7 +214,7 @@ async def test_pitfall_65_a_waiting_fetch_survives_its_commit_stream() -> None:
         assert offsets(parts(read_response(1, 12, body))[0].records) == [0]
 
 
-async def test_pitfall_25_records_that_only_a_limit_keeps_back_end_the_waiting() -> None:
+async def test_records_that_only_a_limit_keeps_back_end_the_waiting() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [3000], 1: [3000]})
         await client.send(
@@ -226,7 +226,7 @@ async def test_pitfall_25_records_that_only_a_limit_keeps_back_end_the_waiting()
         assert (first.high_watermark, second.high_watermark) == (1, 1), "the client sees that there is more"
 
 
-async def test_pitfall_24_a_fetch_in_the_middle_of_a_batch_gets_that_batch() -> None:
+async def test_a_fetch_in_the_middle_of_a_batch_gets_that_batch() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()

@@ -19,7 +19,7 @@ from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, off
 from tests.unit.gateway.harness import NAMESPACE, Client, read_response, request, running_gateway
 
 
-async def test_pitfall_28_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
+async def test_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         protocols = {"sticky": b"\x00 not a subscription \xff", "range": subscription("t")}
@@ -42,7 +42,7 @@ async def test_pitfall_28_each_member_gets_the_bytes_that_the_leader_gave_it() -
 
 
 @pytest.mark.parametrize("version", [1, 7, 8])
-async def test_pitfall_29_and_client_fact_6_nothing_committed_is_minus_one_also_of_an_unknown_group(
+async def test_nothing_committed_is_minus_one_also_of_an_unknown_group(
     version: int,
 ) -> None:
     async with running_gateway() as harness:
@@ -55,7 +55,7 @@ async def test_pitfall_29_and_client_fact_6_nothing_committed_is_minus_one_also_
         assert offsets_of(known) == [(0, 0, "", 0), (1, -1, "", 0)]
 
 
-async def test_pitfall_30_and_40_who_is_no_member_commits_and_all_offsets_come_with_their_metadata() -> None:
+async def test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata() -> None:
     async with running_gateway() as harness:
         await harness.topic("a", 2)
         await harness.topic("b")
@@ -68,7 +68,7 @@ async def test_pitfall_30_and_40_who_is_no_member_commits_and_all_offsets_come_w
             assert offsets_of(everything) == [(0, 3, "kept", 0), (1, 4, "", 0), (0, 5, "\N{SNOWMAN}", 0)]
 
 
-async def test_pitfall_34_a_live_group_is_not_deleted_and_a_deleted_one_has_no_offsets() -> None:
+async def test_a_live_group_is_not_deleted_and_a_deleted_one_has_no_offsets() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -85,7 +85,7 @@ async def test_pitfall_34_a_live_group_is_not_deleted_and_a_deleted_one_has_no_o
         assert offsets_of(nothing) == [(0, -1, "", 0)]
 
 
-async def test_client_fact_8_a_rebalance_timeout_of_0_evicts_nobody() -> None:
+async def test_a_rebalance_timeout_of_0_evicts_nobody() -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         member = await joined(client, 5, rebalance_ms=0, session_ms=10_000)
@@ -100,7 +100,7 @@ async def test_client_fact_8_a_rebalance_timeout_of_0_evicts_nobody() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-async def test_client_fact_8_members_of_an_unknown_group_are_unknown(version: int) -> None:
+async def test_members_of_an_unknown_group_are_unknown(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         assert (await asking.sync(client, version, 1, "m")).error_code == 25

@@ -16,7 +16,7 @@ from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, 
 from tests.unit.gateway.harness import batch, parts_of, read_response, running_gateway
 
 
-async def test_pitfall_39_a_frame_over_the_limit_closes_its_connection_and_no_other() -> None:
+async def test_a_frame_over_the_limit_closes_its_connection_and_no_other() -> None:
     async with running_gateway(max_request_bytes=2000) as harness:
         client, other = await harness.connect(), await harness.connect()
         await client.stream.send_all(struct.pack(">i", 2001))
@@ -24,7 +24,7 @@ async def test_pitfall_39_a_frame_over_the_limit_closes_its_connection_and_no_ot
         assert (await other.ask(18, 0)).error_code == 0
 
 
-async def test_pitfall_39_garbage_closes_its_connection_and_no_other() -> None:
+async def test_garbage_closes_its_connection_and_no_other() -> None:
     async with running_gateway() as harness:
         other = await harness.connect()
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", bytes(20), b"\xff" * 100):
@@ -34,7 +34,7 @@ async def test_pitfall_39_garbage_closes_its_connection_and_no_other() -> None:
         assert (await other.ask(18, 0)).error_code == 0
 
 
-async def test_pitfall_39_a_bug_in_serving_one_connection_closes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_serving_one_connection_closes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     start = ClientConnection._start
 
     async def broken(connection: ClientConnection, request: Request, nursery: trio.Nursery) -> None:
@@ -52,7 +52,7 @@ async def test_pitfall_39_a_bug_in_serving_one_connection_closes_no_other(monkey
         assert (await (await harness.connect()).ask(18, 0)).error_code == 0
 
 
-async def test_pitfall_39_a_long_list_of_names_is_not_worked_through() -> None:
+async def test_a_long_list_of_names_is_not_worked_through() -> None:
     async with running_gateway(max_control_request_bytes=1000) as harness:
         await harness.topic()
         client, other = await harness.connect(), await harness.connect()
@@ -132,7 +132,7 @@ async def test_a_connection_whose_request_is_being_worked_on_is_not_idle(mock_cl
         assert (await produced(client)).error_code == 0
 
 
-async def test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops(mock_clock: MockClock) -> None:
+async def test_idle_connections_leave_at_once_when_the_gateway_stops(mock_clock: MockClock) -> None:
     async with running_gateway(shutdown_grace_ms=600_000) as harness:
         fresh, used = await harness.connect(), await harness.connect()
         assert (await used.ask(18, 0)).error_code == 0
@@ -146,7 +146,7 @@ async def test_pitfall_41_idle_connections_leave_at_once_when_the_gateway_stops(
             await harness.connect()
 
 
-async def test_pitfall_41_busy_connections_get_their_replies_when_the_gateway_stops(mock_clock: MockClock) -> None:
+async def test_busy_connections_get_their_replies_when_the_gateway_stops(mock_clock: MockClock) -> None:
     async with running_gateway(shutdown_grace_ms=600_000) as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -162,7 +162,7 @@ async def test_pitfall_41_busy_connections_get_their_replies_when_the_gateway_st
         await harness.stopped.wait()
 
 
-async def test_pitfall_41_waiting_fetches_are_answered_when_the_gateway_stops(mock_clock: MockClock) -> None:
+async def test_waiting_fetches_are_answered_when_the_gateway_stops(mock_clock: MockClock) -> None:
     async with running_gateway(shutdown_grace_ms=600_000) as harness:
         await harness.topic()
         client = await harness.connect()
@@ -176,7 +176,7 @@ async def test_pitfall_41_waiting_fetches_are_answered_when_the_gateway_stops(mo
         assert [part.error_code for part in parts(read_response(1, 12, body))] == [0]
 
 
-async def test_pitfall_41_what_is_not_answered_by_the_deadline_is_given_up(mock_clock: MockClock) -> None:
+async def test_what_is_not_answered_by_the_deadline_is_given_up(mock_clock: MockClock) -> None:
     async with running_gateway(shutdown_grace_ms=5_000) as harness:
         harness.storage.auto_commit = False
         await harness.topic()

@@ -18,7 +18,7 @@ from tests.unit.gateway.harness import Client, batch, read_response, running_gat
 MIB = 1 << 20
 
 
-async def test_pitfall_39_a_client_that_does_not_read_keeps_few_replies_in_memory() -> None:
+async def test_a_client_that_does_not_read_keeps_few_replies_in_memory() -> None:
     async with running_gateway(max_fetch_bytes=MIB) as harness:
         await harness.topic(max_message_bytes=str(2 * MIB))
         client = await harness.connect()

@@ -38,7 +38,7 @@ async def describe(
     return told, None if following is None else (following.topic_name, following.partition_index)
 
 
-async def test_pitfall_40_new_partitions_are_shown_and_written() -> None:
+async def test_new_partitions_are_shown_and_written() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2)
         client = await harness.connect()

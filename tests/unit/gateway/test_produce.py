@@ -25,7 +25,7 @@ from tests.unit.records.strategies import message
 HOUR_MS = 3_600_000
 
 
-async def test_pitfall_16_every_batch_of_a_record_set_is_kept() -> None:
+async def test_every_batch_of_a_record_set_is_kept() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         records = batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e", b"f")
@@ -49,7 +49,7 @@ async def test_several_batches_are_refused_where_one_is_an_idempotent_producers(
         assert (reply.error_code, reply.base_offset) == (0, 0)
 
 
-async def test_pitfall_40_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken() -> None:
+async def test_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken() -> None:
     records = batch(b"x" * 2000)
     async with running_gateway() as harness:
         await harness.topic("small", max_message_bytes=str(len(records) - 1))
@@ -276,7 +276,7 @@ async def test_old_messages_become_one_batch_of_magic_2_in_their_order() -> None
         assert all(header.magic == 2 for _, _, records in kept for _, header in walk(records))
 
 
-async def test_pitfall_40_old_messages_over_max_message_bytes_are_refused() -> None:
+async def test_old_messages_over_max_message_bytes_are_refused() -> None:
     async with running_gateway() as harness:
         await harness.topic(max_message_bytes="50")
         reply = await (await harness.connect()).call(0, 2, legacy_produce_body(legacy_message()))
@@ -387,7 +387,7 @@ def test_every_status_has_a_kafka_error_that_is_not_success() -> None:
         assert code_of(status) != ErrorCode.unknown_server_error
 
 
-async def test_pitfall_4_requests_of_one_connection_are_under_way_together_and_partitions_of_one_too() -> None:
+async def test_requests_of_one_connection_are_under_way_together_and_partitions_of_one_too() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic("t", 3)

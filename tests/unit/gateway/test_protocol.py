@@ -32,12 +32,12 @@ ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.ver
 
 
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
-async def test_pitfall_37_every_advertised_version_is_answered_in_full(api_key: int, version: int) -> None:
+async def test_every_advertised_version_is_answered_in_full(api_key: int, version: int) -> None:
     async with running_gateway() as harness:
         await EXCHANGES[api_key](harness, await harness.connect(), version)
 
 
-async def test_pitfall_37_the_advertised_ranges_are_the_registry() -> None:
+async def test_the_advertised_ranges_are_the_registry() -> None:
     async with running_gateway() as harness:
         reply = await (await harness.connect()).ask(18, 0)
         told = [(api.api_key, v) for api in reply.api_keys for v in range(api.min_version, api.max_version + 1)]
@@ -51,7 +51,7 @@ def test_the_spec_is_within_what_is_advertised() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 9, 999])
-async def test_client_fact_3_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
+async def test_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         body = await client.call(18, version, b"\x01\x02\x03")
@@ -62,7 +62,7 @@ async def test_client_fact_3_an_unknown_version_of_api_versions_is_told_the_rang
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (1, 3), (0, 14), (3, 99), (-1, 0), (24, 3), (3, -1)])
-async def test_pitfall_36_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success(
+async def test_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success(
     api_key: int, version: int
 ) -> None:
     async with running_gateway() as harness:
@@ -95,7 +95,7 @@ async def closing_line(said: list[EventDict]) -> EventDict:
     return found
 
 
-async def test_pitfall_36_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why() -> None:
+async def test_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why() -> None:
     async with running_gateway() as harness:
         for api_key, (name, reason) in UNSUPPORTED.items():
             client = await harness.connect()
@@ -134,7 +134,7 @@ async def test_a_client_with_an_illegal_software_name_is_refused(name: str, vers
 
 
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
-async def test_pitfall_36_a_broken_handler_is_answered_with_an_error_for_everything_asked(
+async def test_a_broken_handler_is_answered_with_an_error_for_everything_asked(
     api_key: int, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(call: Call) -> None:
@@ -156,7 +156,7 @@ async def test_pitfall_36_a_broken_handler_is_answered_with_an_error_for_everyth
         assert (await other.ask(18, 0)).error_code == 0
 
 
-async def test_pitfall_36_and_39_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others() -> None:
+async def test_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         harness.storage.fetch_fails = KeyError("a bug")
@@ -200,7 +200,7 @@ def error_codes(api_key: int, version: int, reply: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\x00", b"\xff" * 30])
-async def test_pitfall_39_a_request_that_does_not_decode_closes_only_its_own_connection(body: bytes) -> None:
+async def test_a_request_that_does_not_decode_closes_only_its_own_connection(body: bytes) -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         await client.send(3, 9, body)

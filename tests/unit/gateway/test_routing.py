@@ -136,7 +136,7 @@ async def test_an_owner_that_is_leaving_is_asked_until_it_has_handed_over() -> N
         assert (len(two.a.appends), len(two.b.appends)) == (1, 0)
 
 
-async def test_pitfall_62_the_older_run_of_an_address_is_not_asked() -> None:
+async def test_the_older_run_of_an_address_is_not_asked() -> None:
     async with two_owners() as two:
         restarted = FakeStorage()
         await two.harness.cluster.add("a-again", restarted, address="a:9095")
@@ -184,7 +184,7 @@ async def test_what_waits_for_the_stream_of_a_member_that_vanishes_is_refused_at
         assert two.a.appends == []
 
 
-async def test_pitfall_59_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
+async def test_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         two.a.moved[two.topic.id, 0] = "b"
@@ -276,7 +276,7 @@ async def test_a_parked_fetch_whose_last_owner_has_gone_is_answered() -> None:
         assert (await received(client)).error_code == NOT_LEADER
 
 
-async def test_pitfall_65_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed() -> None:
+async def test_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed() -> None:
     async with two_owners() as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         await parked(two, client)
@@ -315,7 +315,7 @@ async def test_owners_are_asked_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize(("max_bytes", "most"), [(20_000, 20_000), (9_000, 9_000), (100, 4_200), (1 << 20, 1 << 20)])
-async def test_pitfall_27_limits_hold_over_all_owners(max_bytes: int, most: int) -> None:
+async def test_limits_hold_over_all_owners(max_bytes: int, most: int) -> None:
     async with two_owners(2) as two:
         client = await two.harness.connect()
         for index in (0, 1):
@@ -349,7 +349,7 @@ async def test_leader_epochs_are_checked_by_the_owner(kind: str, told: int, erro
         assert (await read(await two.harness.connect(), kind, epoch=told)).error_code == error
 
 
-async def test_pitfall_60_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range() -> None:
+async def test_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         reply = await fetch(client, {("t", 0): 1000}, leader_epoch=2, max_wait_ms=0)

@@ -156,7 +156,7 @@ async def test_seen_is_the_highest_reply_without_a_gap() -> None:
         (common_pb2.TOO_LARGE, ErrorCode.message_too_large, ErrorCode.not_enough_replicas),
     ],
 )
-async def test_pitfall_54_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition(
+async def test_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition(
     status: common_pb2.Status, first: ErrorCode, rest: ErrorCode
 ) -> None:
     storage = FakeStorage()
@@ -181,7 +181,7 @@ async def test_pitfall_54_a_refusal_takes_along_all_that_is_queued_behind_it_for
         assert (again.finished, again.error) == (True, 0)
 
 
-async def test_pitfall_59_batches_of_one_partition_keep_their_order() -> None:
+async def test_batches_of_one_partition_keep_their_order() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -209,7 +209,7 @@ async def test_a_held_reply_goes_when_its_last_record_is_committed() -> None:
         assert (second.finished, second.error, second.base_offset) == (True, 0, 1)
 
 
-async def test_pitfall_65_a_commit_that_is_announced_before_the_reply_lets_the_reply_go() -> None:
+async def test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go() -> None:
     storage = FakeStorage()
     (one,) = gate(storage, 1)
     async with running_link(storage) as appends:
@@ -235,7 +235,7 @@ async def test_a_loss_that_is_announced_before_the_reply_fails_it() -> None:
         assert append.error == ErrorCode.not_enough_replicas_after_append
 
 
-async def test_pitfall_51_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch() -> None:
+async def test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -252,7 +252,7 @@ async def test_pitfall_51_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch
         assert append.error == ErrorCode.not_enough_replicas_after_append
 
 
-async def test_pitfall_01_what_is_lost_is_acked_up_to_the_committed_end_only() -> None:
+async def test_what_is_lost_is_acked_up_to_the_committed_end_only() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -266,7 +266,7 @@ async def test_pitfall_01_what_is_lost_is_acked_up_to_the_committed_end_only() -
 
 
 @pytest.mark.parametrize("failure", [Unavailable("no answer"), Refused("larger than the peer takes")])
-async def test_pitfall_48_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream(
+async def test_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream(
     autojump_clock: MockClock, failure: KafscaleError
 ) -> None:
     storage = FakeStorage()
@@ -308,7 +308,7 @@ async def test_a_broken_stream_fails_what_is_held_and_under_way_and_refuses_what
         assert len(storage.appends) == 3
 
 
-async def test_pitfall_65_a_half_open_stream_is_given_up_when_it_falls_silent(autojump_clock: MockClock) -> None:
+async def test_a_half_open_stream_is_given_up_when_it_falls_silent(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:

@@ -47,7 +47,7 @@ def names(reply: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 9])
-async def test_pitfall_37_all_and_no_topics_are_asked_for_as_each_version_does(version: int) -> None:
+async def test_all_and_no_topics_are_asked_for_as_each_version_does(version: int) -> None:
     async with running_gateway() as harness:
         await harness.topic("b")
         await harness.topic("a")
@@ -78,7 +78,7 @@ async def test_authorized_operations_are_told_only_when_asked_for() -> None:
         (9, False, False, False),
     ],
 )
-async def test_pitfall_38_a_topic_is_made_only_when_client_and_setting_both_allow_it(
+async def test_a_topic_is_made_only_when_client_and_setting_both_allow_it(
     version: int, client_allows: bool, setting: bool, made: bool
 ) -> None:
     async with running_gateway(auto_create_topics=setting, auto_create_partitions=3) as harness:
@@ -328,9 +328,7 @@ async def list_offsets(
         (10_000, 1, (0, -1, -1)),
     ],
 )
-async def test_pitfall_26_and_client_fact_7_offsets_of_every_kind(
-    timestamp: int, version: int, expected: tuple[int, int, int]
-) -> None:
+async def test_offsets_of_every_kind(timestamp: int, version: int, expected: tuple[int, int, int]) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         harness.storage.offsets = {

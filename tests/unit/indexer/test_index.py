@@ -54,7 +54,7 @@ async def test_verify_finds_an_index_intact_missing_unreadable_or_another_segmen
     assert (reply.intact, reply.detail) == (False, f"{key}: missing")
 
 
-async def test_pitfall_11_verify_tells_of_a_damaged_or_missing_segment(world: World) -> None:
+async def test_verify_tells_of_a_damaged_or_missing_segment(world: World) -> None:
     built = await _segment(world)
     await world.overwrite(world.segment_key(0), built.data[:200] + b"?" + built.data[201:])
     reply = await world.service.verify(world.ref(0))
@@ -101,7 +101,7 @@ async def test_rebuild_leaves_a_right_index_alone_even_with_another_interval(wor
     assert world.store.count("put_if_absent", "replace_if_match") == puts
 
 
-async def test_pitfall_11_rebuild_of_a_damaged_or_missing_segment_writes_nothing(world: World) -> None:
+async def test_rebuild_of_a_damaged_or_missing_segment_writes_nothing(world: World) -> None:
     built = await _segment(world)
     await world.store.delete_many([world.index_key(0)])
     await world.overwrite(world.segment_key(0), built.data[:200] + b"?" + built.data[201:])
@@ -125,7 +125,7 @@ async def test_rebuild_says_when_the_store_does_not_serve(world: World, error: E
     assert (reply.status, reply.detail) == (Status.UNAVAILABLE, str(error))
 
 
-async def test_pitfall_19_a_rebuild_whose_put_was_answered_late_takes_its_own_index_for_right(world: World) -> None:
+async def test_a_rebuild_whose_put_was_answered_late_takes_its_own_index_for_right(world: World) -> None:
     await _segment(world)
     await world.store.delete_many([world.index_key(0)])
 
@@ -140,9 +140,7 @@ async def test_pitfall_19_a_rebuild_whose_put_was_answered_late_takes_its_own_in
 
 
 @pytest.mark.parametrize("moment", ["between the reads", "before the write"])
-async def test_pitfall_64_a_rebuild_never_replaces_the_index_of_an_owner_that_wrote_meanwhile(
-    world: World, moment: str
-) -> None:
+async def test_a_rebuild_never_replaces_the_index_of_an_owner_that_wrote_meanwhile(world: World, moment: str) -> None:
     await _segment(world)
     theirs = make_segment([make_batch([1, 2, 3, 4, 5])] * 3, base_offset=0, epoch=4)
     their_index = build_index(theirs.offsets, theirs.positions, INTERVAL)
@@ -176,7 +174,7 @@ async def test_pitfall_64_a_rebuild_never_replaces_the_index_of_an_owner_that_wr
     assert (await world.store.get(world.index_key(0))).body == their_index
 
 
-async def test_pitfall_64_an_index_beside_another_owners_segment_is_replaced_by_rebuild(world: World) -> None:
+async def test_an_index_beside_another_owners_segment_is_replaced_by_rebuild(world: World) -> None:
     other = make_segment([make_batch([1] * 3)] * 4, base_offset=0)
     built = await world.add(*[[10 * n, 10 * n + 5] for n in range(6)], index=False)
     await world.store.put_if_absent(world.index_key(0), build_index(other.offsets, other.positions, INTERVAL))
@@ -225,9 +223,7 @@ async def test_a_batch_larger_than_the_first_read_is_located(world: World) -> No
 
 
 @pytest.mark.parametrize("damage", [None, b"garbage", build_index([0, 5, 10], [32, 300, 600], INTERVAL)])
-async def test_pitfall_64_offsets_are_located_in_spite_of_a_lost_or_wrong_index(
-    world: World, damage: bytes | None
-) -> None:
+async def test_offsets_are_located_in_spite_of_a_lost_or_wrong_index(world: World, damage: bytes | None) -> None:
     built = await _segment(world)
     if damage is None:
         await world.store.delete_many([world.index_key(0)])
@@ -238,7 +234,7 @@ async def test_pitfall_64_offsets_are_located_in_spite_of_a_lost_or_wrong_index(
         assert (await _position(world, 0, offset)).position == built.positions[offset // 2]
 
 
-async def test_pitfall_11_an_offset_in_a_damaged_batch_is_not_located(world: World) -> None:
+async def test_an_offset_in_a_damaged_batch_is_not_located(world: World) -> None:
     built = await _segment(world)
     at = built.positions[3] + 70
     damaged = bytearray(built.data)

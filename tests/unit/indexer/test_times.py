@@ -33,7 +33,7 @@ def _answer(reply: LocateReply) -> tuple[int, int] | None:
     return (reply.offset, reply.timestamp) if reply.found else None
 
 
-async def test_pitfall_26_a_time_finds_the_first_record_at_or_after_it_inside_the_batch(world: World) -> None:
+async def test_a_time_finds_the_first_record_at_or_after_it_inside_the_batch(world: World) -> None:
     await world.add([100, 110, 120], [130, 140])
     second = await world.add([150, 160, 170], [180, 190])
 
@@ -47,7 +47,7 @@ async def test_pitfall_26_a_time_finds_the_first_record_at_or_after_it_inside_th
     assert (reply.segment, reply.position) == (world.ref(5), second.positions[0])
 
 
-async def test_pitfall_26_times_that_go_back_and_forth_find_the_first_record_in_the_log(world: World) -> None:
+async def test_times_that_go_back_and_forth_find_the_first_record_in_the_log(world: World) -> None:
     await world.add([500, 10], [20, 30])
     await world.add([40, 900], [50])
 
@@ -120,7 +120,7 @@ async def test_a_request_that_contradicts_itself_is_invalid(world: World) -> Non
     assert (await world.locate(-2)).status == Status.INVALID
 
 
-async def test_pitfall_11_a_damaged_or_missing_segment_is_reported_and_never_skipped(world: World) -> None:
+async def test_a_damaged_or_missing_segment_is_reported_and_never_skipped(world: World) -> None:
     built = await world.add([100, 110])
     await world.add([120, 130])
     await world.overwrite(world.segment_key(0), built.data[:-20] + b"?" + built.data[-19:])
@@ -281,9 +281,7 @@ times = st.integers(-1, 40)
     start_offset=st.integers(0, 25),
 )
 @settings(max_examples=200, deadline=None)
-def test_pitfall_26_searching_agrees_with_looking_at_every_record(
-    batches: list[list[int]], asked: int, start_offset: int
-) -> None:
+def test_searching_agrees_with_looking_at_every_record(batches: list[list[int]], asked: int, start_offset: int) -> None:
     segment = parse_segment(make_segment([make_batch(batch) for batch in batches]).data)
     every = enumerate(time for batch in batches for time in batch)
     records = [(offset, time) for offset, time in every if offset >= start_offset]

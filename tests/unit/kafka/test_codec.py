@@ -46,7 +46,7 @@ def test_no_bytes_make_a_decoder_raise_anything_but_corrupt_data(api_key: int, v
 
 
 @pytest.mark.parametrize(("api_key", "version"), WITH_ARRAYS)
-def test_pitfall_39_an_array_that_claims_to_be_huge_is_refused_at_once(api_key: int, version: int) -> None:
+def test_an_array_that_claims_to_be_huge_is_refused_at_once(api_key: int, version: int) -> None:
     huge = b"\xff\xff\xff\xff\x07" if codec.is_flexible(api_key, version) else b"\x7f\xff\xff\xff"
     before = {2: bytes(4) if version < 2 else bytes(5)}.get(api_key, b"")
     with pytest.raises(CorruptData, match="longer than its request"):

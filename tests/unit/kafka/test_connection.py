@@ -163,13 +163,13 @@ def test_a_request_that_lies_in_one_piece_is_not_copied_at_all() -> None:
     assert request.body.obj is data
 
 
-def test_pitfall_39_a_frame_over_the_limit_is_refused_before_it_is_kept() -> None:
+def test_a_frame_over_the_limit_is_refused_before_it_is_kept() -> None:
     shell = Shell(max_request_bytes=1000)
     with pytest.raises(ProtocolError):
         shell.connection.receive_data(struct.pack(">i", 1001))
 
 
-def test_pitfall_39_a_frame_over_the_limit_is_refused_when_its_size_comes_in_pieces() -> None:
+def test_a_frame_over_the_limit_is_refused_when_its_size_comes_in_pieces() -> None:
     shell = Shell(max_request_bytes=1000)
     size = struct.pack(">i", 1001)
     shell.connection.receive_data(size[:3])

@@ -53,7 +53,7 @@ def test_a_thousand_partitions_are_spread_over_four_members_within_20_percent_of
 
 
 @pytest.mark.parametrize("addresses", ADDRESSES.values(), ids=ADDRESSES)
-def test_pitfall_44_a_member_that_comes_is_given_its_share_and_nothing_else_moves(addresses: list[str]) -> None:
+def test_a_member_that_comes_is_given_its_share_and_nothing_else_moves(addresses: list[str]) -> None:
     four, five = placement(view(*addresses[:4])), placement(view(*addresses))
     moved = [place for place in PLACES if four[place] != five[place]]
     assert {five[place] for place in moved} == {addresses[4]}

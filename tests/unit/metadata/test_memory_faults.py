@@ -53,7 +53,7 @@ async def test_a_watch_can_break_and_go_on() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(revisions=10), Limits(bytes=10 * 300)])
-async def test_pitfall_17_history_is_bounded_and_a_slow_watch_is_told(limits: Limits) -> None:
+async def test_history_is_bounded_and_a_slow_watch_is_told(limits: Limits) -> None:
     store = MemoryMetadataStore(limits)
     async with store.watch("", 1) as slow:
         for number in range(100):

@@ -106,9 +106,7 @@ async def test_a_second_opener_is_refused(tmp_path: Path) -> None:
         assert await store.get("a") is not None
 
 
-async def test_pitfall_18_a_commit_is_on_the_disk_when_it_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_is_on_the_disk_when_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[sqlite3.Connection] = []
     connect = sqlite3.connect
 
@@ -124,7 +122,7 @@ async def test_pitfall_18_a_commit_is_on_the_disk_when_it_is_answered(
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
 
 
-async def test_pitfall_17_the_file_does_not_grow_with_the_number_of_commits(tmp_path: Path) -> None:
+async def test_the_file_does_not_grow_with_the_number_of_commits(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "m.db") as store:
         sizes = []
         for _ in range(2):

@@ -74,7 +74,7 @@ async def test_every_catalogue_sees_it_and_views_do_not_change_under_their_reade
         assert late.view.by_name == catalog.view.by_name
 
 
-async def test_pitfall_23_nothing_is_asked_of_the_store_while_nothing_changes(autojump_clock: MockClock) -> None:
+async def test_nothing_is_asked_of_the_store_while_nothing_changes(autojump_clock: MockClock) -> None:
     class Counting(MemoryMetadataStore):
         reads = 0
 
@@ -130,7 +130,7 @@ async def test_names_that_differ_in_dot_and_underscore_only_collide(
     await make(catalog, "a-b_c")
 
 
-async def test_pitfall_12_a_name_is_not_free_until_its_deletion_is_finished(
+async def test_a_name_is_not_free_until_its_deletion_is_finished(
     catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     first = await make(catalog, "orders")
@@ -156,7 +156,7 @@ async def test_pitfall_12_a_name_is_not_free_until_its_deletion_is_finished(
     assert second.id != first.id
 
 
-async def test_pitfall_51_a_topic_made_anew_starts_above_every_epoch_of_the_old_one(
+async def test_a_topic_made_anew_starts_above_every_epoch_of_the_old_one(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     assert (await make(catalog, "orders")).epoch_floor == 0
@@ -168,7 +168,7 @@ async def test_pitfall_51_a_topic_made_anew_starts_above_every_epoch_of_the_old_
     assert (await make(catalog, "third")).epoch_floor >= 9
 
 
-async def test_pitfall_51_the_end_of_an_old_deletion_does_not_touch_the_new_topic(
+async def test_the_end_of_an_old_deletion_does_not_touch_the_new_topic(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     old = await make(catalog, "orders")
@@ -183,7 +183,7 @@ async def test_pitfall_51_the_end_of_an_old_deletion_does_not_touch_the_new_topi
         await catalog.finish_delete("orders", new.id, 50, deleter=DELETER)
 
 
-async def test_pitfall_51_a_half_done_deletion_keeps_the_epochs_that_only_its_first_half_knew(
+async def test_a_half_done_deletion_keeps_the_epochs_that_only_its_first_half_knew(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     first = await make(catalog, "orders")
@@ -196,7 +196,7 @@ async def test_pitfall_51_a_half_done_deletion_keeps_the_epochs_that_only_its_fi
     assert (await make(catalog, "orders")).epoch_floor >= 9
 
 
-async def test_pitfall_51_two_that_finish_a_deletion_spare_the_topic_made_in_between(
+async def test_two_that_finish_a_deletion_spare_the_topic_made_in_between(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     old = (await make(catalog, "orders")).id

@@ -16,7 +16,7 @@ def _runbooks() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_pitfall_42_an_alert_names_metrics_and_labels_that_exist(alert: Alert) -> None:
+def test_an_alert_names_metrics_and_labels_that_exist(alert: Alert) -> None:
     assert complaints(alert.expr) == []
     labels = known_labels(alert.expr)
     for text in alert.annotations.values():

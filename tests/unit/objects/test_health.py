@@ -148,7 +148,7 @@ async def test_half_of_the_answers_being_late_makes_the_state(
         assert it.state() is state
 
 
-async def test_pitfall_09_slow_large_puts_and_a_few_late_answers_are_no_illness(autojump_clock: MockClock) -> None:
+async def test_slow_large_puts_and_a_few_late_answers_are_no_illness(autojump_clock: MockClock) -> None:
     async with watched(probing=False) as it:
         it.bare.plan = lambda call: Fault(delay=3.0 if call.size > MIB else 0.01)
         for number in range(30):

@@ -37,7 +37,7 @@ async def test_an_outage_is_told_of_after_seconds_and_once(autojump_clock: MockC
     assert [(entry["key"], entry["error"]) for entry in logs] == [("ns/a", "connection refused")]
 
 
-async def test_pitfall_19_a_put_that_meets_its_own_first_try_has_succeeded(autojump_clock: MockClock) -> None:
+async def test_a_put_that_meets_its_own_first_try_has_succeeded(autojump_clock: MockClock) -> None:
     lossy = Lossy()
     lossy.lose_next_put()
     etag = await lossy.store.put_if_absent("ns/a", b"mine")
@@ -48,7 +48,7 @@ async def test_pitfall_19_a_put_that_meets_its_own_first_try_has_succeeded(autoj
     assert (found.body, found.etag) == (b"mine too", etag)
 
 
-async def test_pitfall_19_another_ones_object_is_never_taken_for_ones_own(autojump_clock: MockClock) -> None:
+async def test_another_ones_object_is_never_taken_for_ones_own(autojump_clock: MockClock) -> None:
     lossy = Lossy()
     await lossy.inner.put_if_absent("ns/a", b"theirs")
     lossy.lose_next_put(applied=False)

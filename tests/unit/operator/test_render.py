@@ -168,7 +168,7 @@ def _images(manifests: Manifests, **spec: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_pitfall_41_a_pod_has_the_time_that_its_process_takes_to_stop(service: str) -> None:
+def test_a_pod_has_the_time_that_its_process_takes_to_stop(service: str) -> None:
     process = PROCESSES[service]
     read = {declared.env for _, found in documented(process.SETTINGS) for declared in found}
     raised = {name: "+60000" for name in STOPPING if name in read}
@@ -223,7 +223,7 @@ def _annotations(workload: Object) -> Any:
 
 
 @pytest.mark.parametrize("type_", ["NodePort", "LoadBalancer"])
-def test_pitfall_44_gateways_tell_clients_outside_where_their_services_are(type_: str) -> None:
+def test_gateways_tell_clients_outside_where_their_services_are(type_: str) -> None:
     outside: Object = {"type": type_, "host": "kafka.local"}
     outside |= {"firstPort": 31000} if type_ == "NodePort" else {"sourceRanges": ["10.1.0.0/16"]}
     found = rendered(outside=outside, gateway={"replicas": 3})

@@ -25,7 +25,7 @@ def _damaged(data: bytes) -> Iterator[tuple[int, bytes]]:
                 yield at, data[:at] + bytes([wrong]) + data[at + 1 :]
 
 
-def test_pitfall_11_every_damaged_byte_of_a_segment_is_detected_or_harmless() -> None:
+def test_every_damaged_byte_of_a_segment_is_detected_or_harmless() -> None:
     intact = parse_segment(SEGMENT.data)
     undetected = set()
     for at, data in _damaged(SEGMENT.data):
@@ -55,7 +55,7 @@ def test_a_start_whose_base_offset_or_epoch_is_damaged_is_not_believed() -> None
         assert (read.base_offset, read.epoch) == (intact.base_offset, intact.epoch)
 
 
-def test_pitfall_11_every_damaged_byte_of_a_ranged_read_is_detected_or_harmless() -> None:
+def test_every_damaged_byte_of_a_ranged_read_is_detected_or_harmless() -> None:
     """The footer's checksum cannot be tested on a part of the body; everything else of the piece can."""
     piece = SEGMENT.data[HEADER_SIZE:]
     crc = set(range(len(piece) - 16, len(piece) - 12))
@@ -162,7 +162,7 @@ def test_an_index_cut_short_anywhere_is_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize("positions", [[200, 300], [INDEXED.positions[4], INDEXED.positions[5]]])
-def test_pitfall_64_the_index_of_another_owners_segment_is_found_out_in_use(positions: list[int]) -> None:
+def test_the_index_of_another_owners_segment_is_found_out_in_use(positions: list[int]) -> None:
     """A's batches end elsewhere than B's: its index must never lead a reader of B's segment to a wrong batch."""
     index_of_a = parse_index(build_index([1000, 1004, 1008], [32, *positions], interval=4))
     for offset in range(INDEXED.base_offset, INDEXED.next_offset):

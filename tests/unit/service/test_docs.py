@@ -34,7 +34,7 @@ def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest
     assert re.search(r"^\+.*KAFSCALE_SEGMENT_BYTES.*`4MB`", result.output, re.MULTILINE)
 
 
-def test_pitfall_42_every_settings_class_is_documented_and_read_by_a_process() -> None:
+def test_every_settings_class_is_documented_and_read_by_a_process() -> None:
     found = set()
     for package in (kafscale, services):
         for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -83,7 +83,7 @@ def test_named_listeners_advertise_themselves_when_nothing_else_is_said() -> Non
         ({"advertised_host": "a b"}, "KAFSCALE_ADVERTISED_HOST"),
     ],
 )
-def test_pitfall_10_wrong_listeners_stop_the_start(variables: dict[str, str], said: str) -> None:
+def test_wrong_listeners_stop_the_start(variables: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         listeners(**variables)
     assert said in str(caught.value)

@@ -68,7 +68,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
             process.kill()
 
 
-def test_pitfall_10_a_config_error_is_one_line_and_status_2(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_config_error_is_one_line_and_status_2(capfd: pytest.CaptureFixture[str]) -> None:
     async def main(stopping: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)

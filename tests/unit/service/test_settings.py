@@ -115,7 +115,7 @@ def test_a_choice_is_read_in_any_case_and_given_as_declared() -> None:
     assert choice("LogAppendTime").parse("logappendtime") == "LogAppendTime"
 
 
-def test_pitfall_10_a_bad_setting_stops_the_start_and_names_itself() -> None:
+def test_a_bad_setting_stops_the_start_and_names_itself() -> None:
     environ = {"KAFSCALE_SEGMENT_BYTES": "4 megs", "KAFSCALE_AUTO_CREATE_TOPICS": "maybe", "KAFSCALE_S3_BUCKET": "b"}
     with pytest.raises(ConfigError) as caught:
         load(Settings, environ)

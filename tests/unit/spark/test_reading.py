@@ -50,7 +50,7 @@ def _expected(start: int, end: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 100), (5, 100), (0, 95), (33, 34), (30, 40), (9, 31)])
-def test_pitfall_24_a_range_begins_and_ends_inside_batches(storage: Storage, start: int, end: int) -> None:
+def test_a_range_begins_and_ends_inside_batches(storage: Storage, start: int, end: int) -> None:
     with storage.running() as endpoints:
         assert _rows(storage, endpoints, start, end) == _expected(start, end)
         assert _rows(storage, endpoints, start, end, columns=("partition", "topic")) == [(0, "orders")] * (end - start)
@@ -89,7 +89,7 @@ def test_an_instance_that_failed_is_not_asked_first_for_each_range(storage: Stor
 
 
 @pytest.mark.parametrize("columns", [("offset",), ("partition",)])
-def test_pitfall_25_streams_that_break_are_gone_on_with(storage: Storage, columns: tuple[str, ...]) -> None:
+def test_streams_that_break_are_gone_on_with(storage: Storage, columns: tuple[str, ...]) -> None:
     """That a stream ends says nothing of the range's end."""
     broken = set()
 
@@ -135,7 +135,7 @@ def test_when_nobody_gets_on_it_is_said_where_and_why(storage: Storage) -> None:
         _rows(storage, endpoints, retry_seconds=0.3)
 
 
-def test_pitfall_46_damage_fails_the_task_and_is_not_passed_over(storage: Storage) -> None:
+def test_damage_fails_the_task_and_is_not_passed_over(storage: Storage) -> None:
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
         told = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
         return told if number == 7 else None

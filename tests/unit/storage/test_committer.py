@@ -9,7 +9,7 @@ from kafscale.v1.storage_pb2 import PartitionAppend
 from tests.unit.storage.harness import World, batch, siblings
 
 
-async def test_pitfall_63_a_fenced_partition_does_not_take_others_of_its_transaction_along(
+async def test_a_fenced_partition_does_not_take_others_of_its_transaction_along(
     autojump_clock: MockClock,
 ) -> None:
     async with (world := World()).service() as (caller, catalog):

@@ -84,7 +84,7 @@ async def test_one_instance_deletes_and_the_others_only_give_up(autojump_clock: 
         assert await _left(two.world) == []
 
 
-async def test_pitfall_51_an_upload_under_way_at_another_instance_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_an_upload_under_way_at_another_instance_is_waited_for(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1") as two:
         refs = await _used(two)
@@ -105,7 +105,7 @@ async def test_pitfall_51_an_upload_under_way_at_another_instance_is_waited_for(
         await _comes_back_empty(two, refs)
 
 
-async def test_pitfall_51_a_dead_instances_last_requests_are_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_dead_instances_last_requests_are_waited_for(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used(two)
@@ -130,7 +130,7 @@ async def test_pitfall_51_a_dead_instances_last_requests_are_waited_for(autojump
         assert await _left(world) == []
 
 
-async def test_pitfall_51_the_next_one_goes_on_where_the_one_who_deleted_died(autojump_clock: MockClock) -> None:
+async def test_the_next_one_goes_on_where_the_one_who_deleted_died(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used(two)
@@ -157,7 +157,7 @@ async def test_pitfall_51_the_next_one_goes_on_where_the_one_who_deleted_died(au
         await _comes_back_empty(two, refs)
 
 
-async def test_pitfall_51_a_paused_deleter_deletes_nothing_of_the_next_topic(autojump_clock: MockClock) -> None:
+async def test_a_paused_deleter_deletes_nothing_of_the_next_topic(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used(two)
@@ -190,7 +190,7 @@ async def test_pitfall_51_a_paused_deleter_deletes_nothing_of_the_next_topic(aut
         assert await two.read_all(made[0]) == [b"new"]
 
 
-async def test_pitfall_51_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_clock: MockClock) -> None:
+async def test_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used(two)
@@ -218,7 +218,7 @@ async def test_pitfall_51_what_a_dead_deleter_had_sent_does_not_free_the_name(au
         await _comes_back_empty(two, refs)
 
 
-async def test_pitfall_51_a_delete_without_an_answer_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_delete_without_an_answer_is_waited_for(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1") as two:
         refs = await _used(two)
@@ -240,7 +240,7 @@ async def test_pitfall_51_a_delete_without_an_answer_is_waited_for(autojump_cloc
         await _comes_back_empty(two, refs)
 
 
-async def test_pitfall_51_nothing_is_deleted_while_a_take_over_of_this_run_may_release_the_partition(
+async def test_nothing_is_deleted_while_a_take_over_of_this_run_may_release_the_partition(
     autojump_clock: MockClock,
 ) -> None:
     topic = TopicInfo("orders", b"0" * 16, 1, {}, False, 0, 1)

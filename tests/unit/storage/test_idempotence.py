@@ -46,7 +46,7 @@ def numbers(end: int) -> list[bytes | None]:
     return [b"%d" % number for number in range(end)]
 
 
-async def test_pitfall_52_a_duplicate_is_acked_when_its_original_is_and_lost_with_it(autojump_clock: MockClock) -> None:
+async def test_a_duplicate_is_acked_when_its_original_is_and_lost_with_it(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -96,7 +96,7 @@ async def test_sequences_are_remembered_over_a_kill_and_a_stop(autojump_clock: M
         assert await caller.read_all(ref) == numbers(end)
 
 
-async def test_pitfall_53_uncommitted_sequences_are_not_remembered(autojump_clock: MockClock) -> None:
+async def test_uncommitted_sequences_are_not_remembered(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -113,7 +113,7 @@ async def test_pitfall_53_uncommitted_sequences_are_not_remembered(autojump_cloc
         assert (await send(caller, ref, 40)).base_offset == 40
 
 
-async def test_pitfall_53_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: MockClock) -> None:
+async def test_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: MockClock) -> None:
     world, blocked = World(), {"from": 15}
 
     def plan(call: Call) -> Fault | None:
@@ -143,7 +143,7 @@ async def test_pitfall_53_a_snapshot_holds_nothing_that_is_not_committed(autojum
         assert await caller.read_all(ref) == [*numbers(16), b"of nobody", b"16"]
 
 
-async def test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log(autojump_clock: MockClock) -> None:
+async def test_a_quiet_producer_is_remembered_without_reading_the_log(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -163,7 +163,7 @@ async def test_pitfall_53_a_quiet_producer_is_remembered_without_reading_the_log
         assert len(await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))) == 1
 
 
-async def test_pitfall_14_a_restart_reads_nothing_of_a_log_without_idempotent_producers(
+async def test_a_restart_reads_nothing_of_a_log_without_idempotent_producers(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -250,7 +250,7 @@ async def test_a_clock_that_was_behind_for_a_while_makes_no_producer_idle(autoju
         assert (await send(caller, ref, 20)).status == Status.OK
 
 
-async def test_pitfall_54_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
+async def test_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
     room = 4 * len(numbered(0, 4)) + len(numbered(0))
     async with (world := World()).service(partition_buffer_bytes=room) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -332,7 +332,7 @@ async def test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_othe
         world.metadata.faults.clear()
 
 
-async def test_pitfall_51_a_topic_is_not_gone_before_its_snapshot_has_landed(autojump_clock: MockClock) -> None:
+async def test_a_topic_is_not_gone_before_its_snapshot_has_landed(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         world.objects.plan = lambda call: Fault(delay=50) if "~producers" in call.key else None

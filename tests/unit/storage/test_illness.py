@@ -71,7 +71,7 @@ async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_
         assert await caller.read_all(ref) == [b"before", *(b"%d" % number for number in range(200))]
 
 
-async def test_pitfall_54_buffers_are_bounded_and_refuse_retriably_until_s3_is_back(autojump_clock: MockClock) -> None:
+async def test_buffers_are_bounded_and_refuse_retriably_until_s3_is_back(autojump_clock: MockClock) -> None:
     world = IllWorld()
     world.wrapped()
     async with world.service(partition_buffer_bytes=100_000, buffer_bytes=150_000) as (caller, catalog):
@@ -89,7 +89,7 @@ async def test_pitfall_54_buffers_are_bounded_and_refuse_retriably_until_s3_is_b
         assert len(await caller.read_all(ref)) == taken + 2
 
 
-async def test_pitfall_08_throttling_during_start_and_take_over_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_throttling_during_start_and_take_over_is_waited_for(autojump_clock: MockClock) -> None:
     world = IllWorld()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -116,7 +116,7 @@ async def test_pitfall_08_throttling_during_start_and_take_over_is_waited_for(au
             assert len(await caller.read_all(ref)) == 400
 
 
-async def test_pitfall_09_slow_puts_refuse_nothing(autojump_clock: MockClock) -> None:
+async def test_slow_puts_refuse_nothing(autojump_clock: MockClock) -> None:
     world = IllWorld()
     world.wrapped()
     async with world.service() as (caller, catalog):
@@ -131,7 +131,7 @@ async def test_pitfall_09_slow_puts_refuse_nothing(autojump_clock: MockClock) ->
         assert world.health.finding().state is State.UNAVAILABLE
 
 
-async def test_pitfall_20_a_cold_scan_does_not_push_out_the_tail() -> None:
+async def test_a_cold_scan_does_not_push_out_the_tail() -> None:
     cache: LruCache[bytes] = LruCache(100, len)
 
     def key(base: int) -> SegmentId:
@@ -150,7 +150,7 @@ async def test_pitfall_20_a_cold_scan_does_not_push_out_the_tail() -> None:
     assert sum(key(base) in cache for base in range(1000, 2000)) == 2
 
 
-async def test_pitfall_20_lagging_readers_do_not_delay_produce(autojump_clock: MockClock) -> None:
+async def test_lagging_readers_do_not_delay_produce(autojump_clock: MockClock) -> None:
     world = IllWorld()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

@@ -18,9 +18,7 @@ each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no
 
 
 @each
-async def test_pitfall_26_a_time_gives_the_first_record_at_or_after_it(
-    indexing: bool, autojump_clock: MockClock
-) -> None:
+async def test_a_time_gives_the_first_record_at_or_after_it(indexing: bool, autojump_clock: MockClock) -> None:
     async with (world := World(indexing=indexing)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         for timestamp in (1_000, 2_000, 3_000):

@@ -12,7 +12,7 @@ from tests.unit.storage.harness import NAMESPACE, World, batch
 from tests.unit.storage.test_retention import CHECK, HOUR, MARK, bases, fill, log_start, truncate
 
 
-async def test_pitfall_57_objects_that_others_removed_from_the_old_end_move_the_log_start(
+async def test_objects_that_others_removed_from_the_old_end_move_the_log_start(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -83,7 +83,7 @@ async def test_a_store_without_the_clusters_mark_moves_no_log_start(
         assert await bases(world) == [0, 2, 4]
 
 
-async def test_pitfall_57_a_hole_moves_nothing_and_deletes_nothing(autojump_clock: MockClock) -> None:
+async def test_a_hole_moves_nothing_and_deletes_nothing(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(cache_size=0, retention_ms=24 * HOUR) as (caller, catalog):
         ref = await world.topic(catalog)

@@ -44,7 +44,7 @@ async def _produce(cluster: Cluster, ref: PartitionRef, count: int, pause: float
         await trio.sleep(pause)
 
 
-async def test_pitfall_44_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
+async def test_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", "c:1") as three:
         refs = await _used_topic(three, 120)
         before = await three.owners()
@@ -96,7 +96,7 @@ async def test_no_more_partitions_are_on_the_move_than_set(autojump_clock: MockC
             assert len(found) == 2 + (ref not in refused)
 
 
-async def test_pitfall_44_members_that_come_and_go_lose_and_double_nothing(autojump_clock: MockClock) -> None:
+async def test_members_that_come_and_go_lose_and_double_nothing(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as moving:
         refs = await _used_topic(moving, 6)
         async with trio.open_nursery() as producers:
@@ -168,7 +168,7 @@ async def test_an_instance_takes_nothing_that_another_is_to_have(autojump_clock:
             assert await two.owner(ref) == ""
 
 
-async def test_pitfall_54_what_was_refused_stays_so_when_the_partition_comes_back(autojump_clock: MockClock) -> None:
+async def test_what_was_refused_stays_so_when_the_partition_comes_back(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
         refs = await _used_topic(one, 6)
@@ -230,7 +230,7 @@ async def test_ownership_that_goes_to_and_fro_loses_and_doubles_nothing(autojump
 
 
 @pytest.mark.parametrize("lands_first", [True, False])
-async def test_pitfall_05_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
+async def test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
     autojump_clock: MockClock, lands_first: bool
 ) -> None:
     world = World()

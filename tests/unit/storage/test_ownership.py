@@ -28,7 +28,7 @@ async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_
         assert (await caller.append(ref, batch(b"next"))).base_offset == 1
 
 
-async def test_pitfall_12_and_51_a_deleted_topics_name_comes_back_empty(autojump_clock: MockClock) -> None:
+async def test_a_deleted_topics_name_comes_back_empty(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         old = await world.topic(catalog)
         appended = await caller.append(old, batch(b"old"))
@@ -46,7 +46,7 @@ async def test_pitfall_12_and_51_a_deleted_topics_name_comes_back_empty(autojump
         assert (await caller.fetch(old, 0)).status == Status.TOPIC_ID_MISMATCH
 
 
-async def test_pitfall_51_the_name_waits_for_requests_that_may_still_land(autojump_clock: MockClock) -> None:
+async def test_the_name_waits_for_requests_that_may_still_land(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -69,9 +69,7 @@ async def test_pitfall_51_the_name_waits_for_requests_that_may_still_land(autoju
 
 
 @pytest.mark.parametrize("taken_over", [True, False])
-async def test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent(
-    autojump_clock: MockClock, taken_over: bool
-) -> None:
+async def test_the_name_waits_for_what_a_dead_owner_sent(autojump_clock: MockClock, taken_over: bool) -> None:
     world = World(settle_seconds=15)
     ref = await _dies_with_a_stray_put(world)
     await trio.sleep(60)
@@ -86,7 +84,7 @@ async def test_pitfall_51_the_name_waits_for_what_a_dead_owner_sent(
         assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
 
 
-async def test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds(autojump_clock: MockClock) -> None:
+async def test_the_name_waits_for_an_owner_whose_lease_still_holds(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     await _dies_with_a_stray_put(world)
     async with world.service(lease_ttl_seconds=10) as (_, catalog):
@@ -98,7 +96,7 @@ async def test_pitfall_51_the_name_waits_for_an_owner_whose_lease_still_holds(au
         assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
 
 
-async def test_pitfall_51_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
+async def test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
     autojump_clock: MockClock,
 ) -> None:
     async with (world := World()).service() as (caller, catalog):

@@ -47,7 +47,7 @@ async def _taken_by(two: Cluster, ref: PartitionRef, instance: Instance) -> None
     await until(taken)
 
 
-async def test_pitfall_47_and_64_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: MockClock) -> None:
+async def test_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1", cache_size=0, flush_interval_ms=100) as two:
         a, b = two.instances
@@ -75,7 +75,7 @@ async def test_pitfall_47_and_64_a_late_segment_of_a_former_owner_is_never_read(
         assert await c.caller.read_all(ref) == [b"0", *theirs, b"last"]
 
 
-async def test_pitfall_49_a_former_owners_object_is_replaced_and_never_deleted(autojump_clock: MockClock) -> None:
+async def test_a_former_owners_object_is_replaced_and_never_deleted(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
@@ -93,7 +93,7 @@ async def test_pitfall_49_a_former_owners_object_is_replaced_and_never_deleted(a
         assert await two.read_all(ref) == [b"0", b"b"]
 
 
-async def test_pitfall_50_a_partition_is_given_back_with_the_end_that_was_committed(autojump_clock: MockClock) -> None:
+async def test_a_partition_is_given_back_with_the_end_that_was_committed(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
         (a,) = one.instances
@@ -113,7 +113,7 @@ async def test_pitfall_50_a_partition_is_given_back_with_the_end_that_was_commit
         assert await one.read_all(ref) == [b"0", b"1", b"2"]
 
 
-async def test_pitfall_58_what_was_put_and_not_committed_is_not_served_when_ownership_comes_back(
+async def test_what_was_put_and_not_committed_is_not_served_when_ownership_comes_back(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -139,7 +139,7 @@ async def test_pitfall_58_what_was_put_and_not_committed_is_not_served_when_owne
         assert await a.caller.read_all(ref) == [b"0", b"b"]
 
 
-async def test_pitfall_60_a_stale_owner_tells_nobody_that_an_offset_is_out_of_range(autojump_clock: MockClock) -> None:
+async def test_a_stale_owner_tells_nobody_that_an_offset_is_out_of_range(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
@@ -158,7 +158,7 @@ async def test_pitfall_60_a_stale_owner_tells_nobody_that_an_offset_is_out_of_ra
         assert (told.status, told.owner) in [(Status.NOT_OWNER, b.caller.run_id), (Status.OK, "")]
 
 
-async def test_pitfall_62_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock: MockClock) -> None:
+async def test_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", lease_ttl_seconds=10, flush_interval_ms=100) as one:
         (former,) = one.instances

@@ -27,7 +27,7 @@ async def test_every_offset_is_served_cold_and_from_the_middle_of_a_batch(autoju
         assert len(await caller.read_all(ref)) == 1000
 
 
-async def test_pitfall_22_a_batch_above_the_limit_comes_whole(autojump_clock: MockClock) -> None:
+async def test_a_batch_above_the_limit_comes_whole(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -37,7 +37,7 @@ async def test_pitfall_22_a_batch_above_the_limit_comes_whole(autojump_clock: Mo
         assert values((await caller.fetch(ref, 0, max_bytes=10)).records) == [b"x" * 300_000]
 
 
-async def test_pitfall_21_small_batches_beyond_one_index_interval_do_not_stall(autojump_clock: MockClock) -> None:
+async def test_small_batches_beyond_one_index_interval_do_not_stall(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -51,7 +51,7 @@ async def test_pitfall_21_small_batches_beyond_one_index_interval_do_not_stall(a
             assert values(fetched.records)[:1] == [b"%d" % offset + b"y" * 20_000]
 
 
-async def test_pitfall_24_middle_of_a_batch_gives_that_batch(autojump_clock: MockClock) -> None:
+async def test_middle_of_a_batch_gives_that_batch(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -63,7 +63,7 @@ async def test_pitfall_24_middle_of_a_batch_gives_that_batch(autojump_clock: Moc
             assert values((await caller.fetch(ref, offset)).records) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-async def test_pitfall_27_limits_hold_for_each_partition_and_over_all(autojump_clock: MockClock) -> None:
+async def test_limits_hold_for_each_partition_and_over_all(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         refs = siblings(ref, 3)
@@ -82,7 +82,7 @@ async def test_pitfall_27_limits_hold_for_each_partition_and_over_all(autojump_c
         assert await batches(each=5_000, over_all=9_000) == [1, 1, 0]
 
 
-async def test_pitfall_27_each_group_of_a_message_has_a_limit_of_its_own(autojump_clock: MockClock) -> None:
+async def test_each_group_of_a_message_has_a_limit_of_its_own(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         refs = siblings(await world.topic(catalog), 2)
         for one in refs:
@@ -99,7 +99,7 @@ async def test_pitfall_27_each_group_of_a_message_has_a_limit_of_its_own(autojum
         assert batches == [2, 0, 1, 0, 2, 1, 0, 0]
 
 
-async def test_pitfall_11_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockClock) -> None:
+async def test_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -115,7 +115,7 @@ async def test_pitfall_11_damaged_bytes_are_an_error_not_an_answer(autojump_cloc
         assert not fetched.records
 
 
-async def test_pitfall_25_and_57_a_hole_in_the_middle_is_reported_and_moves_nothing(
+async def test_a_hole_in_the_middle_is_reported_and_moves_nothing(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -137,7 +137,7 @@ async def test_pitfall_25_and_57_a_hole_in_the_middle_is_reported_and_moves_noth
         await read_around_the_hole(caller)
 
 
-async def test_pitfall_58_what_is_put_but_not_committed_does_not_enter_the_cache(autojump_clock: MockClock) -> None:
+async def test_what_is_put_but_not_committed_does_not_enter_the_cache(autojump_clock: MockClock) -> None:
     async with (world := World()).service(cache_size=15_000) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"1" * 10_000)))
@@ -155,7 +155,7 @@ async def test_pitfall_58_what_is_put_but_not_committed_does_not_enter_the_cache
         assert world.objects.calls == []
 
 
-async def test_pitfall_58_what_is_committed_is_served_from_the_cache(autojump_clock: MockClock) -> None:
+async def test_what_is_committed_is_served_from_the_cache(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.fill(ref, 1)
@@ -164,7 +164,7 @@ async def test_pitfall_58_what_is_committed_is_served_from_the_cache(autojump_cl
         assert world.objects.calls == []
 
 
-async def test_pitfall_64_an_index_that_leads_astray_is_rebuilt(autojump_clock: MockClock) -> None:
+async def test_an_index_that_leads_astray_is_rebuilt(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

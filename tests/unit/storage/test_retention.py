@@ -44,7 +44,7 @@ async def log_start(caller: Caller, ref: PartitionRef) -> int:
     return (await caller.fetch(ref, 0)).log_start
 
 
-async def test_pitfall_13_what_is_too_old_goes_and_the_log_start_with_it(autojump_clock: MockClock) -> None:
+async def test_what_is_too_old_goes_and_the_log_start_with_it(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 48, 25, 23, 48, 1])
@@ -105,7 +105,7 @@ async def test_a_clock_that_was_ahead_and_is_set_right_during_a_check_makes_noth
         assert await log_start(caller, ref) == 0
 
 
-async def test_pitfall_13_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockClock) -> None:
+async def test_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.bytes": "3000"})
         await fill(world, caller, ref, [0] * 6, size=600)

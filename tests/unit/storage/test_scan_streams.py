@@ -107,7 +107,7 @@ async def test_a_range_that_the_log_does_not_have_is_out_of_range(autojump_clock
             assert scanned(await asked.scan(ref, 400, 1000), 400, 1000) == filled(5)[400:]
 
 
-async def test_pitfall_46_damage_ends_a_scan_with_its_place(autojump_clock: MockClock) -> None:
+async def test_damage_ends_a_scan_with_its_place(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 3)

@@ -50,7 +50,7 @@ async def test_a_scan_below_the_known_end_asks_the_metadata_nothing(autojump_clo
         assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.UNAVAILABLE
 
 
-async def test_pitfall_60_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_clock: MockClock) -> None:
+async def test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))

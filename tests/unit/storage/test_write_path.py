@@ -24,7 +24,7 @@ def _segments(world: World) -> int:
     return sum(call.kind == "put_if_absent" and call.key.endswith(".kfs") for call in world.objects.calls)
 
 
-async def test_pitfall_16_every_batch_of_an_append_is_read_back_after_commit(autojump_clock: MockClock) -> None:
+async def test_every_batch_of_an_append_is_read_back_after_commit(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         appended = await caller.append(ref, batch(b"a", b"b") + batch(b"c"))
@@ -33,7 +33,7 @@ async def test_pitfall_16_every_batch_of_an_append_is_read_back_after_commit(aut
         assert values((await caller.fetch(ref, 0)).records) == [b"a", b"b", b"c"]
 
 
-async def test_pitfall_01_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock) -> None:
+async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"zero")))
@@ -68,7 +68,7 @@ async def test_pitfall_01_failed_flush_is_not_success_for_anyone(autojump_clock:
         assert refused["n"] == 3
 
 
-async def test_pitfall_02_idle_buffer_is_flushed_by_time_and_by_shutdown(autojump_clock: MockClock) -> None:
+async def test_idle_buffer_is_flushed_by_time_and_by_shutdown(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -82,7 +82,7 @@ async def test_pitfall_02_idle_buffer_is_flushed_by_time_and_by_shutdown(autojum
         assert await caller.read_all(ref) == [b"at once", b"by time", b"by shutdown"]
 
 
-async def test_pitfall_03_appends_within_one_interval_share_a_segment(autojump_clock: MockClock) -> None:
+async def test_appends_within_one_interval_share_a_segment(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
@@ -93,7 +93,7 @@ async def test_pitfall_03_appends_within_one_interval_share_a_segment(autojump_c
         assert _segments(world) == before + 1
 
 
-async def test_pitfall_04_partitions_of_one_request_are_flushed_together(autojump_clock: MockClock) -> None:
+async def test_partitions_of_one_request_are_flushed_together(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
         refs = siblings(ref, 3)
@@ -107,7 +107,7 @@ async def test_pitfall_04_partitions_of_one_request_are_flushed_together(autojum
             assert trio.current_time() - began < 20
 
 
-async def test_pitfall_06_end_moves_only_after_object_and_metadata(autojump_clock: MockClock) -> None:
+async def test_end_moves_only_after_object_and_metadata(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         held = trio.Event()
@@ -122,7 +122,7 @@ async def test_pitfall_06_end_moves_only_after_object_and_metadata(autojump_cloc
         assert PartitionState.FromString(state.value).committed_end == 1
 
 
-async def test_pitfall_06_end_does_not_move_while_the_commit_is_not_answered(autojump_clock: MockClock) -> None:
+async def test_end_does_not_move_while_the_commit_is_not_answered(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
@@ -136,7 +136,7 @@ async def test_pitfall_06_end_does_not_move_while_the_commit_is_not_answered(aut
         assert await caller.durable(appended)
 
 
-async def test_pitfall_07_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
+async def test_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         failing = {"on": True}
@@ -154,7 +154,7 @@ async def test_pitfall_07_offsets_are_not_given_twice_after_a_failed_upload(auto
         assert await caller.read_all(ref) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_pitfall_15_an_idle_partition_costs_no_put(autojump_clock: MockClock) -> None:
+async def test_an_idle_partition_costs_no_put(autojump_clock: MockClock) -> None:
     # Of the whole instance, once in a while, old stages are looked for.
     async with (world := World()).service(stage_check_ms=86_400_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -164,7 +164,7 @@ async def test_pitfall_15_an_idle_partition_costs_no_put(autojump_clock: MockClo
         assert world.objects.calls[before:] == []
 
 
-async def test_pitfall_19_own_put_of_lost_answer_is_not_taken_for_fencing(autojump_clock: MockClock) -> None:
+async def test_own_put_of_lost_answer_is_not_taken_for_fencing(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         lost = {"n": 0}
@@ -182,7 +182,7 @@ async def test_pitfall_19_own_put_of_lost_answer_is_not_taken_for_fencing(autoju
         assert (await caller.fetch(ref, 0)).epoch == appended.epoch
 
 
-async def test_pitfall_48_commit_of_unknown_outcome_is_repeated_as_it_was(autojump_clock: MockClock) -> None:
+async def test_commit_of_unknown_outcome_is_repeated_as_it_was(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
@@ -211,7 +211,7 @@ async def test_a_dead_owners_object_at_our_name_is_replaced(autojump_clock: Mock
         assert await caller.read_all(ref) == [b"old", b"new"]
 
 
-async def test_pitfall_59_messages_that_arrive_out_of_order_are_applied_in_theirs(autojump_clock: MockClock) -> None:
+async def test_messages_that_arrive_out_of_order_are_applied_in_theirs(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         replies: dict[int, PartitionAppended] = {}
@@ -232,7 +232,7 @@ async def test_pitfall_59_messages_that_arrive_out_of_order_are_applied_in_their
         assert await caller.read_all(ref) == [b"1", b"2", b"3", b"4"]
 
 
-async def test_pitfall_64_a_dead_owners_index_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_index_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         key = paths.index_key(NAMESPACE, ref.topic, 0, 0)

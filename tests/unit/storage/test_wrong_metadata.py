@@ -56,7 +56,7 @@ async def _is_offline(world: World, ref: PartitionRef, because: str) -> bool:
     return damaged and because in refused.detail and because in flushed.detail
 
 
-async def test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline(autojump_clock: MockClock) -> None:
+async def test_metadata_of_an_older_epoch_puts_the_partition_offline(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -67,7 +67,7 @@ async def test_pitfall_56_metadata_of_an_older_epoch_puts_the_partition_offline(
     assert await _is_offline(world, ref, "epoch")
 
 
-async def test_pitfall_56_older_metadata_stays_offline_however_often_it_is_taken_over(
+async def test_older_metadata_stays_offline_however_often_it_is_taken_over(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -82,7 +82,7 @@ async def test_pitfall_56_older_metadata_stays_offline_however_often_it_is_taken
         assert await _is_offline(world, ref, "epoch")
 
 
-async def test_pitfall_56_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline(
+async def test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -99,9 +99,7 @@ async def test_pitfall_56_metadata_of_the_same_epoch_with_an_older_end_puts_the_
 
 
 @pytest.mark.parametrize("deleting", [False, True], ids=["empty", "another's"])
-async def test_pitfall_55_another_clusters_metadata_deletes_nothing(
-    autojump_clock: MockClock, *, deleting: bool
-) -> None:
+async def test_another_clusters_metadata_deletes_nothing(autojump_clock: MockClock, *, deleting: bool) -> None:
     world, other = World(), World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -122,7 +120,7 @@ async def test_pitfall_55_another_clusters_metadata_deletes_nothing(
         assert await caller.read_all(ref) == [b"ours"]
 
 
-async def test_pitfall_55_what_lies_above_the_end_stays_while_no_commit_is_answered(autojump_clock: MockClock) -> None:
+async def test_what_lies_above_the_end_stays_while_no_commit_is_answered(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.bytes": "1000000"})

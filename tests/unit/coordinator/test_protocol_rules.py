@@ -1,10 +1,10 @@
-"""Pitfalls that the state machine alone can show."""
+"""Rules of the group protocol that the state machine alone can show."""
 
 from kafscale.v1.coordinator_pb2 import ListGroupsRequest
 from tests.unit.coordinator.harness import E, World
 
 
-def test_pitfall_28_the_leaders_assignment_is_passed_through_byte_for_byte() -> None:
+def test_the_leaders_assignment_is_passed_through_byte_for_byte() -> None:
     world = World()
     tickets = [world.join(protocol_type="any", names=("x",)) for _ in range(2)]
     world.advance(6000)
@@ -17,7 +17,7 @@ def test_pitfall_28_the_leaders_assignment_is_passed_through_byte_for_byte() -> 
     assert [m.assignment for m in world.successor().describe().members] == list(given.values())
 
 
-def test_pitfall_29_no_committed_offset_is_minus_1() -> None:
+def test_no_committed_offset_is_minus_1() -> None:
     world = World()
     for group in ("nobody's", "g"):
         [found] = world.fetch(("t", 0), group=group).offsets
@@ -26,7 +26,7 @@ def test_pitfall_29_no_committed_offset_is_minus_1() -> None:
     assert world.committed() == {("t", 1): 0}
 
 
-def test_pitfall_30_offsets_are_fetched_for_all_topics_and_committed_without_membership() -> None:
+def test_offsets_are_fetched_for_all_topics_and_committed_without_membership() -> None:
     world = World()
     offsets = {("t", 0): 1, ("t", 1): 2, ("u", 5): 3}
     assert list(world.commit(offsets).errors) == [E.NONE] * 3
@@ -38,7 +38,7 @@ def test_pitfall_30_offsets_are_fetched_for_all_topics_and_committed_without_mem
     assert world.committed() == {**offsets, ("t", 0): 0}
 
 
-def test_pitfall_31_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member() -> None:
+def test_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member() -> None:
     world = World()
     leader, follower = world.stable(2)
     waiting = world.join(leader)
@@ -53,7 +53,7 @@ def test_pitfall_31_join_group_waits_for_the_rebalance_and_leaves_no_phantom_mem
     assert forgotten not in members
 
 
-def test_pitfall_32_heartbeats_write_nothing() -> None:
+def test_heartbeats_write_nothing() -> None:
     world = World()
     members = world.stable(3)
     stored, writes = dict(world.store), world.writes
@@ -65,7 +65,7 @@ def test_pitfall_32_heartbeats_write_nothing() -> None:
     assert (world.store, world.writes) == (stored, writes)
 
 
-def test_pitfall_33_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has() -> None:
+def test_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has() -> None:
     world = World()
     leader, follower = world.stable(2)
     before = set(world.store)
@@ -84,7 +84,7 @@ def test_pitfall_33_a_coordinator_that_lost_a_group_names_nothing_that_its_succe
     assert later.beat(leader, 2) == E.NONE
 
 
-def test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both() -> None:
+def test_empty_groups_stay_with_their_offsets_and_deletion_takes_both() -> None:
     world = World()
     members = world.stable(2)
     world.commit({("t", 0): 1}, members[0], 1)
@@ -103,7 +103,7 @@ def test_pitfall_34_empty_groups_stay_with_their_offsets_and_deletion_takes_both
     assert not world.groups.list(ListGroupsRequest(types=["share"])).groups
 
 
-def test_pitfall_35_members_stay_known_through_rebalances_that_overlap() -> None:
+def test_members_stay_known_through_rebalances_that_overlap() -> None:
     world = World()
     members = world.stable(3)
     for generation in range(2, 6):
@@ -119,7 +119,7 @@ def test_pitfall_35_members_stay_known_through_rebalances_that_overlap() -> None
         world.finish(members, generation)
 
 
-def test_pitfall_40_metadata_of_commits_is_kept() -> None:
+def test_metadata_of_commits_is_kept() -> None:
     world = World()
     world.commit({("t", 0): 1}, metadata="where I was")
     assert [o.metadata for o in world.fetch(("t", 0)).offsets] == ["where I was"]
