@@ -35,13 +35,13 @@ from kafscale.service.stores import NamespaceSettings, S3Settings
 from kafscale.service.tracing import TracingSettings
 from kafscale.topics.definitions import DEFINITIONS
 from kafscale.vitals import Family
+from services.all_in_one import main as all_in_one
 from services.cli.admin.server import SETTINGS as ASKING
 from services.coordinator import __main__ as coordinator
 from services.coordinator import document as groups
 from services.coordinator import monitoring as coordinator_monitoring
 from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.settings import CoordinatorSettings
-from services.dev import main as dev
 from services.gateway import __main__ as gateway
 from services.gateway import monitoring as gateway_monitoring
 from services.gateway import registry
@@ -90,7 +90,7 @@ READERS: dict[str, tuple[type, ...]] = {
     "indexer": indexer.SETTINGS,
     "coordinator": coordinator.SETTINGS,
     "operator": operator.SETTINGS,
-    "the one-process mode": dev.SETTINGS,
+    "the one-process mode": all_in_one.SETTINGS,
     "the `kafscale` command": (*ASKING, BackupSettings),
 }
 """What each process reads."""

@@ -57,6 +57,6 @@ def run() -> None:
     KAFSCALE_BROKER_ADDR, KAFSCALE_DATA_DIR, KAFSCALE_S3_BUCKET and the others of docs/reference/configuration.md. On
     SIGINT or SIGTERM it stores what it has accepted and exits.
     """
-    from services.dev.main import run_dev  # noqa: PLC0415 - the broker's modules are not for every command to import
+    from services.all_in_one.main import run_all_in_one  # noqa: PLC0415 - the broker's modules are not for every command to import
 
-    sys.exit(run_dev())
+    sys.exit(run_all_in_one())

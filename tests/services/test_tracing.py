@@ -81,7 +81,7 @@ def test_a_produced_batch_is_one_trace_over_the_four_services_and_nothing_waits_
 
 def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
     program = (
-        "import sys, services.gateway.__main__, services.storage.__main__, services.dev.main;"
+        "import sys, services.gateway.__main__, services.storage.__main__, services.all_in_one.main;"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -7,13 +7,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from services.all_in_one import main as all_in_one
 from services.cli.main import main
-from services.dev import main as dev
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_run_exits_with_the_status_of_the_process(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    monkeypatch.setattr(dev, "run_dev", lambda: status)
+    monkeypatch.setattr(all_in_one, "run_all_in_one", lambda: status)
 
     assert CliRunner().invoke(main, ["run"]).exit_code == status
 

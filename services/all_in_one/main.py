@@ -67,7 +67,7 @@ SETTINGS = (
 log = structlog.get_logger()
 
 
-def run_dev() -> int:
+def run_all_in_one() -> int:
     """Read the environment, run until a signal, and give the exit status."""
     # Alone in its environment but for the commands that are given to it: what only services of their own read, such as
     # etcd's address, has no effect here.
