@@ -31,7 +31,7 @@ from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
 from tests.services.shell import Shell
-from tests.unit.monitoring.catalogue import expressions, matched
+from tests.unit.monitoring.catalogue import expressions, selectors
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MAY_NOT_OCCUR = {
@@ -137,11 +137,19 @@ async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
             for label, value in zip(family.labels, labels, strict=True):
                 values[family.name, label].add(value)
     for expression in expressions():
-        for series, label, value in matched(expression):
-            known = values[re.sub("_(bucket|count|sum)$", "", series), label] | _MAY_NOT_OCCUR.get(label, set())
-            # Where it is plain words.
-            words = value.split("|") if re.fullmatch(r"[\w|]+", value) else []
-            assert set(words) <= known, f"{label}={value}: {expression}"
+        for selector in selectors(expression):
+            for label in selector.matchers:
+                name = re.sub("_(bucket|count|sum)$", "", selector.metric)
+                known = values[name, label] | _MAY_NOT_OCCUR.get(label, set())
+                assert selector.values(label) <= known, f"{label}: {expression}"
+
+
+def test_operations_names_metrics_that_exist() -> None:
+    known = {metric.name for group in docs.METRICS for metric in group.metrics}
+    mentioned = set(
+        re.findall(r"\b(?:kafscale|grpc|process)_[a-z0-9_]+\b", (_ROOT / "docs" / "operations.md").read_text())
+    )
+    assert mentioned - known == set()
 
 
 async def test_indexers_that_go_and_come_are_shown_without_a_flush(make_cluster: MakeCluster) -> None:

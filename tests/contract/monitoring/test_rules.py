@@ -1,4 +1,4 @@
-"""promtool judges monitoring/: when each alert fires, with which words, and when not; and dashboards' expressions."""
+"""promtool's verdict on monitoring/: alerts fire when they are to, and dashboards ask for nothing but PromQL."""
 
 import json
 import re
@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.contract.monitoring.rule_cases import CASES, SCRAPE, Case
 from tests.servers.promtool import promtool
-from tests.unit.monitoring.catalogue import ALERTS, MONITORING, complaints, expressions, named
+from tests.unit.monitoring.catalogue import ALERTS, DASHBOARDS, MONITORING, complaints, selectors, shown_by
 
 _BY_NAME = {alert.name: alert for alert in ALERTS}
+_VARIABLES = {"__rate_interval": "5m", "instance": "a:1"}
+"""Those that Grafana replaces in the expressions of dashboards, with values that they may have."""
 
 
 def _labelled(series: str) -> str:
@@ -43,28 +47,39 @@ def _tests_of(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _run(cases: list[Case], rules: Path, directory: Path) -> subprocess.CompletedProcess[str]:
-    tests = [test for case in cases for test in _tests_of(case)]
-    asked = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
-    file = directory / "tests.yaml"
+def _run(command: str, asked: Mapping[str, Any], file: Path) -> None:
     # JSON is YAML.
     file.write_text(json.dumps(asked))
-    return subprocess.run([promtool(), "test", "rules", file], capture_output=True, text=True, check=False)
+    done = subprocess.run([promtool(), command, "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _filled_in(expression: str) -> str:
+    return re.sub(r"\$(\w+)", lambda found: _VARIABLES[found[1]], expression)
 
 
 def test_every_alert_fires_when_it_is_to_and_only_then(tmp_path: Path) -> None:
-    done = _run(CASES, MONITORING / "alerts.yaml", tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    tests = [test for case in CASES for test in _tests_of(case)]
+    rules = str(MONITORING / "alerts.yaml")
+    _run("test", {"rule_files": [rules], "evaluation_interval": "1m", "tests": tests}, tmp_path / "tests.yaml")
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_every_expression_of_a_dashboard_is_promql(path: Path, tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": _filled_in(text)} for number, text in enumerate(shown_by(path))]
+    assert rules
+    _run("check", {"groups": [{"name": path.stem, "rules": rules}]}, tmp_path / "rules.yaml")
 
 
 def test_every_alert_has_cases_and_both_sides_of_each_are_of_its_metrics() -> None:
     assert {case.alert for case in CASES} == _BY_NAME.keys()
     for case in CASES:
-        metrics = {metric for metric, _ in named(_BY_NAME[case.alert].expr)}
+        named = {selector.metric for selector in selectors(_BY_NAME[case.alert].expr)}
         for samples in (case.fires, case.calm):
             assert samples
-            assert {metric for series in samples for metric, _ in named(series)} <= metrics, case.alert
-            assert [wrong for series in samples for wrong in complaints(series)] == [], case.alert
+            assert {selector.metric for series in samples for selector in selectors(series)} <= named, case.alert
+            wrong = [text for series in samples for text in complaints(series) if " is a counter" not in text]
+            assert wrong == [], case.alert
         assert {series.partition("{")[0] for series in case.fires} == {series.partition("{")[0] for series in case.calm}
 
 

@@ -1,7 +1,10 @@
-"""What there is to name in an alert or a dashboard, from the code; and what they name."""
+"""The metrics and labels that the code has, and those that the expressions of alerts and dashboards name."""
 
 import json
 import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from services.cli.docs import METRICS
 from tests.unit.monitoring.alerts import ROOT, read_alerts
@@ -13,42 +16,80 @@ _LABELS: dict[str, set[str]] = {"up": set()}  # Prometheus' own
 for _metric in (metric for group in METRICS for metric in group.metrics):
     for _suffix in _SUFFIXES.get(_metric.kind, ("",)):
         _LABELS[_metric.name + _suffix] = {*_metric.labels, *(["le"] if _suffix == "_bucket" else [])}
-_METRIC = re.compile(r"\b(up|(?:kafscale|process|grpc_server|grpc_client)_\w+)\b(?:{([^}]*)})?")
+
+# Whether an expression is PromQL is for promtool to say: these only find names in it.
+_GROUPING = re.compile(r"\b(?:by|on|group_left)\s*\(([^)]*)\)")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
+_SELECTOR = re.compile(
+    r"""
+    "[^"]*" | \[[^]]*\]                                           # strings and ranges name nothing
+  | (?:\b(?P<function>rate|increase)\()?
+    \b(?!(?:and|or|unless)\b)(?P<metric>[a-zA-Z_]\w*)\b(?!\s*\()  # a name before a parenthesis is a function's
+    (?:\{(?P<matchers>[^}]*)\})?
+    """,
+    re.VERBOSE,
+)
 
 MONITORING = ROOT / "monitoring"
 ALERTS = read_alerts((MONITORING / "alerts.yaml").read_text())
 DASHBOARDS = sorted((MONITORING / "dashboards").glob("*"))
 
 
-def expressions() -> list[str]:
-    """All of alerts and dashboards."""
-    boards = [json.loads(path.read_text()) for path in DASHBOARDS]
-    targets = [target for board in boards for panel in board["panels"] for target in panel.get("targets", ())]
-    return [alert.expr for alert in ALERTS] + [target["expr"] for target in targets]
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """``metric`` as it is written, a histogram's suffix included; ``matchers``: the values by label."""
+
+    metric: str
+    matchers: dict[str, str]
+    takes_counters: bool
+
+    def values(self, label: str) -> set[str]:
+        """What it matches, where that is plain words."""
+        value = self.matchers[label]
+        return set(value.split("|")) if re.fullmatch(r"[\w|]+", value) else set()
 
 
-def named(expression: str) -> list[tuple[str, str]]:
-    """The metrics of a PromQL expression as they are written, each with its label matchers."""
-    return _METRIC.findall(expression)
-
-
-def matched(expression: str) -> list[tuple[str, str, str]]:
-    """Each label matcher of a PromQL expression: metric, label and value."""
-    return [(metric, *found) for metric, matchers in named(expression) for found in _MATCHER.findall(matchers)]
-
-
-def complaints(expression: str) -> list[str]:
-    """What a PromQL expression names that does not exist. promtool is the judge of its syntax."""
-    wrong = [f"there is no {metric}" for metric, _ in named(expression) if metric not in _LABELS]
-    return wrong + [
-        f"{metric} has no {label}"
-        for metric, label, _ in matched(expression)
-        if label not in _LABELS.get(metric, {label}) | _OF_THE_SCRAPE
+def selectors(text: str) -> list[Selector]:
+    """Those of an expression."""
+    return [
+        Selector(found["metric"], dict(_MATCHER.findall(found["matchers"] or "")), found["function"] is not None)
+        for found in _SELECTOR.finditer(_GROUPING.sub("", text))
+        if found["metric"]
     ]
 
 
-def known_labels(expression: str) -> set[str]:
-    """Those that its result may have."""
-    made = re.findall(r'label_replace\([^"]*"(\w+)"', expression)
-    return _OF_THE_SCRAPE.union(made, *(_LABELS.get(metric, set()) for metric, _ in named(expression)))
+def panels(dashboard: Path) -> list[dict[str, Any]]:
+    return [panel for panel in json.loads(dashboard.read_text())["panels"] if panel["type"] != "row"]
+
+
+def shown_by(dashboard: Path) -> list[str]:
+    """The expressions of a dashboard's panels."""
+    return [target["expr"] for panel in panels(dashboard) for target in panel["targets"]]
+
+
+def expressions() -> list[str]:
+    """All of alerts and dashboards."""
+    return [alert.expr for alert in ALERTS] + [text for path in DASHBOARDS for text in shown_by(path)]
+
+
+def complaints(text: str) -> list[str]:
+    """What the expression names that does not exist, and rates of what does not only grow."""
+    wrong = [complaint for selector in selectors(text) for complaint in _complaints(selector)]
+    grouped = {label for labels in _GROUPING.findall(text) for label in re.findall(r"\w+", labels)}
+    wrong += [f"no metric of it has the label {label}" for label in sorted(grouped - known_labels(text))]
+    return [f"{each}: {text}" for each in wrong]
+
+
+def known_labels(text: str) -> set[str]:
+    """Those that the result of the expression may have."""
+    return OF_THE_SCRAPE.union(*(_LABELS.get(selector.metric, set()) for selector in selectors(text)))
+
+
+def _complaints(selector: Selector) -> list[str]:
+    if selector.metric not in _KINDS:
+        return [f"there is no {selector.metric}"]
+    labels = _LABELS[selector.metric] | OF_THE_SCRAPE
+    wrong = [f"{selector.metric} has no {label}" for label in selector.matchers if label not in labels]
+    if selector.takes_counters != (_KINDS[selector.metric] == "counter"):
+        wrong.append(f"{selector.metric} is a {_KINDS[selector.metric]}")
+    return wrong

