@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from services.cli.docs import METRICS
-from tests.unit.monitoring.alerts import ROOT, read_alerts
+
+ROOT = Path(__file__).resolve().parents[3]
+MONITORING = ROOT / "monitoring"
+DASHBOARDS = sorted((MONITORING / "dashboards").glob("*"))
 
 _OF_THE_SCRAPE = {"instance", "job", "namespace"}
 """Labels that Prometheus adds to every sample; the last one on Kubernetes."""
@@ -30,9 +35,20 @@ _SELECTOR = re.compile(
     re.VERBOSE,
 )
 
-MONITORING = ROOT / "monitoring"
-ALERTS = read_alerts((MONITORING / "alerts.yaml").read_text())
-DASHBOARDS = sorted((MONITORING / "dashboards").glob("*"))
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    name: str
+    expr: str
+    severity: str
+    annotations: dict[str, str]
+
+
+ALERTS = [
+    Alert(rule["alert"], rule["expr"], rule["labels"]["severity"], rule["annotations"])
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
 
 
 @dataclass(frozen=True, slots=True)
