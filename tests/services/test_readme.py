@@ -20,11 +20,10 @@ DIRECTORY = "/tmp/kafscale"
 LONG = 90.0
 
 
-def _blocks() -> list[list[str]]:
-    """The commands of the section, by block."""
+def _commands() -> list[str]:
+    """Those of the section."""
     section = (ROOT / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
-    blocks = re.findall(r"(?:^    .+\n)+", section, re.MULTILINE)
-    return [[line.strip() for line in block.splitlines()] for block in blocks]
+    return re.findall(r"^    (.+)$", section, re.MULTILINE)
 
 
 def _here(directory: Path) -> Callable[[str], str]:
@@ -74,13 +73,11 @@ def _await(there: Callable[[], bool], what: str) -> None:
 
 
 def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
-    commands = [command for block in _blocks() for command in block]
+    commands = _commands()
     [stores] = [command for command in commands if "tests.servers.stores" in command]
     services = [command for command in commands if "-m services." in command]
-    [write] = [command for command in commands if "kcat -P" in command]
-    [read] = [command for command in commands if "kcat -C" in command]
-    [look] = [command for command in commands if "kafscale partition list" in command]
-    tool("kcat", "kcat")
+    others = [command for command in commands if command not in (stores, *services)]
+    printed = {}
     here = _here(tmp_path / "stores")
     with ExitStack() as running:
         running.enter_context(_running(here(stores), tmp_path / "stores.log"))
@@ -91,9 +88,11 @@ def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) ->
             running.enter_context(_running(here(command), log, settings))
         for log in logs:
             _await(lambda log=log: '"event": "serving"' in log.read_text(), f"{log}: {log.read_text()}")  # type: ignore[misc]
-        subprocess.run(["bash", "-c", here(write)], check=True, timeout=LONG)
-        done = subprocess.run(["bash", "-c", here(read)], check=True, timeout=LONG, capture_output=True, text=True)
-        assert done.stdout == "hello\n"
-        done = subprocess.run(["bash", "-c", here(look)], check=True, timeout=LONG, capture_output=True, text=True)
-        assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["greetings", "0"]]
+        for command in others:
+            shell = ["bash", "-c", here(command)]
+            printed[command] = subprocess.run(shell, check=True, timeout=LONG, stdout=subprocess.PIPE, text=True).stdout
+    [consumed] = [text for command, text in printed.items() if command.startswith("kcat -C")]
+    assert consumed == "hello\n"
+    [listed] = [text for command, text in printed.items() if "kafscale partition list" in command]
+    assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["greetings", "0"]]
     assert {command.rpartition(".")[2] for command in services} == set(DEFAULTS)
