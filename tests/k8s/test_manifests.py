@@ -267,10 +267,15 @@ def test_clients_outside_reach_every_gateway_that_the_autoscaler_may_start(
             assert advertised == f"{host}:{port['port']}"
 
 
-def test_services_run_the_image_of_this_version(overlay: Overlay) -> None:
+def test_images_are_those_of_this_version_and_of_one_etcd(overlay: Overlay) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    used = {container(overlay.workload(name)["spec"]["template"])["image"] for name in SERVICES}
-    assert used == {f"kafscale:{version}"}
+    used = {
+        each["image"]
+        for template in overlay.templates().values()
+        for each in (*template["spec"].get("initContainers", []), *template["spec"]["containers"])
+    }
+    [etcd] = [image for image in used if "/etcd:" in image]
+    assert used - {etcd} == {f"kafscale:{version}", IMAGE} - ({IMAGE} if overlay.name == "production" else set())
 
 
 def _applied(workload: Json) -> Json:
