@@ -154,13 +154,10 @@ async def test_the_last_view_stays_while_the_store_does_not_answer(mock_clock: M
 
 async def test_a_store_that_does_not_answer_at_the_start_is_asked_again(autojump_clock: MockClock) -> None:
     store = MemoryMetadataStore()
-    await put(store, "y", "b")
+    await put(store, "x", "a")
     store.faults = [no_answer("read_prefix", times=3)]
-    watched = Members(store, NS, "storage")
-    async with trio.open_nursery() as nursery:
-        await nursery.start(watched.run)
-        assert runs(watched) == ["y"]
-        nursery.cancel_scope.cancel()
+    async with watching(store) as watched:
+        assert runs(watched) == ["x"]
 
 
 async def test_what_is_refused_ends_a_start_and_later_is_said_once_until_it_is_mended(

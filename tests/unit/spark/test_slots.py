@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -54,3 +55,9 @@ def test_planners_are_told_a_number(monkeypatch: pytest.MonkeyPatch, told: str) 
     monkeypatch.setenv(SLOTS, told)
     with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{told}'"):
         told_slots()
+
+
+def test_a_session_of_spark_connect_is_left_alone() -> None:
+    session = MagicMock()
+    tell_planners(session)
+    assert session.mock_calls == []
