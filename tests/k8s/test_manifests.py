@@ -30,7 +30,7 @@ from tests.k8s.networks import let_in, let_out
 from tests.servers.cluster import running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.kubernetes import ZONES
-from tests.servers.minio import Minio
+from tests.servers.minio import IMAGE, Minio
 
 ROOT = Path(__file__).parents[2]
 ZONE = "topology.kubernetes.io/zone"

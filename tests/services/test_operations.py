@@ -144,14 +144,6 @@ async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
                 assert selector.values(label) <= known, f"{label}: {expression}"
 
 
-def test_operations_names_metrics_that_exist() -> None:
-    known = {metric.name for group in docs.METRICS for metric in group.metrics}
-    mentioned = set(
-        re.findall(r"\b(?:kafscale|grpc|process)_[a-z0-9_]+\b", (_ROOT / "docs" / "operations.md").read_text())
-    )
-    assert mentioned - known == set()
-
-
 async def test_indexers_that_go_and_come_are_shown_without_a_flush(make_cluster: MakeCluster) -> None:
     with make_cluster() as cluster:
         (storage,), (indexer,) = cluster.storages, cluster.indexers

@@ -73,6 +73,7 @@ def _await(there: Callable[[], bool], what: str) -> None:
 
 
 def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
+    tool("kcat", "kcat")
     commands = _commands()
     [stores] = [command for command in commands if "tests.servers.stores" in command]
     services = [command for command in commands if "-m services." in command]

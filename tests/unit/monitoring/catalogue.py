@@ -14,12 +14,14 @@ ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "monitoring"
 DASHBOARDS = sorted((MONITORING / "dashboards").glob("*"))
 
-_OF_THE_SCRAPE = {"instance", "job", "namespace"}
+OF_THE_SCRAPE = {"instance", "job", "namespace"}
 """Labels that Prometheus adds to every sample; the last one on Kubernetes."""
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
-_LABELS: dict[str, set[str]] = {"up": set()}  # Prometheus' own
+_KINDS = {"up": "gauge"}  # Prometheus' own
+_LABELS: dict[str, set[str]] = {"up": set()}
 for _metric in (metric for group in METRICS for metric in group.metrics):
     for _suffix in _SUFFIXES.get(_metric.kind, ("",)):
+        _KINDS[_metric.name + _suffix] = "counter" if _suffix else _metric.kind
         _LABELS[_metric.name + _suffix] = {*_metric.labels, *(["le"] if _suffix == "_bucket" else [])}
 
 # Whether an expression is PromQL is for promtool to say: these only find names in it.

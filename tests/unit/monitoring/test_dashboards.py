@@ -27,7 +27,7 @@ def test_there_is_an_overview_and_one_for_each_service() -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_pitfall_42_a_panel_names_metrics_and_labels_that_exist(path: Path) -> None:
+def test_a_panel_names_metrics_and_labels_that_exist(path: Path) -> None:
     for panel in panels(path):
         for target in panel["targets"]:
             assert complaints(target["expr"]) == [], panel["title"]

@@ -29,7 +29,7 @@ def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest
     assert re.search(r"^\+.*KAFSCALE_SEGMENT_BYTES.*`4MB`", result.output, re.MULTILINE)
 
 
-def test_pitfall_42_what_processes_read_is_what_is_documented() -> None:
+def test_what_processes_read_is_what_is_documented() -> None:
     read = {setting for _, settings in documented(chain(*docs.READERS.values())) for setting in settings}
     assert read == {setting for _, settings in documented(docs.SETTINGS.values()) for setting in settings}
 

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from kafscale.errors import ConfigError
-from kafscale_spark.slots import SLOTS, slots_of, told_slots
+from kafscale_spark.slots import SLOTS, slots_of, tell_planners, told_slots
 
 
 def _context(master: str, settings: dict[str, str]) -> Any:

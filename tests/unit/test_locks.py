@@ -1,4 +1,4 @@
-"""What is installed is pinned: a release is built of the same packages everywhere."""
+"""What a release installs is pinned and hashed, and comes from wherever the installer is set to look."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "name",
-    ["requirements.lock", "requirements-dev.lock", "requirements-spark.lock", "tests/spark/spark40/requirements.lock"],
+    [
+        "requirements.lock",
+        "requirements-dev.lock",
+        "requirements-spark.lock",
+        "tests/spark/spark40/requirements.lock",
+        "tests/ecosystem/python/requirements.lock",
+    ],
 )
 def test_every_locked_requirement_is_pinned_and_hashed_and_names_no_address(name: str) -> None:
     text = (ROOT / name).read_text()
