@@ -1,12 +1,17 @@
-"""compose.yaml as a project of the tests' own: its commands, its containers, and what is at its ports."""
+"""compose.yaml as a project of the tests' own: its containers, commands of documents, and what is at its ports.
+
+testcontainers starts and ends it, and lists its containers, ports and logs. It runs `docker compose` in the environment
+of this process, which `environment` makes.
+"""
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from testcontainers.compose import DockerCompose
 
 from tests.servers.docker import IMAGE, KCAT, ROOT, Engine
 
@@ -14,6 +19,11 @@ LONG_SECONDS = 150.0
 NAME = "kafscale-test"
 SERVICES = ("gateway", "storage", "indexer", "coordinator", "etcd", "minio", "edge")
 """What runs without a profile."""
+STACK = DockerCompose(ROOT)
+"""`docker compose` without a profile."""
+EVERYTHING = DockerCompose(ROOT, profiles=["*"])
+"""`docker compose` with all profiles."""
+_LOG_LINES = 30
 
 T = TypeVar("T")
 
@@ -34,18 +44,11 @@ class Project:
     """``port``: of the first gateway on the host; three more follow."""
 
     engine: Engine
-    environ: dict[str, str]
     port: int
 
     @property
     def broker(self) -> str:
         return f"localhost:{self.port}"
-
-    def compose(self, *arguments: str, check: bool = True) -> str:
-        """What `docker compose ARGUMENTS` prints."""
-        done = self.engine.run("compose", *arguments, check=check, **self.environ)
-        print(f"$ docker compose {' '.join(arguments)}", done.stdout, done.stderr, sep="\n")
-        return done.stdout
 
     def shell(self, command: str, *, timeout: float = LONG_SECONDS) -> str:
         """What a command of a document prints, which may be one of `docker compose`."""
@@ -53,7 +56,6 @@ class Project:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", command.replace("localhost:9092", self.broker)],
                 cwd=ROOT,
-                env={**self.engine.environ, **self.environ},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -67,14 +69,10 @@ class Project:
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 
-    def config(self) -> dict[str, Any]:
-        """The file as Compose understands it, with all profiles."""
-        whole: dict[str, Any] = json.loads(self.compose("--profile", "*", "config", "--format", "json"))
-        return whole
-
     def containers(self, service: str = "") -> list[Container]:
         """Those of ``service``, or all; stopped ones too."""
-        ids = self.compose("--profile", "*", "ps", "--all", "--quiet", *([service] if service else [])).split()
+        there = EVERYTHING.get_containers(include_all=True)
+        ids = [str(each.ID) for each in there if service in ("", each.Service)]
         found = json.loads(self.engine.run("inspect", *ids).stdout) if ids else []
         return [
             Container(
@@ -99,7 +97,6 @@ class Project:
         """What kcat prints that runs in a container of the project's network."""
         done = subprocess.run(
             ["docker", "run", "--rm", "--interactive", f"--network={NAME}_default", KCAT, *arguments],
-            env=self.engine.environ,
             input=records,
             capture_output=True,
             text=True,
@@ -109,16 +106,23 @@ class Project:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def show_logs(self) -> None:
-        """What runs, and the end of what it said, on standard output, where pytest shows it of a test that failed."""
-        self.compose("--profile", "*", "ps", "--all", check=False)
-        self.compose("--profile", "*", "logs", "--no-color", "--tail", "30", check=False)
+
+def show_logs() -> None:
+    """What runs, and the end of what it said, on standard output, where pytest shows it of a test that failed."""
+    containers = EVERYTHING.get_containers(include_all=True)
+    for each in containers:
+        print(each.Name, each.State, each.Health, each.ExitCode)
+    for service in sorted({str(each.Service) for each in containers}):
+        said, _ = EVERYTHING.get_logs(service)
+        print(*said.splitlines()[-_LOG_LINES:], sep="\n")
 
 
-def settings(port: int) -> dict[str, str]:
-    """The environment of `docker compose` for a project whose first gateway has ``port``."""
+def environment(engine: Engine, port: int) -> dict[str, str]:
+    """Of a process whose `docker compose` asks ``engine`` for a project with its first gateway at ``port``."""
+    of_settings = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_")
+    others = {name: value for name, value in engine.environ.items() if not name.startswith(of_settings)}
     ports = {"HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0"}
-    return {"COMPOSE_PROJECT_NAME": NAME, "COMPOSE_PROGRESS": "plain", "IMAGE_TAG": "latest", **ports}
+    return {**others, "COMPOSE_PROJECT_NAME": NAME, "COMPOSE_PROGRESS": "plain", "IMAGE_TAG": "latest", **ports}
 
 
 def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:
@@ -128,9 +132,3 @@ def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:
         assert time.monotonic() < deadline, f"{what}: {found}"
         time.sleep(0.3)
     return found
-
-
-def without_settings() -> dict[str, str]:
-    """The environment of this process, without variables that compose.yaml reads."""
-    own = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(own)}

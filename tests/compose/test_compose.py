@@ -1,23 +1,37 @@
 """compose.yaml, really brought up: README's commands, clients on both sides, more of each service, deaths, and data."""
 
 import json
+import os
 import re
+import shlex
 import socket
 import tomllib
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from testcontainers.compose import DockerCompose
 
 from kafscale.service.settings import documented
 from kafscale.service.stores import S3Settings
 from services.cli.docs import READERS
-from tests.compose.project import LONG_SECONDS, SERVICES, Container, Project, once, settings, without_settings
+from tests.compose.project import (
+    EVERYTHING,
+    LONG_SECONDS,
+    SERVICES,
+    STACK,
+    Container,
+    Project,
+    environment,
+    once,
+    show_logs,
+)
 from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE, Engine, running_engine
 
 HEADING = "## Start with Docker"
@@ -102,30 +116,15 @@ def _listens(port: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with running_engine() as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def project(engine: Engine) -> Iterator[Project]:
-    """Brought up by README's first command."""
-    port = _free_port()
-    alone = Engine(own=engine.own, environ={**without_settings(), **_of_docker(engine)})
-    project = Project(alone, settings(port), port)
-    project.compose("--profile", "*", "down", "--volumes", "--timeout", "1")
-    up = _commands()[0]
-    assert up.startswith("docker compose up")
-    try:
-        project.shell(up)
-        yield project
-    finally:
-        project.show_logs()
-        project.compose("--profile", "*", "down", "--volumes", "--timeout", "1", check=False)
-
-
-def _of_docker(engine: Engine) -> dict[str, str]:
-    return {name: value for name, value in engine.environ.items() if name.startswith("DOCKER_")}
+def project() -> Iterator[Project]:
+    with running_engine() as engine, ExitStack() as ends:
+        port = _free_port()
+        ends.enter_context(mock.patch.dict(os.environ, environment(engine, port), clear=True))
+        EVERYTHING.stop()
+        ends.callback(EVERYTHING.stop)
+        ends.callback(show_logs)
+        STACK.start()
+        yield Project(Engine(own=engine.own, environ=os.environ), port)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,7 @@ def log(project: Project) -> Log:
 
 
 def test_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Project) -> None:
-    _, write, read, look, scale, down = _commands()
+    up, write, read, look, scale, down = _commands()
     project.shell(write)
     assert project.shell(read) == "hello\n"
     shown = project.shell(look)
@@ -142,6 +141,8 @@ def test_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Pro
     project.shell(scale)
     counts = {service: len(project.containers(service)) for service in SERVICES}
     assert counts == {**dict.fromkeys(SERVICES, 1), "gateway": 2, "storage": 2}
+    # test_pitfall_41 runs these two; the fixture's `up` is testcontainers'.
+    assert up.startswith("docker compose up")
     assert down == "docker compose down"
 
 
@@ -171,10 +172,10 @@ def test_clients_on_the_host_are_told_of_a_second_gateway_and_reach_it(project: 
 
 
 def test_a_second_storage_instance_takes_its_part_of_the_partitions(project: Project) -> None:
-    project.compose("exec", "gateway", "kafscale", "topic", "create", "wide", "--partitions", "32")
+    STACK.exec_in_container(["kafscale", "topic", "create", "wide", "--partitions", "32"], "gateway")
 
     def owners() -> set[str]:
-        shown = project.compose("exec", "gateway", "kafscale", "partition", "list", "wide", "-o", "json")
+        shown, _, _ = STACK.exec_in_container(["kafscale", "partition", "list", "wide", "-o", "json"], "gateway")
         return {partition["owner"] for partition in json.loads(shown)["partitions"]}
 
     once("owners", owners, lambda found: len(found - {""}) == 2)
@@ -215,11 +216,11 @@ def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(p
         assert (demo.state, demo.exit_code) == ("exited", 0)
         assert "100000 records written to the topic spark-demo, 100000 read back" in said
         for index in ("1", "2"):
-            shown = project.compose("exec", "--index", index, "storage", "python", "-c", _SCRAPE)
+            shown = project.shell(f"docker compose exec --index {index} storage python -c {shlex.quote(_SCRAPE)}")
             [scanned] = re.findall(r"^kafscale_storage_scanned_bytes_total (\S+)$", shown, re.MULTILINE)
             assert float(scanned) > 0, index
     finally:
-        project.compose("--profile", "spark", "rm", "--stop", "--force", *SPARK)
+        project.shell(f"docker compose --profile spark rm --stop --force {' '.join(SPARK)}")
 
 
 def test_a_build_without_a_target_is_of_the_services() -> None:
@@ -232,13 +233,12 @@ def test_compose_builds_what_make_image_builds(project: Project) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert project.engine.image_id(f"kafscale:{version}") == project.engine.image_id(IMAGE) != ""
     assert project.engine.image_id(SPARK_IMAGE)
-    other = replace(project, environ={**project.environ, "IMAGE_TAG": "built-by-compose"})
     try:
-        other.compose("build", "gateway")
+        project.shell("IMAGE_TAG=built-by-compose docker compose build gateway")
         assert _content(project, "kafscale:built-by-compose") == _content(project, IMAGE)
     finally:
         project.engine.run("image", "rm", "kafscale:built-by-compose", check=False)
-    project.compose("exec", "gateway", "python", "-c", "import kafscale.service.otel")
+    STACK.exec_in_container(["python", "-c", "import kafscale.service.otel"], "gateway")
 
 
 def _content(project: Project, image: str) -> dict[str, Any]:
@@ -250,8 +250,8 @@ def _content(project: Project, image: str) -> dict[str, Any]:
 
 def test_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
     with socket.create_connection(("localhost", project.port)):
-        project.compose("stop", "gateway")
-        project.compose("stop")
+        DockerCompose(ROOT, services=["gateway"]).stop(down=False)
+        STACK.stop(down=False)
     ended = {each.name: each.exit_code for service in OURS for each in project.containers(service)}
     assert set(ended.values()) == {0}, ended
     project.shell(_commands()[-1])
@@ -263,12 +263,13 @@ def test_all_leave_by_themselves_and_the_data_is_there_again(project: Project, l
 
 
 def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) -> None:
-    project.compose("up", "--detach", "prometheus")
-    project.compose("exec", "prometheus", "promtool", "check", "config", "/etc/prometheus/prometheus.yaml")
-    (address,) = project.compose("port", "prometheus", "9090").split()
+    DockerCompose(ROOT, services=["prometheus"]).start()
+    check = ["promtool", "check", "config", "/etc/prometheus/prometheus.yaml"]
+    EVERYTHING.exec_in_container(check, "prometheus")
+    host, port = EVERYTHING.get_service_host_and_port("prometheus", 9090)
 
     def ask(path: str) -> Any:
-        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=30) as reply:
+        with urllib.request.urlopen(f"http://{host}:{port}/api/v1/{path}", timeout=30) as reply:
             return json.loads(reply.read())["data"]
 
     def up() -> dict[str, str]:
@@ -285,7 +286,7 @@ def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) 
 
 
 def test_every_variable_and_file_of_compose_exists(project: Project) -> None:
-    config = project.config()
+    config = EVERYTHING.get_config()
     for name, service in config["services"].items():
         variables = {variable for variable in service.get("environment") or {} if variable.startswith("KAFSCALE_")}
         read = {declared.env for _, found in documented(READ.get(name, ())) for declared in found}
