@@ -1,6 +1,7 @@
 """Fixtures that tests of several kinds share."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
-from tests.servers.minio import Minio, running_minio
+from tests.servers.minio import Minio, contained_minio, running_minio
 from tests.support import left_out
 
 _IN_TURN = {
@@ -88,7 +89,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
     """A real S3 server; every test makes its own bucket there."""
-    with running_minio(tmp_path_factory.mktemp("minio")) as server:
+    contained = os.environ.get("KAFSCALE_TEST_CONTAINERS") == "1"
+    with contained_minio() if contained else running_minio(tmp_path_factory.mktemp("minio")) as server:
         yield server
 
 

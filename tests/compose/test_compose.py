@@ -5,6 +5,8 @@ import os
 import re
 import shlex
 import socket
+import sys
+import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator
@@ -32,6 +34,7 @@ from tests.compose.project import (
     once,
     show_logs,
 )
+from tests.servers import minio
 from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE, Engine, running_engine
 
 HEADING = "## Start with Docker"
@@ -283,6 +286,16 @@ def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) 
     # Each is "unknown" until it is first evaluated.
     rules = once("rules", health, lambda found: "unknown" not in found)
     assert rules == ["ok"] * (ROOT / "monitoring" / "alerts.yaml").read_text().count("- alert:")
+
+
+def test_the_contract_of_object_stores_holds_for_minio_in_a_container(project: Project) -> None:
+    assert EVERYTHING.get_config()["services"]["minio"]["image"] == minio.IMAGE
+    before = time.time()
+    files = " ".join(f"tests/contract/objects/test_{name}.py" for name in ("puts", "reads", "s3"))
+    project.shell(f"KAFSCALE_TEST_CONTAINERS=1 {sys.executable} -m pytest -q -k s3 {files}")
+    started = ("--filter", "event=start", "--filter", f"image={minio.IMAGE}")
+    events = project.engine.run("events", "--since", f"{before:.3f}", "--until", f"{time.time():.3f}", *started)
+    assert len(events.stdout.splitlines()) == 1
 
 
 def test_every_variable_and_file_of_compose_exists(project: Project) -> None:

@@ -90,6 +90,9 @@ def running_engine() -> Iterator[Engine]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Debian's `docker build` has no BuildKit: without it, Compose finds in the cache what `make image` has built.
         own = {"DOCKER_HOST": f"unix://{scratch}/socket", "DOCKER_BUILDKIT": "0"}
+        # This engine publishes ports on loopback, which testcontainers does not expect where it takes the machine for a
+        # container, and has no image of Ryuk.
+        own |= {"TESTCONTAINERS_CONNECTION_MODE": "docker_host", "TESTCONTAINERS_RYUK_DISABLED": "true"}
         engine = Engine(own=True, environ=_with_compose({**os.environ, **own}))
         with _daemon(engine, root, Path(scratch)):
             yield engine
@@ -99,6 +102,7 @@ def running_engine() -> Iterator[Engine]:
 def _daemon(engine: Engine, root: Path, scratch: Path) -> Iterator[None]:
     command = ["dockerd", "--host", engine.environ["DOCKER_HOST"], "--data-root", str(root)]
     command += ["--exec-root", str(scratch / "exec"), "--pidfile", str(scratch / "pid")]
+    command += ["--ip", "127.0.0.1"]
     log = scratch / "dockerd.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)

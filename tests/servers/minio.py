@@ -1,18 +1,20 @@
 """MinIO for tests: built once from its Go module, started on a free loopback port, stopped by its handle.
 
-``minio/go.mod`` pins its version.
+``minio/go.mod`` pins its version. With ``KAFSCALE_TEST_CONTAINERS=1`` the fixture `minio` is a container of the same
+release on the engine that answers.
 """
 
 import itertools
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpcore
+from testcontainers.core.container import DockerContainer
 
 from kafscale.objects.s3_wire import S3Config, Signer, static_credentials
 from tests.servers.go_build import GoServer
@@ -23,6 +25,9 @@ IMAGE = "minio/minio:RELEASE.2025-09-07T16-13-09Z"
 ACCESS_KEY = "kafscale"
 SECRET_KEY = "kafscale-secret"
 REGION = "us-east-1"
+_SETTINGS = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY, "MINIO_BROWSER": "off"}
+_PORT = 9000
+"""In a container."""
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
@@ -69,18 +74,13 @@ def running_minio(directory: Path) -> Iterator[Minio]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [SERVER.build(), "server", "--quiet", "--address", address, directory / "data"],
-            env={
-                **os.environ,
-                "MINIO_ROOT_USER": ACCESS_KEY,
-                "MINIO_ROOT_PASSWORD": SECRET_KEY,
-                "MINIO_BROWSER": "off",
-            },
+            env={**os.environ, **_SETTINGS},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
         )
     try:
-        _await_ready(f"http://{address}", process, log)
+        _await_ready(f"http://{address}", lambda: process.poll() is None, lambda: log.read_text(errors="replace"))
         yield Minio(f"http://{address}", process.pid)
     finally:
         process.terminate()
@@ -91,16 +91,32 @@ def running_minio(directory: Path) -> Iterator[Minio]:
             process.wait()
 
 
-def _await_ready(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:
+@contextmanager
+def contained_minio() -> Iterator[Minio]:
+    """A server in a container, which takes its data with it."""
+    container = DockerContainer(IMAGE, command="minio server --quiet /data", env=_SETTINGS, ports=[_PORT])
+    with container:
+
+        def runs() -> bool:
+            container.reload()
+            return container.status == "running"
+
+        endpoint = f"http://{container.get_container_host_ip()}:{container.get_exposed_port(_PORT)}"
+        _await_ready(endpoint, runs, lambda: b"".join(container.get_logs()).decode(errors="replace"))
+        yield Minio(endpoint)
+
+
+def _await_ready(endpoint: str, runs: Callable[[], bool], log: Callable[[], str]) -> None:
     """Wait until it answers a signed request: its health address answers before the server can do anything."""
     deadline = time.monotonic() + _START_SECONDS
     config = S3Config("no-such-bucket", REGION, endpoint, ACCESS_KEY, SECRET_KEY)
     signer = Signer(config, REGION, static_credentials(config))
-    while process.poll() is None and time.monotonic() < deadline:
+    while runs() and time.monotonic() < deadline:
         try:
             if httpcore.request("GET", signer.url("GET", "", {}, datetime.now(UTC))).status == 404:
                 return
-        except httpcore.NetworkError:
+        except (httpcore.NetworkError, httpcore.RemoteProtocolError):
+            # The second: an engine takes connections to a container's port before the server listens there.
             pass
         time.sleep(0.05)
-    raise RuntimeError(f"MinIO did not start: {log.read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(f"MinIO did not start: {log()[-2000:]}")
