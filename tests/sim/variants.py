@@ -169,8 +169,8 @@ VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.reader",
                 "Reader._id",
-                "segment.base_offset, view.epoch_of(segment.base_offset))\n\n\ndef",
-                "segment.base_offset, 0)\n\n\ndef",
+                "segment.base_offset, view.epoch_of(segment.base_offset))",
+                "segment.base_offset, 0)",
             ),
             Change(
                 "services.storage.reader",
