@@ -36,8 +36,8 @@ class AdminTokenSettings:
         "KAFSCALE_ADMIN_TOKEN",
         default="",
         parse=Parser("16 to 512 printable ASCII characters without spaces", _parse_token),
-        doc="What operators' calls must show, as `authorization: Bearer ...`; the `kafscale` command shows it. Unset: "
-        "no more is asked than TLS does. Without TLS it can be read on the way.",
+        doc="The token that admin calls must present as `authorization: Bearer ...`. The `kafscale` command presents "
+        "it. If not set, only TLS restricts access. Without TLS, the token is sent unencrypted.",
         secret=True,
     )
 
@@ -50,6 +50,6 @@ class AdminClientSettings(AdminTokenSettings):
         "KAFSCALE_ADMIN_SERVER",
         default=(str(DEFAULTS["gateway"].rpc), str(DEFAULTS["storage"].rpc)),
         parse=servers,
-        doc="Gateways that the `kafscale` command may ask: the first that answers. The default is a gateway of its own "
-        "on this machine, then the one process.",
+        doc="The gateways that the `kafscale` command can call. It uses the first one that answers. The default is a "
+        "separate gateway on this machine, then the one-process mode.",
     )

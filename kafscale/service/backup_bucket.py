@@ -25,44 +25,55 @@ class BackupSettings:
         "KAFSCALE_BACKUP_S3_BUCKET",
         default="",
         parse=text,
-        doc="The bucket for snapshots of etcd and backups of the metadata, under KAFSCALE_S3_NAMESPACE as in the log's "
-        "bucket. Unset: the log's bucket, or directory. `kafscale restore` and `kafscale etcd-snapshot fetch` read "
-        "from there too.",
+        doc="The bucket for etcd snapshots and metadata backups. Its keys are under KAFSCALE_S3_NAMESPACE, as in the "
+        "log's bucket. If not set, the log's bucket or directory. `kafscale restore` and `kafscale etcd-snapshot "
+        "fetch` also read from it.",
     )
     endpoint: str = setting(
-        "KAFSCALE_BACKUP_S3_ENDPOINT", default="", parse=text, doc="Unset: that of KAFSCALE_S3_ENDPOINT."
+        "KAFSCALE_BACKUP_S3_ENDPOINT",
+        default="",
+        parse=text,
+        doc="The endpoint of KAFSCALE_BACKUP_S3_BUCKET. If not set, KAFSCALE_S3_ENDPOINT.",
     )
     region: str = setting(
         "KAFSCALE_BACKUP_S3_REGION",
         default="",
         parse=text,
-        doc="The region of KAFSCALE_BACKUP_S3_BUCKET. Unset: S3 is asked for it.",
+        doc="The region of KAFSCALE_BACKUP_S3_BUCKET. If not set, the command asks S3 for it.",
     )
     credentials: str | None = setting(
         "KAFSCALE_BACKUP_S3_CREDENTIALS",
         default=None,
         parse=optional(choice("static", "aws")),
-        doc="As KAFSCALE_S3_CREDENTIALS. Unset: `static` when KAFSCALE_BACKUP_S3_ACCESS_KEY is set, else the same "
-        "credentials as for the log's bucket.",
+        doc="See KAFSCALE_S3_CREDENTIALS. If not set, `static` when KAFSCALE_BACKUP_S3_ACCESS_KEY is set, otherwise "
+        "the credentials of the log's bucket.",
     )
     access_key: str = setting(
-        "KAFSCALE_BACKUP_S3_ACCESS_KEY", default="", parse=text, doc="Unset: the credentials of the log's bucket."
+        "KAFSCALE_BACKUP_S3_ACCESS_KEY",
+        default="",
+        parse=text,
+        doc="The access key. If not set, the credentials of the log's bucket.",
     )
     secret_key: str = setting(
-        "KAFSCALE_BACKUP_S3_SECRET_KEY", default="", parse=text, doc="Of KAFSCALE_BACKUP_S3_ACCESS_KEY.", secret=True
+        "KAFSCALE_BACKUP_S3_SECRET_KEY",
+        default="",
+        parse=text,
+        doc="The secret key for KAFSCALE_BACKUP_S3_ACCESS_KEY.",
+        secret=True,
     )
     session_token: str = setting(
         "KAFSCALE_BACKUP_S3_SESSION_TOKEN",
         default="",
         parse=text,
-        doc="Of KAFSCALE_BACKUP_S3_ACCESS_KEY, if that is a temporary one.",
+        doc="The session token for KAFSCALE_BACKUP_S3_ACCESS_KEY, if that is a temporary key.",
         secret=True,
     )
     path_style: bool | None = setting(
         "KAFSCALE_BACKUP_S3_PATH_STYLE",
         default=None,
         parse=optional(boolean),
-        doc="As KAFSCALE_S3_PATH_STYLE. Unset: as for the log's bucket if the endpoint is the same, else in the path.",
+        doc="See KAFSCALE_S3_PATH_STYLE. If not set, the same as for the log's bucket if the endpoint is the same, "
+        "otherwise in the path.",
     )
 
     def __post_init__(self) -> None:

@@ -56,58 +56,64 @@ class EtcdSettings:
         "KAFSCALE_ETCD_ENDPOINTS",
         default=(),
         parse=_endpoints,
-        doc="etcd's members. With neither `http` nor `https`: TLS when KAFSCALE_ETCD_TLS_CA_FILE is set.",
+        doc="The addresses of etcd's members. For addresses without `http` or `https`, TLS is used if "
+        "KAFSCALE_ETCD_TLS_CA_FILE is set.",
     )
     username: str = setting(
-        "KAFSCALE_ETCD_USERNAME", default="", parse=text, doc="Unset: etcd is used without authentication."
+        "KAFSCALE_ETCD_USERNAME",
+        default="",
+        parse=text,
+        doc="The etcd user. If not set, etcd is used without authentication.",
     )
     password: str = setting(
-        "KAFSCALE_ETCD_PASSWORD", default="", parse=text, doc="Of KAFSCALE_ETCD_USERNAME.", secret=True
+        "KAFSCALE_ETCD_PASSWORD", default="", parse=text, doc="The password of KAFSCALE_ETCD_USERNAME.", secret=True
     )
     tls_ca_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_ETCD_TLS_CA_FILE",
         default=None,
         parse=optional(_path),
-        doc="The certificates (PEM) of who may have signed etcd's certificate.",
+        doc="The CA certificates (PEM) that are trusted to sign etcd's certificate.",
     )
     tls_cert_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_ETCD_TLS_CERT_FILE",
         default=None,
         parse=optional(_path),
-        doc="This process's certificate chain (PEM), for an etcd that asks its clients for one.",
+        doc="This process's certificate chain (PEM), if etcd requires client certificates.",
     )
     tls_key_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_ETCD_TLS_KEY_FILE",
         default=None,
         parse=optional(_path),
-        doc="The key (PEM, not encrypted) of KAFSCALE_ETCD_TLS_CERT_FILE.",
+        doc="The private key (PEM, not encrypted) for KAFSCALE_ETCD_TLS_CERT_FILE.",
     )
     timeout_ms: int = setting(
         "KAFSCALE_ETCD_TIMEOUT_MS",
         default=5_000,
         parse=integer(100, 600_000),
-        doc="How long one operation may take. A member that is silent for its share of it is left for the next one.",
+        doc="The timeout of one operation. If a member does not answer within its share of this time, the next member "
+        "is tried.",
     )
     history_ms: int = setting(
         "KAFSCALE_ETCD_HISTORY_MS",
         default=300_000,
         parse=integer(60_000, 604_800_000),
-        doc="Revisions older than this are compacted, which takes etcd's root role; else use etcd's own "
-        "`--auto-compaction`. A watcher that was away for longer reads all state again. Where more than half of etcd's "
-        "quota is in use, less is kept. See docs/guides/etcd.md.",
+        doc="Revisions older than this are compacted, which requires etcd's root role. Without that role, use etcd's "
+        "own `--auto-compaction`. A watcher that was disconnected for longer reads all state again. If more than half "
+        "of etcd's quota is in use, less history is kept. See docs/guides/etcd.md.",
     )
     quota_bytes: int = setting(
         "KAFSCALE_ETCD_QUOTA_BYTES",
         default=2 * GIB,
         parse=within(size, 1 * MIB, 1024 * GIB),
-        doc="etcd's `--quota-backend-bytes`, for releases before 3.6, which do not tell it; later ones are believed.",
+        doc="The value of etcd's `--quota-backend-bytes`. It is needed for etcd releases before 3.6, which do not "
+        "report their quota. For later releases, the reported quota is used.",
     )
     recover_space: bool = setting(
         "KAFSCALE_ETCD_RECOVER_SPACE",
         default=True,
         parse=boolean,
-        doc="When etcd has raised the alarm NOSPACE: compact all history, defragment the members one by one, and "
-        "disarm the alarm, which takes etcd's root role. See docs/guides/etcd.md.",
+        doc="Whether to recover from etcd's NOSPACE alarm: compact all history, defragment the members one by one, and "
+        "disarm the alarm. This requires etcd's root role. See docs/guides/etcd.md.",
     )
 
     def __post_init__(self) -> None:

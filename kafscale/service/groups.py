@@ -14,13 +14,13 @@ class GroupSettings:
         "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS",
         default=6_000,
         parse=integer(1, 2**31 - 1),
-        doc="The shortest session timeout that a member may ask for; Kafka's group.min.session.timeout.ms.",
+        doc="The minimum session timeout that a member can request; Kafka's group.min.session.timeout.ms.",
     )
     group_max_session_timeout_ms: int = setting(
         "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS",
         default=1_800_000,
         parse=integer(1, 2**31 - 1),
-        doc="The longest session timeout that a member may ask for; Kafka's group.max.session.timeout.ms.",
+        doc="The maximum session timeout that a member can request; Kafka's group.max.session.timeout.ms.",
     )
     group_initial_rebalance_delay_ms: int = setting(
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS",
@@ -33,29 +33,29 @@ class GroupSettings:
         "KAFSCALE_GROUP_MAX_SIZE",
         default=10_000,
         parse=integer(1, 10_000),
-        doc="Members of one group; Kafka's group.max.size. Also the ids that are kept of clients that were given one "
-        "and have not joined with it. A group's header, one value of the metadata store, names all members: who would "
-        "make it larger than 1.2 MB, as 10,000 members with ids of more than 80 characters each, is refused with "
-        "GROUP_MAX_SIZE_REACHED too. An id is the client's id, or group.instance.id, and 37 characters.",
+        doc="The maximum number of members of one group; Kafka's group.max.size. It also limits the member ids that "
+        "are kept for clients that received one and have not joined with it yet. A group's header, a single value in "
+        "the metadata store, lists all members. A member that would make it larger than 1.2 MB is also refused with "
+        "GROUP_MAX_SIZE_REACHED. For example, 10,000 members exceed this size if their ids are longer than 80 "
+        "characters. A member id is the client id, or group.instance.id, plus 37 characters.",
     )
     group_offset_metadata_max_bytes: int = setting(
         "KAFSCALE_GROUP_OFFSET_METADATA_MAX_BYTES",
         default=4_096,
         parse=integer(0, 100_000),
-        doc="What a client may say beside a committed offset, in characters as Kafka counts them; Kafka's "
-        "offset.metadata.max.bytes.",
+        doc="The maximum length of the metadata that a client sends with a committed offset, in characters as Kafka "
+        "counts them; Kafka's offset.metadata.max.bytes.",
     )
     group_offsets_retention_minutes: int = setting(
         "KAFSCALE_GROUP_OFFSETS_RETENTION_MINUTES",
         default=7 * 24 * 60,
         parse=integer(1, 2**31 - 1),
-        doc="How long committed offsets are kept once their group is empty, or for a group without members since they "
-        "were committed; Kafka's offsets.retention.minutes.",
+        doc="How long committed offsets are kept after their group becomes empty or, in a group without members, after "
+        "the commit; Kafka's offsets.retention.minutes.",
     )
     group_offsets_retention_check_interval_ms: int = setting(
         "KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS",
         default=600_000,
         parse=integer(100, 86_400_000),
-        doc="How often groups are looked at for offsets whose retention is over; Kafka's "
-        "offsets.retention.check.interval.ms.",
+        doc="How often groups are checked for expired offsets; Kafka's offsets.retention.check.interval.ms.",
     )

@@ -27,32 +27,33 @@ class HealthSettings:
         "KAFSCALE_S3_HEALTH_WINDOW_SEC",
         default=60.0,
         parse=within(seconds, 1.0, 3600.0),
-        doc="The time over which requests to the object store are judged.",
+        doc="The time window over which requests to the object store are evaluated.",
     )
     s3_latency_warn_ms: int = setting(
         "KAFSCALE_S3_LATENCY_WARN_MS",
         default=500,
         parse=integer(1, 600_000),
-        doc="The object store is degraded when half of its answers took longer. The time that the bytes need at "
-        "1 MB/s is left out.",
+        doc="The object store is degraded if half of its responses took longer than this. The transfer time at 1 MB/s "
+        "is not counted.",
     )
     s3_latency_crit_ms: int = setting(
         "KAFSCALE_S3_LATENCY_CRIT_MS",
         default=3_000,
         parse=integer(1, 600_000),
-        doc="It is unavailable when half of its answers took longer than this.",
+        doc="The object store is unavailable if half of its responses took longer than this. The transfer time is not "
+        "counted here either.",
     )
     s3_error_rate_warn: float = setting(
         "KAFSCALE_S3_ERROR_RATE_WARN",
         default=0.2,
         parse=share,
-        doc="The object store is degraded when this share of the requests failed: no answer, 5xx, throttled, refused.",
+        doc="The object store is degraded if this share of the requests failed: no answer, 5xx, throttled, refused.",
     )
     s3_error_rate_crit: float = setting(
         "KAFSCALE_S3_ERROR_RATE_CRIT",
         default=0.6,
         parse=share,
-        doc="It is unavailable when this share of the requests failed.",
+        doc="The object store is unavailable if this share of the requests failed.",
     )
 
     def __post_init__(self) -> None:

@@ -44,35 +44,36 @@ class ListenerSettings:
         "KAFSCALE_LISTENERS",
         default=None,
         parse=optional(text),
-        doc="Named listeners as in Kafka, comma-separated: `NAME://host:port,NAME2://host:port`. An empty host is all "
-        "interfaces, IPv6 addresses stand in brackets. Excludes the short form (KAFSCALE_BROKER_ADDR).",
+        doc="The named listeners in Kafka's form, comma-separated: `NAME://host:port,NAME2://host:port`. An empty host "
+        "means all interfaces. IPv6 addresses need brackets. Cannot be combined with the short form "
+        "(KAFSCALE_BROKER_ADDR).",
     )
     advertised_listeners: str | None = setting(
         "KAFSCALE_ADVERTISED_LISTENERS",
         default=None,
         parse=optional(text),
-        doc="What clients are told to connect to: one address for each name in KAFSCALE_LISTENERS, in the same form. "
-        f"As a host, `{OWN_NAME}` is this machine's name, which each container and each pod has of its own. Unset: the "
-        "addresses of KAFSCALE_LISTENERS.",
+        doc="The addresses that clients connect to: one for each name in KAFSCALE_LISTENERS, in the same form. The "
+        f"host `{OWN_NAME}` is replaced by the name of this machine, container or pod. If not set, the addresses in "
+        "KAFSCALE_LISTENERS.",
     )
     broker_addr: str | None = setting(
         "KAFSCALE_BROKER_ADDR",
         default=None,
         parse=optional(text),
-        doc=f"The short form: the `host:port` of the one listener. `{DEFAULT_ADDRESS}` when no listener is set at all.",
+        doc=f"The short form: the `host:port` of a single listener. If no listener is set at all, `{DEFAULT_ADDRESS}`.",
     )
     advertised_host: str | None = setting(
         "KAFSCALE_ADVERTISED_HOST",
         default=None,
         parse=optional(text),
-        doc=f"With the short form: the host that clients are told; `{OWN_NAME}` is this machine's name. Unset: the "
-        "host of KAFSCALE_BROKER_ADDR.",
+        doc=f"With the short form: the host that clients connect to. `{OWN_NAME}` is replaced by the name of this "
+        "machine. If not set, the host of KAFSCALE_BROKER_ADDR.",
     )
     advertised_port: int | None = setting(
         "KAFSCALE_ADVERTISED_PORT",
         default=None,
         parse=optional(integer(1, 65535)),
-        doc="With the short form: the port that clients are told. Unset: the port of KAFSCALE_BROKER_ADDR.",
+        doc="With the short form: the port that clients connect to. If not set, the port of KAFSCALE_BROKER_ADDR.",
     )
 
     def resolve(self) -> tuple[Listener, ...]:

@@ -23,7 +23,10 @@ class LogSettings:
     """What every process reads for its logs."""
 
     log_level: str = setting(
-        "KAFSCALE_LOG_LEVEL", default="info", parse=choice(*_LEVELS), doc="The least severe messages that are logged."
+        "KAFSCALE_LOG_LEVEL",
+        default="info",
+        parse=choice(*_LEVELS),
+        doc="The minimum severity of messages that are logged.",
     )
 
 

@@ -66,9 +66,9 @@ def _parse_advertised(value: str) -> Address:
     return _parse(with_own_name(value))
 
 
-_ACCEPTS = "`host:port`; an empty host is all interfaces, IPv6 addresses stand in brackets"
+_ACCEPTS = "`host:port`; an empty host means all interfaces; IPv6 addresses need brackets"
 _address = Parser(_ACCEPTS, _parse)
-_advertised = Parser(f"{_ACCEPTS}, `{OWN_NAME}` is this machine's name", _parse_advertised)
+_advertised = Parser(f"{_ACCEPTS}; `{OWN_NAME}` is this machine's name", _parse_advertised)
 
 
 def _by_service(addresses: Mapping[str, Address]) -> str:
@@ -83,7 +83,7 @@ class LeaseSettings:
         "KAFSCALE_LEASE_TTL_SECONDS",
         default=10,
         parse=integer(2, 300),
-        doc="How long after its last sign of life a process is taken for dead.",
+        doc="The TTL of a process's lease. A process that does not renew its lease for this long is considered dead.",
     )
 
 
@@ -95,15 +95,15 @@ class HttpSettings:
         "KAFSCALE_HTTP_ADDR",
         default=None,
         parse=optional(_address),
-        doc="Where this process answers for its health and metrics. The default has a port of its own for each "
-        "service.",
+        doc="The address on which this process serves its health and metrics. By default, each service has a different "
+        "port.",
         default_text=_by_service(HTTP_DEFAULTS),
     )
     http_max_connections: int = setting(
         "KAFSCALE_HTTP_MAX_CONNECTIONS",
         default=64,
         parse=integer(1, 10_000),
-        doc="Connections to KAFSCALE_HTTP_ADDR; more are closed at once.",
+        doc="The maximum number of connections to KAFSCALE_HTTP_ADDR. Further connections are closed immediately.",
     )
 
     def address(self, service: str) -> Address:
@@ -118,23 +118,25 @@ class NetworkSettings(LeaseSettings):
         "KAFSCALE_RPC_ADDR",
         default=None,
         parse=optional(_address),
-        doc="Where this process takes the calls of other services; storage those of Spark jobs too, a gateway those of "
-        "operators. The one-process mode takes both, at storage's. The default has a port of its own for each service.",
+        doc="The address on which this process accepts calls from other services. Storage also accepts calls from "
+        "Spark jobs, and gateways accept admin calls. The one-process mode accepts both on storage's address. By "
+        "default, each service has a different port.",
         default_text=_by_service({name: addresses.rpc for name, addresses in DEFAULTS.items()}),
     )
     rpc_advertised_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_ADVERTISED_ADDR",
         default=None,
         parse=optional(_advertised),
-        doc="The `host:port` where other services reach this process. Unset: KAFSCALE_RPC_ADDR, unless that is all "
-        f"interfaces. The same after a restart, or partitions move. `{OWN_NAME}:9095` lets many containers or pods "
-        "have one setting.",
+        doc="The `host:port` at which other services reach this process. If not set, KAFSCALE_RPC_ADDR, which then "
+        f"must not be all interfaces. Keep it the same after a restart, otherwise partitions move. `{OWN_NAME}:9095` "
+        "allows many containers or pods to share one setting.",
     )
     start_patience_ms: int = setting(
         "KAFSCALE_START_PATIENCE_MS",
         default=30_000,
         parse=integer(0, 3_600_000),
-        doc="How long a starting process waits for etcd, and then for S3, to come up; then it ends with status 1.",
+        doc="How long a process that is starting waits for etcd, and then for S3, to become available. After that, it "
+        "exits with status 1.",
     )
 
     def __post_init__(self) -> None:

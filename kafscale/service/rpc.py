@@ -20,81 +20,86 @@ class RpcSettings:
         "KAFSCALE_RPC_MAX_MESSAGE_BYTES",
         default=_defaults.max_message_bytes,
         parse=within(size, LARGEST_PAYLOAD + 4 * MIB, 1 * GIB),
-        doc="The largest message between services, the same in all of them.",
+        doc="The maximum size of a message between services. Use the same value for all services.",
     )
     max_calls: int = setting(
         "KAFSCALE_RPC_MAX_CALLS",
         default=_defaults.max_calls,
         parse=integer(16, 1_000_000),
-        doc="Calls that a service has in hand at a time, streams included. It refuses more retriably.",
+        doc="The maximum number of calls that a service handles at the same time, including streams. Further calls are "
+        "refused with a retriable error.",
     )
     max_waiting_calls: int = setting(
         "KAFSCALE_RPC_MAX_WAITING_CALLS",
         default=_defaults.max_waiting_calls,
         parse=integer(16, 1_000_000),
-        doc="The same for JoinGroup and SyncGroup calls, which wait for other members: they are counted by themselves, "
-        "so that heartbeats and commits are taken however many wait.",
+        doc="The same limit for JoinGroup and SyncGroup calls, which wait for other members. These calls are counted "
+        "separately, so that heartbeats and commits are accepted no matter how many of them wait.",
     )
     keepalive_ms: int = setting(
         "KAFSCALE_RPC_KEEPALIVE_MS",
         default=round(_defaults.keepalive_seconds * 1000),
         parse=integer(1_000, 3_600_000),
-        doc="A connection between services on which nothing came for this long is asked for a sign of life.",
+        doc="If nothing is received on a connection between services for this long, a keepalive ping is sent.",
     )
     keepalive_timeout_ms: int = setting(
         "KAFSCALE_RPC_KEEPALIVE_TIMEOUT_MS",
         default=round(_defaults.keepalive_timeout_seconds * 1000),
         parse=integer(100, 3_600_000),
-        doc="How long that sign may take; then the connection is given up, and the calls on it fail.",
+        doc="How long to wait for the response to a keepalive ping. After that, the connection is closed, and the "
+        "calls on it fail.",
     )
     connect_timeout_ms: int = setting(
         "KAFSCALE_RPC_CONNECT_TIMEOUT_MS",
         default=round(_defaults.connect_seconds * 1000),
         parse=integer(100, 600_000),
-        doc="How long one attempt to connect to another service may take.",
+        doc="The timeout of one attempt to connect to another service.",
     )
     reconnect_backoff_max_ms: int = setting(
         "KAFSCALE_RPC_RECONNECT_BACKOFF_MAX_MS",
         default=round(_defaults.longest_backoff_seconds * 1000),
         parse=integer(100, 600_000),
-        doc="The longest pause between two attempts to connect. The first is 100 ms; each is spread by 20 %.",
+        doc="The maximum pause between two attempts to connect. The first pause is 100 ms. Each pause is randomized by "
+        "20 %.",
     )
     drain_timeout_ms: int = setting(
         "KAFSCALE_RPC_DRAIN_TIMEOUT_MS",
         default=round(_defaults.drain_seconds * 1000),
         parse=integer(0, 600_000),
-        doc="How long a stopping service lets the calls that it has in hand finish before it cancels them.",
+        doc="How long a service that is stopping waits for its calls to finish before it cancels them.",
     )
     tls_cert_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_TLS_CERT_FILE",
         default=None,
         parse=optional(_path),
-        doc="This process's certificate chain (PEM) for calls between services, shown to clients and to servers. "
-        "Unset with KAFSCALE_RPC_TLS_CA_FILE: no encryption.",
+        doc="The certificate chain (PEM) that this process presents to clients and servers in calls between services. "
+        "If neither this nor KAFSCALE_RPC_TLS_CA_FILE is set, calls are not encrypted.",
     )
     tls_key_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_TLS_KEY_FILE",
         default=None,
         parse=optional(_path),
-        doc="The key (PEM, not encrypted) of KAFSCALE_RPC_TLS_CERT_FILE.",
+        doc="The private key (PEM, not encrypted) for KAFSCALE_RPC_TLS_CERT_FILE.",
     )
     tls_ca_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_TLS_CA_FILE",
         default=None,
         parse=optional(_path),
-        doc="The certificates (PEM) of who may have signed the other side's certificate. Set, every call is encrypted.",
+        doc="The CA certificates (PEM) that are trusted to sign the other side's certificate. If set, every call is "
+        "encrypted.",
     )
     tls_client_auth: str = setting(
         "KAFSCALE_RPC_TLS_CLIENT_AUTH",
         default="none",
         parse=choice("none", "required"),
-        doc="`required`: mutual TLS, only clients with a certificate of KAFSCALE_RPC_TLS_CA_FILE are taken.",
+        doc="`required`: mutual TLS. Only clients with a certificate signed by a CA in KAFSCALE_RPC_TLS_CA_FILE are "
+        "accepted.",
     )
     tls_server_name: str = setting(
         "KAFSCALE_RPC_TLS_SERVER_NAME",
         default="",
         parse=text,
-        doc="The name that servers' certificates must carry. Unset: the host that is connected to.",
+        doc="The name that server certificates must contain. If not set, the host that the process connects to.",
     )
 
     def __post_init__(self) -> None:

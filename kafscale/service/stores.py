@@ -42,8 +42,8 @@ class NamespaceSettings:
         "KAFSCALE_S3_NAMESPACE",
         default="default",
         parse=_namespace,
-        doc="The first part of every key, in a local directory and in the metadata store too. Clusters that share a "
-        "bucket or a metadata store have one each.",
+        doc="The prefix of every key in the bucket or local directory and in the metadata store. Clusters that share a "
+        "bucket or a metadata store must use different namespaces.",
     )
 
 
@@ -55,52 +55,60 @@ class S3Settings(NamespaceSettings):
         "KAFSCALE_S3_BUCKET",
         default="",
         parse=text,
-        doc="The bucket that holds the log. Unset: a local directory. A bucket that cannot be used stops the start.",
+        doc="The bucket that holds the log. If not set, the log is in a local directory. If the bucket cannot be used, "
+        "the process does not start.",
     )
     region: str = setting(
-        "KAFSCALE_S3_REGION", default="", parse=text, doc="The bucket's region. Unset: S3 is asked for it at start."
+        "KAFSCALE_S3_REGION",
+        default="",
+        parse=text,
+        doc="The region of the bucket. If not set, the process asks S3 for it at startup.",
     )
     endpoint: str = setting(
         "KAFSCALE_S3_ENDPOINT",
         default="",
         parse=text,
-        doc="`http://host:port` or `https://host` of what speaks S3's protocol. Unset: Amazon S3 in the region.",
+        doc="`http://host:port` or `https://host` of an S3-compatible service. If not set, Amazon S3 in the region.",
     )
     credentials: str | None = setting(
         "KAFSCALE_S3_CREDENTIALS",
         default=None,
         parse=optional(choice("static", "aws")),
-        doc="`static`: KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY. `aws`: what the AWS_* variables lead to, the "
-        "first that is there of: the environment's keys, a role with a web identity token, the shared credentials "
-        "file, the container's and the instance's metadata; renewed before they end. Unset: `aws` when neither a key "
-        "nor KAFSCALE_S3_ENDPOINT is set, else `static`.",
+        doc="`static`: KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY. `aws`: the credentials that the AWS_* "
+        "variables lead to, from the first available of these sources: keys in the environment, a role with a web "
+        "identity token, the shared credentials file, the container's metadata, the instance's metadata. They are "
+        "renewed before they expire. If not set, `aws` when neither a key nor KAFSCALE_S3_ENDPOINT is set, otherwise "
+        "`static`.",
     )
     access_key: str = setting(
-        "KAFSCALE_S3_ACCESS_KEY", default="", parse=text, doc="Needed with static credentials, as is the secret key."
+        "KAFSCALE_S3_ACCESS_KEY",
+        default="",
+        parse=text,
+        doc="The access key. Static credentials require this and the secret key.",
     )
     secret_key: str = setting(
-        "KAFSCALE_S3_SECRET_KEY", default="", parse=text, doc="Of KAFSCALE_S3_ACCESS_KEY.", secret=True
+        "KAFSCALE_S3_SECRET_KEY", default="", parse=text, doc="The secret key for KAFSCALE_S3_ACCESS_KEY.", secret=True
     )
     session_token: str = setting(
         "KAFSCALE_S3_SESSION_TOKEN",
         default="",
         parse=text,
-        doc="Of KAFSCALE_S3_ACCESS_KEY, where that is a temporary one.",
+        doc="The session token for KAFSCALE_S3_ACCESS_KEY, if that is a temporary key.",
         secret=True,
     )
     path_style: bool | None = setting(
         "KAFSCALE_S3_PATH_STYLE",
         default=None,
         parse=optional(boolean),
-        doc="The bucket's name in the path of an address (true) or in its host name (false). Unset: in the path when "
-        "KAFSCALE_S3_ENDPOINT is set, else in the host name.",
+        doc="Whether the bucket's name is in the path of request URLs (true) or in the host name (false). If not set, "
+        "it is in the path when KAFSCALE_S3_ENDPOINT is set, otherwise in the host name.",
     )
     data_dir: Path = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_DATA_DIR",
         default=Path("kafscale-data"),
         parse=_path,
-        doc="The local directory of a process that has no bucket (and of the embedded metadata store). One process "
-        "uses it at a time.",
+        doc="The local directory for objects, if no bucket is set, and for the embedded metadata store. Only one "
+        "process can use it at a time.",
     )
 
     def __post_init__(self) -> None:

@@ -33,21 +33,23 @@ class TracingSettings:
         "KAFSCALE_TRACING_ENDPOINT",
         default=None,
         parse=optional(Parser("http://HOST:PORT or https://HOST:PORT", _parse_endpoint)),
-        doc="Where spans of sampled batches are sent, by OTLP over gRPC (port 4317 of an OpenTelemetry collector); "
-        "with `https` by TLS. Unset: nothing is traced. Needs the extra `tracing`: `pip install 'kafscale[tracing]'`. "
-        "Headers and certificates are OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_HEADERS` and others).",
+        doc="The OTLP/gRPC endpoint that receives the spans of sampled batches, such as port 4317 of an OpenTelemetry "
+        "collector. With `https`, TLS is used. If not set, nothing is traced. Requires the extra `tracing`: `pip "
+        "install 'kafscale[tracing]'`. Headers and certificates are set by OpenTelemetry's own variables "
+        "(`OTEL_EXPORTER_OTLP_HEADERS` and others).",
     )
     sample_ratio: float = setting(
         "KAFSCALE_TRACING_SAMPLE_RATIO",
         default=0.01,
         parse=share,
-        doc="The share of Produce requests that are traced. The gateway decides, the other services follow.",
+        doc="The share of Produce requests that are traced. The gateway decides, and the other services follow.",
     )
     queue_spans: int = setting(
         "KAFSCALE_TRACING_QUEUE_SPANS",
         default=2048,
         parse=integer(1, 1_000_000),
-        doc="Spans of a process that wait to be sent. More are dropped; nothing else waits for them.",
+        doc="The maximum number of spans of a process that wait to be sent. Further spans are dropped. Nothing else "
+        "waits for spans.",
     )
 
 

@@ -67,18 +67,18 @@ SETTINGS: dict[str, type] = {
     "Indexer": IndexerSettings,
     "Coordinator": CoordinatorSettings,
     "Consumer groups": GroupSettings,
-    "Where objects are kept": S3Settings,
-    "Where backups are kept": BackupSettings,
+    "Object storage": S3Settings,
+    "Backup storage": BackupSettings,
     "Namespace": NamespaceSettings,
     "Leases": LeaseSettings,
-    "Addresses of services": NetworkSettings,
+    "Service addresses": NetworkSettings,
     "Calls between services": RpcSettings,
     "etcd": EtcdSettings,
-    "The token of operators": AdminTokenSettings,
+    "Admin token": AdminTokenSettings,
     "The `kafscale` command": AdminClientSettings,
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
-    "The operator for Kubernetes": OperatorSettings,
+    "Kubernetes operator": OperatorSettings,
     "Logs": LogSettings,
     "Traces": TracingSettings,
 }
@@ -175,13 +175,18 @@ _CONFIGURATION = """\
 
 <!-- Generated from the settings classes by `python -m services.cli.docs`; do not edit. -->
 
-Everything is read from environment variables when a process starts. A wrong value stops the start with a message that
-names the variable; nothing falls back to a default. A variable that is empty counts as not set. A `KAFSCALE_` variable
-that nothing reads is warned of, with the nearest known name; those that Kubernetes makes for Services are passed over.
+This page lists all settings. KafScale reads them from environment variables when a process starts.
 
-Sizes are plain bytes or have a unit: `KB`, `MB`, `GB`, `TB` are powers of two, with or without the `i` (`4MB` =
-`4MiB` = 4194304 bytes). Each heading says which processes read what is below it; a variable that another one reads may
-be set for all of them.
+- An empty variable counts as not set.
+- If a value is invalid, the process does not start and prints a message that names the variable. It never falls back to
+  a default.
+- A process warns about a `KAFSCALE_` variable that nothing reads and suggests the nearest known name. It ignores the
+  variables that Kubernetes creates for Services.
+- A size is a number of bytes, or a number with a unit. The units `KB`, `MB`, `GB` and `TB` are powers of two, with or
+  without the `i` (`4MB` = `4MiB` = 4194304 bytes).
+
+Each section names the processes that read its variables. A variable can be set for processes that do not read it if
+another process reads it.
 """
 
 _VARIABLES = '''\

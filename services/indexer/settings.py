@@ -14,17 +14,20 @@ class IndexerSettings:
         "KAFSCALE_INDEX_INTERVAL",
         default=DEFAULT_INTERVAL,
         parse=integer(1, 1_000_000_000),
-        doc="Messages between two entries of an index. Smaller: larger indexes, shorter scans.",
+        doc="The number of messages between two entries of an index. A smaller value makes indexes larger and scans "
+        "shorter.",
     )
     reads: int = setting(
         "KAFSCALE_INDEXER_READS",
         default=4,
         parse=integer(1, 256),
-        doc="Segments that look-ups by time, verifying and rebuilding hold in memory at the same time, in all.",
+        doc="The maximum number of segments that timestamp lookups, verification and rebuilds hold in memory at the "
+        "same time, in total.",
     )
     decode_bytes: int = setting(
         "KAFSCALE_INDEXER_DECODE_BYTES",
         default=64 * MIB,
         parse=within(size, 1 * MIB),
-        doc="What one batch may decompress to when a look-up by time decodes it; for larger ones the header counts.",
+        doc="The maximum decompressed size of a batch that a timestamp lookup decodes. For larger batches, it uses the "
+        "timestamps in the batch header.",
     )

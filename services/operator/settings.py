@@ -26,46 +26,48 @@ class OperatorSettings:
         "KAFSCALE_OPERATOR_NAMESPACE",
         default="",
         parse=Parser("a Kubernetes namespace", _parse_namespace),
-        doc="Whose resources the operator looks after; those of others are not its business.",
-        default_text="the kubeconfig's, else default",
+        doc="The namespace whose resources the operator manages. It ignores resources in other namespaces.",
+        default_text="from the kubeconfig, else default",
     )
     operator_image: str = setting(
         "KAFSCALE_OPERATOR_IMAGE",
         default="",
         parse=Parser("an image, NAME:TAG or NAME@DIGEST", _parse_image),
-        doc="Which image the services of clusters that it makes have, where their resource names none; the manifests "
-        "give it the operator's own.",
-        default_text="the one that `k8s/base` names",
+        doc="The image for the services of clusters that the operator creates, if their resource names none. The "
+        "manifests set it to the operator's own image.",
+        default_text="the image in k8s/base",
     )
     operator_lease_seconds: int = setting(
         "KAFSCALE_OPERATOR_LEASE_SECONDS",
         default=15,
         parse=integer(3, 3_600),
-        doc="How long after its last sign of life the leading operator is taken for dead. It gives up by itself after "
-        "two thirds of this.",
+        doc="The TTL of the leader's lease. A leading operator that does not renew it for this long is considered "
+        "dead. It stops leading after two thirds of this time without a renewal.",
     )
     operator_resync_seconds: float = setting(
         "KAFSCALE_OPERATOR_RESYNC_SECONDS",
         default=60.0,
         parse=within(seconds, 1.0, 86_400.0),
-        doc="How often what is as it should be is compared again, so that changes by others are seen; spread by 10 %.",
+        doc="How often resources that are in their desired state are compared again, so that changes by others are "
+        "noticed. Each interval is randomized by 10 %.",
     )
     operator_retry_max_seconds: float = setting(
         "KAFSCALE_OPERATOR_RETRY_MAX_SECONDS",
         default=60.0,
         parse=within(seconds, 1.0, 3_600.0),
-        doc="The longest pause before a resource that could not be brought in line is tried again. The first is half a "
-        "second; each is twice the one before.",
+        doc="The maximum pause before a resource that could not be reconciled is tried again. The first pause is half "
+        "a second, and each pause is twice the previous one.",
     )
     operator_workers: int = setting(
         "KAFSCALE_OPERATOR_WORKERS",
         default=4,
         parse=integer(1, 64),
-        doc="Resources that are worked on at the same time. The others wait, each once.",
+        doc="The maximum number of resources that are reconciled at the same time. The others wait in a queue, each at "
+        "most once.",
     )
     operator_timeout_ms: int = setting(
         "KAFSCALE_OPERATOR_TIMEOUT_MS",
         default=30_000,
         parse=integer(1_000, 600_000),
-        doc="What the Kubernetes API server, or a gateway, may take for an answer.",
+        doc="The timeout of a request to the Kubernetes API server or to a gateway.",
     )

@@ -19,283 +19,295 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_SEGMENT_BYTES",
         default=4 * MIB,
         parse=within(size, 1 * KIB, 1 * GIB),
-        doc="The topic config segment.bytes where a topic does not set it: a partition's buffer is sealed and flushed "
-        "when it holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less.",
+        doc="The default for the topic config segment.bytes. A partition's buffer is sealed and flushed when it "
+        "reaches this size, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES if that is smaller.",
     )
     flush_interval_ms: int = setting(
         "KAFSCALE_FLUSH_INTERVAL_MS",
         default=500,
         parse=integer(1, LONGEST_FLUSH_MS),
-        doc="The topic config flush.ms where a topic does not set it: a buffer that is not full is sealed when this "
-        "much time has passed since the last flush began.",
+        doc="The default for the topic config flush.ms. A buffer that is not full is sealed when this much time has "
+        "passed since the last flush began.",
     )
     early_flush_bytes: int = setting(
         "KAFSCALE_EARLY_FLUSH_BYTES",
         default=0,
         parse=within(size, 0),
-        doc="A buffer with this much is sealed before its interval is over when nothing more has come for "
-        "KAFSCALE_EARLY_FLUSH_QUIET_MS: its producers wait for their acks. 0: by the store, 64 KB on a directory, "
-        "where an object costs nothing, and 1 MB on S3.",
+        doc="A buffer of at least this size is sealed before its flush interval ends if nothing arrives for "
+        "KAFSCALE_EARLY_FLUSH_QUIET_MS, because its producers are then waiting for acks. 0: the value depends on the "
+        "store. It is 64 KB for a local directory, where objects cost nothing, and 1 MB for S3.",
     )
     early_flush_quiet_ms: int = setting(
         "KAFSCALE_EARLY_FLUSH_QUIET_MS",
         default=50,
         parse=integer(1, 3_600_000),
-        doc="How long nothing must have come for that. Below the pauses of producers that do not wait, every pause "
-        "would make a segment.",
+        doc="How long nothing must arrive before a buffer is sealed early. If this is shorter than the pauses of "
+        "producers that do not wait for acks, every pause creates a segment.",
     )
     cache_size: int = setting(
         "KAFSCALE_CACHE_SIZE",
         default=1 * GIB,
         parse=within(size, 0),
-        doc="Whole segments kept in memory for readers, least recently used out first.",
+        doc="The size of the in-memory cache of complete segments for readers. The least recently used segments are "
+        "evicted first.",
     )
     index_cache_size: int = setting(
         "KAFSCALE_INDEX_CACHE_SIZE",
         default=256 * MIB,
         parse=within(size, 0),
-        doc="Sparse indexes kept in memory, least recently used out first.",
+        doc="The size of the in-memory cache of sparse indexes. The least recently used indexes are evicted first.",
     )
     readahead_segments: int = setting(
         "KAFSCALE_READAHEAD_SEGMENTS",
         default=2,
         parse=integer(0, 64),
-        doc="Segments fetched ahead of a reader that reads in order.",
+        doc="The number of segments that are fetched ahead of a sequential reader.",
     )
     cleanup_policy: str = setting(
         "KAFSCALE_CLEANUP_POLICY",
         default=DELETE,
         parse=choice(*CLEANUP_POLICIES),
-        doc="The topic config cleanup.policy where a topic does not set it: without delete, retention by time and size "
-        "removes nothing. Gateways need the same value.",
+        doc="The default for the topic config cleanup.policy. Without delete, retention by time and size removes "
+        "nothing. Gateways must have the same value.",
     )
     compression_codec: str = setting(
         "KAFSCALE_COMPRESSION_CODEC",
         default="snappy",
         parse=choice(*COMPRESSION_TYPES),
-        doc="The topic config compression.type where a topic does not set it. It applies to uncompressed batches only; "
-        "`producer` stores what came.",
+        doc="The default for the topic config compression.type. It applies only to batches that arrive uncompressed. "
+        "`producer` stores batches as they arrive.",
     )
     partition_buffer_bytes: int = setting(
         "KAFSCALE_PARTITION_BUFFER_BYTES",
         default=64 * MIB,
         parse=within(size, 64 * KIB),
-        doc="What one partition may hold that is not committed yet. Producers with acks=0 and 1 are slowed at half of "
-        "it; beyond it batches are refused retriably.",
+        doc="The maximum size of the uncommitted records of one partition. At half of it, producers with acks=0 and "
+        "acks=1 are slowed down. Beyond it, batches are refused with a retriable error.",
     )
     buffer_bytes: int = setting(
         "KAFSCALE_BUFFER_BYTES",
         default=512 * MIB,
         parse=within(size, 64 * KIB),
-        doc="The same bound for all partitions together.",
+        doc="The same limit for all partitions together.",
     )
     flushes_in_flight: int = setting(
         "KAFSCALE_FLUSHES_IN_FLIGHT",
         default=MOST_FLUSHES_IN_FLIGHT,
         parse=integer(1, MOST_FLUSHES_IN_FLIGHT),
-        doc="Sealed buffers of one partition that are uploaded or stored and not committed yet; they commit in order.",
+        doc="The maximum number of sealed buffers of one partition that are being uploaded, or are stored but not "
+        "committed yet. They are committed in order.",
     )
     reads_in_flight: int = setting(
         "KAFSCALE_READS_IN_FLIGHT",
         default=32,
         parse=integer(1, 1024),
-        doc="Reads from the object store at the same time, read-ahead included. At most 32 times as many fetches wait "
-        "for theirs; beyond it they are answered retriably.",
+        doc="The maximum number of concurrent reads from the object store, including read-ahead. At most 32 times as "
+        "many fetches wait for a read. Further fetches get a retriable error.",
     )
     fetch_read_timeout_ms: int = setting(
         "KAFSCALE_FETCH_READ_TIMEOUT_MS",
         default=1_500,
         parse=integer(1, 60_000),
-        doc="How long one Fetch waits for reads from the object store in all; then partitions that are not read yet "
-        "are answered retriably beside the records of the others, and their reads go on. Below the gateways' "
-        "KAFSCALE_OWNER_GRACE_MS.",
+        doc="How long one Fetch waits for reads from the object store, in total. After that, partitions that have not "
+        "been read get a retriable error, while the response contains the records of the others. The reads continue. "
+        "Keep it below the gateways' KAFSCALE_OWNER_GRACE_MS.",
     )
     partition_load_timeout_ms: int = setting(
         "KAFSCALE_PARTITION_LOAD_TIMEOUT_MS",
         default=5_000,
         parse=integer(1, 60_000),
-        doc="How long the first request for a partition waits for its take-over before it is answered retriably.",
+        doc="How long the first request for a partition waits until this instance has taken the partition over. After "
+        "that, the request fails with a retriable error.",
     )
     append_load_wait_ms: int = setting(
         "KAFSCALE_APPEND_LOAD_WAIT_MS",
         default=500,
         parse=integer(1, 60_000),
-        doc="How long records wait for the take-over of their partition, and with them all that their gateway sends "
-        "behind them; then those for this partition are refused retriably until it is taken over. Other requests wait "
-        "for KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
+        doc="How long records wait until their partition has been taken over. Everything that their gateway sends "
+        "after them waits too. After that, records for this partition are refused with a retriable error until the "
+        "takeover is complete. Other requests wait for KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
     )
     offline_retry_ms: int = setting(
         "KAFSCALE_OFFLINE_RETRY_MS",
         default=60_000,
         parse=integer(1_000, 3_600_000),
-        doc="The longest pause before an instance reads again what it could not read when it took a partition over, "
-        "and because of which the partition is offline. The first pause is one second, and each is twice the one "
-        "before.",
+        doc="The maximum pause between attempts to read data that could not be read when the partition was taken over, "
+        "so that the partition is offline. The first pause is one second, and each pause is twice the previous one.",
     )
     handover_wait_ms: int = setting(
         "KAFSCALE_HANDOVER_WAIT_MS",
         default=1_000,
         parse=integer(0, 60_000),
-        doc="How long a request for a partition waits for the instance that has it to hand it over to this one, before "
-        "it is answered retriably. It counts within KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
+        doc="How long a request for a partition waits until the current owner hands the partition over to this "
+        "instance. After that, the request fails with a retriable error. This time is part of "
+        "KAFSCALE_PARTITION_LOAD_TIMEOUT_MS.",
     )
     handover_timeout_ms: int = setting(
         "KAFSCALE_HANDOVER_TIMEOUT_MS",
         default=25_000,
         parse=integer(0, 600_000),
-        doc="How long a partition rejects records while it is handed over to another instance and its buffered "
-        "records are stored. After that it is released without them, and the waiting producers get an error. More "
-        "than the 20 seconds for which a delete on S3 may land.",
+        doc="How long a partition rejects records while it is handed over to another instance and its buffered records "
+        "are stored. After that, it is released without these records, and the waiting producers get an error. Keep it "
+        "above 20 seconds, because a delete on S3 may take effect that late.",
     )
     moves_in_flight: int = setting(
         "KAFSCALE_MOVES_IN_FLIGHT",
         default=8,
         parse=integer(1, 1_000),
-        doc="Partitions that an instance hands over at the same time, and those that it takes over unasked.",
+        doc="The maximum number of partitions that an instance hands over at the same time. It is also the maximum "
+        "number that it takes over at the same time before a request needs them.",
     )
     scanned_partitions: int = setting(
         "KAFSCALE_SCANNED_PARTITIONS",
         default=256,
         parse=integer(1, 100_000),
-        doc="Partitions of other instances whose state is kept for scans, least recently used out first.",
+        doc="The number of partitions of other instances whose state is cached for scans. The least recently used ones "
+        "are evicted first.",
     )
     scan_streams: int = setting(
         "KAFSCALE_SCAN_STREAMS",
         default=64,
         parse=integer(1, 10_000),
-        doc="Scans that an instance serves at the same time. Each holds a segment of KAFSCALE_SCAN_READ_BYTES at most, "
-        "or a piece of a larger one, and up to six pieces of at most KAFSCALE_SCAN_PIECE_BYTES that are on their way. "
-        "Of an imported segment in which offsets are missing it holds all, however large that is.",
+        doc="The maximum number of concurrent scans of an instance. Each scan holds one segment of at most "
+        "KAFSCALE_SCAN_READ_BYTES, or a piece of a larger one, in memory. It also holds up to six pieces of at most "
+        "KAFSCALE_SCAN_PIECE_BYTES that are being sent. An imported segment with missing offsets is held completely, "
+        "regardless of its size.",
     )
     scan_wait_ms: int = setting(
         "KAFSCALE_SCAN_WAIT_MS",
         default=10_000,
         parse=integer(0, 600_000),
-        doc="How long one scan more waits for its turn before it is refused retriably.",
+        doc="How long a scan beyond KAFSCALE_SCAN_STREAMS waits before it is refused with a retriable error.",
     )
     scan_piece_bytes: int = setting(
         "KAFSCALE_SCAN_PIECE_BYTES",
         default=4 * MIB,
         parse=within(size, 64 * KIB, 16 * MIB),
-        doc="The largest pieces that a scan gives, whatever its reader asks for; a single batch may be larger.",
+        doc="The maximum size of the pieces that a scan returns, regardless of what its reader asks for. A single "
+        "batch may be larger.",
     )
     scan_read_bytes: int = setting(
         "KAFSCALE_SCAN_READ_BYTES",
         default=8 * MIB,
         parse=within(size, 64 * KIB, 256 * MIB),
-        doc="Segments up to this size are read whole by scans, larger ones piece by piece, unless they were imported "
-        "and offsets are missing in them. Neither is kept in the cache of KAFSCALE_CACHE_SIZE, whose segments scans "
-        "use; indexes of the larger ones are kept in that of KAFSCALE_INDEX_CACHE_SIZE.",
+        doc="Scans read segments up to this size completely and larger segments in pieces. Imported segments with "
+        "missing offsets are always read completely. Scans use the segment cache (KAFSCALE_CACHE_SIZE) but do not add "
+        "segments to it. Indexes of larger segments are added to the index cache (KAFSCALE_INDEX_CACHE_SIZE).",
     )
     plans_in_flight: int = setting(
         "KAFSCALE_PLANS_IN_FLIGHT",
         default=16,
         parse=integer(1, 1_000),
-        doc="Partitions whose scans are planned at the same time, of all calls together.",
+        doc="The maximum number of partitions whose scans are planned at the same time, over all calls.",
     )
     index_timeout_ms: int = setting(
         "KAFSCALE_INDEX_TIMEOUT_MS",
         default=1_000,
         parse=integer(1, 60_000),
-        doc="How long a flush waits for the indexer before it builds the index itself.",
+        doc="How long a flush waits for the indexer. After that, storage builds the index itself.",
     )
     commit_heartbeat_ms: int = setting(
         "KAFSCALE_COMMIT_HEARTBEAT_MS",
         default=2_000,
         parse=integer(100, 60_000),
-        doc="A commit stream without news sends a sign of life this often.",
+        doc="How often a heartbeat is sent on a commit stream that has no news.",
     )
     retention_ms: int = setting(
         "KAFSCALE_RETENTION_MS",
         default=604_800_000,
         parse=integer(-1, 2**63 - 1),
-        doc="The topic config retention.ms where a topic does not set it: the oldest segments go when all their "
-        "records are older. -1: at no age.",
+        doc="The default for the topic config retention.ms. The oldest segments are deleted when all their records are "
+        "older than this. -1: no limit.",
     )
     retention_bytes: int = setting(
         "KAFSCALE_RETENTION_BYTES",
         default=-1,
         parse=integer(-1, 2**63 - 1),
-        doc="The topic config retention.bytes where a topic does not set it, for each partition. -1: for no size.",
+        doc="The default for the topic config retention.bytes, which applies to each partition. -1: no limit.",
     )
     retention_check_ms: int = setting(
         "KAFSCALE_RETENTION_CHECK_MS",
         default=300_000,
         parse=integer(1_000, 86_400_000),
-        doc="How often partitions are looked at for what retention lets go; Kafka's log.retention.check.interval.ms.",
+        doc="How often partitions are checked for segments that exceed retention; Kafka's "
+        "log.retention.check.interval.ms.",
     )
     producer_expiry_ms: int = setting(
         "KAFSCALE_PRODUCER_EXPIRY_MS",
         default=86_400_000,
         parse=integer(600_000, 2**53),
-        doc="An idempotent producer that sent a partition nothing for this long is forgotten there; Kafka's "
-        "producer.id.expiration.ms. Longer than any producer's delivery timeout.",
+        doc="A partition forgets an idempotent producer that has sent it nothing for this long; Kafka's "
+        "producer.id.expiration.ms. Keep it longer than the delivery timeout of every producer.",
     )
     max_producers_per_partition: int = setting(
         "KAFSCALE_MAX_PRODUCERS_PER_PARTITION",
         default=10_000,
         parse=integer(1, 1_000_000),
-        doc="Idempotent producers that a partition remembers; beyond it the batches of new ones are refused retriably.",
+        doc="The maximum number of idempotent producers that a partition remembers. Beyond it, batches of new "
+        "producers are refused with a retriable error.",
     )
     stage_bytes: int = setting(
         "KAFSCALE_STAGE_BYTES",
         default=16 * MIB,
         parse=within(size, 64 * KIB, 64 * MIB),
-        doc="The largest object that a sink may stage.",
+        doc="The maximum size of an object that a sink stages.",
     )
     staging_bytes: int = setting(
         "KAFSCALE_STAGING_BYTES",
         default=256 * MIB,
         parse=within(size, 64 * KIB),
-        doc="What sinks stage, while it is checked and stored. As much again waits for room, up to 10 seconds; what "
-        "is more, or has waited so long, is refused retriably.",
+        doc="The maximum size of all staged objects that are being checked and stored. Objects of the same total size "
+        "may wait for space for up to 10 seconds. Beyond that size or time, they are refused with a retriable error.",
     )
     max_stages_per_commit: int = setting(
         "KAFSCALE_MAX_STAGES_PER_COMMIT",
         default=10_000,
         parse=integer(1, 100_000),
-        doc="Staged objects that one epoch of a sink may consist of.",
+        doc="The maximum number of staged objects in one epoch of a sink.",
     )
     stage_expiry_ms: int = setting(
         "KAFSCALE_STAGE_EXPIRY_MS",
         default=86_400_000,
         parse=integer(600_000, 2**53),
-        doc="Staged objects that are this old and of no committed epoch are deleted. Those that are half as old are "
-        "not committed any more.",
+        doc="Staged objects that are older than this and belong to no committed epoch are deleted. Staged objects "
+        "older than half of this can no longer be committed.",
     )
     stage_check_ms: int = setting(
         "KAFSCALE_STAGE_CHECK_MS",
         default=3_600_000,
         parse=integer(1_000, 86_400_000),
-        doc="How often one instance looks for such objects, and each for sinks that nobody uses.",
+        doc="How often expired staged objects and unused sinks are removed. One instance checks the staged objects, "
+        "and every instance checks the sinks that are assigned to it.",
     )
     max_sinks: int = setting(
         "KAFSCALE_MAX_SINKS",
         default=10_000,
         parse=integer(1, 100_000),
-        doc="Sinks that are remembered; beyond it new ones are refused. A batch write from Spark without `sinkId` is a "
-        "sink of its own, which is remembered for KAFSCALE_STAGE_EXPIRY_MS.",
+        doc="The maximum number of sinks that are remembered. Beyond it, new sinks are refused. A batch write from "
+        "Spark without `sinkId` is a sink of its own, which is remembered for KAFSCALE_STAGE_EXPIRY_MS.",
     )
     sink_expiry_ms: int = setting(
         "KAFSCALE_SINK_EXPIRY_MS",
         default=2_592_000_000,
         parse=integer(86_400_000, 2**53),
-        doc="A sink that commits nothing for this long is forgotten. An epoch that it repeats after that is taken for "
-        "a new one. One that never committed, or is of one write only, is forgotten after KAFSCALE_STAGE_EXPIRY_MS.",
+        doc="A sink that commits nothing for this long is forgotten. If it then repeats an epoch, the epoch is treated "
+        "as a new one. A sink that never committed, or that was used for a single write, is forgotten after "
+        "KAFSCALE_STAGE_EXPIRY_MS.",
     )
     index_interval: int = setting(
         "KAFSCALE_INDEX_INTERVAL",
         default=DEFAULT_INTERVAL,
         parse=integer(1, 1_000_000_000),
-        doc="Messages between two entries of an index that storage builds itself, when no indexer answers.",
+        doc="The number of messages between two entries of an index that storage builds itself because no indexer "
+        "answers.",
     )
     drain_timeout_ms: int = setting(
         "KAFSCALE_DRAIN_TIMEOUT_MS",
         default=25_000,
         parse=integer(0, 600_000),
-        doc="How long a stopping instance tries to flush and commit what is buffered. A storage process "
-        "ends at the latest 5 seconds after this and KAFSCALE_RPC_DRAIN_TIMEOUT_MS, the one-process mode after this "
-        "and KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS; Kubernetes allows 45 seconds in all.",
+        doc="How long an instance that is stopping tries to flush and commit its buffered records. A storage process "
+        "exits at most 5 seconds after this time plus KAFSCALE_RPC_DRAIN_TIMEOUT_MS, and the one-process mode at most "
+        "5 seconds after this time plus KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS. Kubernetes allows 45 seconds in total.",
     )
 
     def resolved(self, *, directory: bool) -> "StorageSettings":
