@@ -72,56 +72,58 @@ class EtcdSpace:
             Family(
                 "kafscale_etcd_database_bytes",
                 "gauge",
-                "The database file of a member of etcd, which does not shrink; the quota is about this.",
+                "The size of an etcd member's database file, which the quota limits. The file does not shrink.",
                 lambda: {(member.address,): member.database_bytes for member in self.members},
                 ("member",),
             ),
             Family(
                 "kafscale_etcd_database_in_use_bytes",
                 "gauge",
-                "What of that file is in use: keys and the history of their values.",
+                "The part of the database file that is in use by keys and the history of their values.",
                 lambda: {(member.address,): member.database_bytes_in_use for member in self.members},
                 ("member",),
             ),
             Family(
                 "kafscale_etcd_quota_bytes",
                 "gauge",
-                "The quota of a member of etcd, or KAFSCALE_ETCD_QUOTA_BYTES where it does not tell.",
+                "The quota of an etcd member, or KAFSCALE_ETCD_QUOTA_BYTES if the member does not report it.",
                 lambda: {(member.address,): self.quota(member) for member in self.members},
                 ("member",),
             ),
             Family(
                 "kafscale_etcd_alarms",
                 "gauge",
-                "Members of etcd that have raised this alarm. With NOSPACE etcd takes no writes.",
+                "The number of etcd members that have raised this alarm. After NOSPACE, etcd accepts no writes.",
                 self._alarms,
                 ("alarm",),
             ),
             Family(
                 "kafscale_etcd_compactions_total",
                 "counter",
-                "Compactions of etcd's history by this process: for its age, for its size, or for the alarm NOSPACE.",
+                "The number of compactions of etcd's history by this process: because of its age, its size, or the "
+                "NOSPACE alarm.",
                 lambda: by_label(self.compactions, _REASONS),
                 ("reason",),
             ),
             gauge(
                 "kafscale_etcd_compaction_refused",
-                "1 when etcd does not let this process compact, which takes its root role.",
+                "1 if etcd does not allow this process to compact, which requires etcd's root role.",
                 lambda: bool(self.refused),
             ),
             gauge(
                 "kafscale_etcd_last_compaction_seconds",
-                "How long ago this process compacted etcd's history last, or began, where it has not done so yet.",
+                "The time since this process last compacted etcd's history, or since it started if it has not done so "
+                "yet.",
                 lambda: self._clock() - self._compacted_at,
             ),
             counter(
                 "kafscale_etcd_defragmentations_total",
-                "Members of etcd that this process defragmented because of the alarm NOSPACE.",
+                "The number of etcd members that this process defragmented because of the NOSPACE alarm.",
                 lambda: self.defragmentations,
             ),
             counter(
                 "kafscale_etcd_disarmed_total",
-                "Times that this process disarmed the alarm NOSPACE.",
+                "The number of times that this process disarmed the NOSPACE alarm.",
                 lambda: self.disarmed,
             ),
         ]

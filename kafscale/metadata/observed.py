@@ -67,14 +67,14 @@ class MetadataHealth:
             Family(
                 "kafscale_etcd_operations_total",
                 "counter",
-                "Operations of the metadata store.",
+                "The number of metadata store operations.",
                 lambda: {labels: count for labels, count in self.operations.items()},  # noqa: C416 - its type widens
                 ("operation", "outcome"),
             ),
             Family(
                 "kafscale_etcd_operation_seconds",
                 "histogram",
-                "How long operations of the metadata store took.",
+                "The duration of metadata store operations.",
                 lambda: {(name,): histogram for name, histogram in self.seconds.items()},
                 ("operation",),
             ),

@@ -111,13 +111,13 @@ class StoreHealth:
             Family(
                 "kafscale_s3_failed_ratio",
                 "gauge",
-                "The share of the requests in the health window that failed, from 0 to 1.",
+                "The share of requests in the health window that failed, from 0 to 1.",
                 lambda: {(): self._rates()[0]},
             ),
             Family(
                 "kafscale_s3_slow_ratio",
                 "gauge",
-                "The share of the answered requests in the health window that took longer than "
+                "The share of answered requests in the health window that took longer than "
                 "KAFSCALE_S3_LATENCY_WARN_MS, from 0 to 1.",
                 lambda: {(): self._rates()[1]},
             ),

@@ -95,28 +95,28 @@ class OperationCounters:
             Family(
                 "kafscale_s3_requests_total",
                 "counter",
-                "Requests to the object store, repeated ones each time.",
+                "The number of requests to the object store. Each retry is counted.",
                 lambda: {labels: count for labels, count in self.requests.items()},  # noqa: C416 - its type widens
                 ("operation", "outcome"),
             ),
             Family(
                 "kafscale_s3_request_seconds",
                 "histogram",
-                "How long requests to the object store took.",
+                "The duration of requests to the object store.",
                 lambda: {(kind,): histogram for kind, histogram in self.seconds.items()},
                 ("operation",),
             ),
             Family(
                 "kafscale_s3_bytes_total",
                 "counter",
-                "Bytes of objects that were stored (puts) and read (gets).",
+                "The number of bytes of objects that were stored (puts) and read (gets).",
                 lambda: by_label(self.transferred_bytes, WITH_BODIES),
                 ("operation",),
             ),
             Family(
                 "kafscale_s3_requests_in_flight",
                 "gauge",
-                "Requests to the object store that are not answered yet.",
+                "The number of requests to the object store that are not answered yet.",
                 lambda: {(): self.in_flight},
             ),
         ]

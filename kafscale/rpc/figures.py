@@ -43,27 +43,27 @@ class CallFigures:
 
     def families(self, side: _Side) -> list[Family]:
         labels = ("grpc_type", "grpc_service", "grpc_method")
-        whose = "that this process takes" if side == "server" else "that this process makes to other services"
+        whose = "received by this process" if side == "server" else "made by this process to other services"
         # Copies: the other thread may add a key meanwhile.
         return [
             Family(
                 f"grpc_{side}_started_total",
                 "counter",
-                f"Calls {whose}.",
+                f"The number of calls {whose}.",
                 lambda: {self._labels(path): count for path, count in self._started.copy().items()},
                 labels,
             ),
             Family(
                 f"grpc_{side}_handled_total",
                 "counter",
-                f"Calls {whose} and that have ended, by gRPC's status code.",
+                f"The number of completed calls {whose}, by gRPC status code.",
                 lambda: {(*self._labels(path), code): count for (path, code), count in self._ended.copy().items()},
                 (*labels, "grpc_code"),
             ),
             Family(
                 f"grpc_{side}_handling_seconds",
                 "histogram",
-                f"How long calls {whose} took, of those with one reply.",
+                f"The duration of unary calls {whose}.",
                 lambda: {self._labels(path): seconds for path, seconds in self._seconds.copy().items()},
                 labels,
             ),

@@ -182,10 +182,10 @@ class IndexerPool:
 def pool_families(pool: Callable[[], IndexerPool]) -> list[Family]:
     """What the pool that ``pool`` gives shows of itself."""
     return [
-        gauge("kafscale_indexers", "Indexers that are registered.", lambda: pool().alive),
+        gauge("kafscale_indexers", "The number of registered indexers.", lambda: pool().alive),
         counter(
             "kafscale_indexer_calls_unanswered_total",
-            "Calls that no indexer answered: storage did the work itself, or failed.",
+            "The number of calls that no indexer answered. Storage did the work itself, or failed.",
             lambda: pool().unanswered,
         ),
     ]

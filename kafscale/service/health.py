@@ -182,7 +182,7 @@ class Health:
                 lambda: {(check.name,): int(check.finding.state) for check in self._checks.values()},
                 ("check",),
             ),
-            Family("kafscale_ready", "gauge", "1 when /readyz answers 200.", lambda: {(): int(self.ready)}),
+            Family("kafscale_ready", "gauge", "1 if /readyz answers 200, otherwise 0.", lambda: {(): int(self.ready)}),
         ]
 
     def _worst(self) -> State:

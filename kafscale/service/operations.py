@@ -147,7 +147,7 @@ def lease_families(current: Callable[[], Membership | None]) -> list[Family]:
     return [
         gauge(
             "kafscale_lease_proven",
-            "1 while this process can prove that the others take it for alive.",
+            "1 while this process can prove that its lease is valid, so that other processes consider it alive.",
             lambda: _lease(current()).state is State.HEALTHY,
         )
     ]

@@ -31,12 +31,12 @@ class EventLoop:
             Family(
                 "kafscale_event_loop_lag_seconds",
                 "histogram",
-                "How late Trio's event loop woke a task that had slept for a quarter of a second.",
+                "How late Trio's event loop woke a task that slept for a quarter of a second.",
                 lambda: {(): self.lag},
             ),
             gauge(
                 "kafscale_event_loop_tasks",
-                "Trio tasks that live.",
+                "The number of live Trio tasks.",
                 lambda: trio.lowlevel.current_statistics().tasks_living,
             ),
         ]
@@ -49,11 +49,11 @@ def process_families(service: str) -> list[Family]:
         Family(
             "kafscale_build_info",
             "gauge",
-            "1, with the version of KafScale and the service; `all` is the one-process mode.",
+            "Always 1. The labels are the version of KafScale and the service, which is `all` in the one-process mode.",
             lambda: {(build, service): 1},
             ("version", "service"),
         ),
-        gauge("process_threads", "Threads of the process, gRPC's own included.", _threads),
+        gauge("process_threads", "The number of threads of the process, including gRPC's.", _threads),
     ]
 
 

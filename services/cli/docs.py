@@ -115,7 +115,7 @@ def _nobody() -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class MetricGroup:
-    """Metrics that the same services show."""
+    """Metrics that the same services expose."""
 
     heading: str
     services: tuple[str, ...]
@@ -135,16 +135,16 @@ METRICS = (
         Health().families(),
     ),
     MetricGroup.of(
-        "The metadata store, and the lease in it",
+        "Metadata store and lease",
         SERVICES,
         lease_families(_nobody),
         MetadataHealth().families(),
         EtcdSpace(0).families(),
     ),
-    MetricGroup.of("Calls that are taken", SERVICES, CallFigures().families("server")),
+    MetricGroup.of("Received calls", SERVICES, CallFigures().families("server")),
     MetricGroup.of("Calls to other services", ("gateway", "storage"), CallFigures().families("client")),
     MetricGroup.of(
-        "The object store",
+        "Object store",
         ("storage", "indexer"),
         OperationCounters().families(),
         StoreHealth(Thresholds()).families(),
@@ -163,7 +163,7 @@ METRICS = (
         coordinator_monitoring.families(CoordinatorFigures(), _nobody, CoordinatorSettings()),
     ),
     MetricGroup.of("Operator", ("operator",), operator_monitoring.families(OperatorFigures(), _nobody)),
-    MetricGroup("What the Prometheus client shows", PROCESSES, tuple(standard_metrics())),
+    MetricGroup("Prometheus client library", PROCESSES, tuple(standard_metrics())),
 )
 """Every metric, in the order of docs/reference/metrics.md."""
 
@@ -226,10 +226,13 @@ _METRICS = """\
 
 <!-- Generated from the code by `python -m services.cli.docs`; do not edit. -->
 
-Each process serves these metrics at `/metrics` on `KAFSCALE_HTTP_ADDR`, in Prometheus' text format. The one-process
-mode serves those of all services except calls between services. Histograms have `_bucket`, `_sum` and `_count`. A label
-value appears when it first occurs. [Monitoring](../guides/monitoring.md) explains what to watch; alerts and dashboards
-are in [monitoring/](../../monitoring).
+This page lists all metrics. Each process serves its metrics at `/metrics` on `KAFSCALE_HTTP_ADDR`, in Prometheus' text
+format. The one-process mode serves the metrics of all services except those for calls between services.
+
+A histogram consists of the series `_bucket`, `_sum` and `_count`. A label value appears when it first occurs.
+
+[Monitoring](../guides/monitoring.md) explains what to watch. Alerts and dashboards are in
+[monitoring/](../../monitoring).
 """
 
 
@@ -238,7 +241,7 @@ def metrics() -> str:
     parts = [_METRICS]
     for group in METRICS:
         rows = [(f"`{m.name}`", m.kind, ", ".join(m.labels) or "-", m.help) for m in group.metrics]
-        parts.append(f"\n## {group.heading}\n\nShown by {', '.join(group.services)}.\n\n")
+        parts.append(f"\n## {group.heading}\n\nExposed by {', '.join(group.services)}.\n\n")
         parts.append(_table(("Metric", "Type", "Labels", "Meaning"), rows))
     return "".join(parts)
 

@@ -66,24 +66,38 @@ def _ownership_families(figures: CoordinatorFigures, total: _Total) -> list[Fami
     return [
         gauge(
             "kafscale_coordinator_shards_owned",
-            "Of the 64 parts that groups are divided into, those that this instance serves.",
+            "The number of group shards, of 64 in total, that this instance serves.",
             total(lambda run: len(run.shards)),
         ),
         gauge(
             "kafscale_coordinator_shards_awaited",
-            "Those of them that this instance is given and does not serve yet.",
+            "The number of group shards that are assigned to this instance and that it does not serve yet.",
             total(lambda run: run.awaited()),
         ),
-        counter("kafscale_coordinator_take_overs_total", "Parts taken over.", lambda: figures.take_overs),
+        counter(
+            "kafscale_coordinator_take_overs_total",
+            "The number of group shards taken over.",
+            lambda: figures.take_overs,
+        ),
         Family(
             "kafscale_coordinator_load_seconds",
             "histogram",
-            "How long it took to take over one of the 64 parts and load its groups.",
+            "The time to take over one group shard and load its groups.",
             lambda: {(): figures.load_seconds},
         ),
-        counter("kafscale_coordinator_hand_overs_total", "Parts given back in order.", lambda: figures.hand_overs),
-        counter("kafscale_coordinator_fenced_total", "Parts lost to another coordinator.", lambda: figures.fenced),
-        counter("kafscale_coordinator_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+        counter(
+            "kafscale_coordinator_hand_overs_total",
+            "The number of group shards handed over in an orderly way.",
+            lambda: figures.hand_overs,
+        ),
+        counter(
+            "kafscale_coordinator_fenced_total",
+            "The number of group shards lost to another coordinator.",
+            lambda: figures.fenced,
+        ),
+        counter(
+            "kafscale_coordinator_leases_lost_total", "The number of leases that expired.", lambda: figures.leases_lost
+        ),
     ]
 
 
@@ -92,47 +106,47 @@ def _group_families(figures: CoordinatorFigures, current: Callable[[], Run | Non
         Family(
             "kafscale_coordinator_groups",
             "gauge",
-            "Groups that this instance serves, by state.",
+            "The number of groups that this instance serves, by state.",
             lambda: by_label(_states(current()), [state.value for state in table.State]),
             ("state",),
         ),
         gauge(
             "kafscale_coordinator_members",
-            "Members of these groups.",
+            "The number of members of these groups.",
             total(lambda run: sum(len(s.groups[g].members) for s in run.shards.values() for g in s.groups)),
         ),
         gauge(
             "kafscale_coordinator_groups_damaged",
-            "Groups that are refused because what the metadata store has of them is damaged.",
+            "The number of groups whose requests are refused because their data in the metadata store is damaged.",
             total(lambda run: sum(len(shard.damaged) for shard in run.shards.values())),
         ),
         counter(
             "kafscale_coordinator_rebalances_total",
-            "Rebalances of groups that made a generation.",
+            "The number of rebalances that created a new generation.",
             lambda: figures.generations,
         ),
         counter(
             "kafscale_coordinator_expired_timers_total",
-            "Sessions and phases of rebalances whose time was over.",
+            "The number of sessions and rebalance phases that timed out.",
             lambda: figures.expired_timers,
         ),
         gauge(
             "kafscale_coordinator_committed_offsets",
-            "Partitions that these groups have committed offsets of.",
+            "The number of partitions for which these groups have committed offsets.",
             total(lambda run: sum(len(s.groups[g].offsets) for s in run.shards.values() for g in s.groups)),
         ),
         Family(
             "kafscale_coordinator_group_lag",
             "gauge",
-            "Records between a group's committed offsets and the ends of a topic's logs, looked at every "
-            "KAFSCALE_GROUP_LAG_INTERVAL_MS, and as it was while etcd does not answer; the KAFSCALE_GROUP_LAG_SERIES "
-            "largest of each coordinator.",
+            "The consumer lag: the number of records between a group's committed offsets and the ends of a topic's "
+            "logs. It is updated every KAFSCALE_GROUP_LAG_INTERVAL_MS and keeps its last value while etcd does not "
+            "answer. Each coordinator reports the KAFSCALE_GROUP_LAG_SERIES largest values.",
             lambda: _lags(current()),
             ("group", "topic"),
         ),
         gauge(
             "kafscale_coordinator_group_lags_left_out",
-            "Groups and topics whose lag is not shown, because others are larger.",
+            "The number of group and topic pairs whose lag is not reported because others are larger.",
             total(lambda run: run.lags.left_out),
         ),
     ]
@@ -142,41 +156,41 @@ def _work_families(figures: CoordinatorFigures, total: _Total, settings: Coordin
     return [
         gauge(
             "kafscale_coordinator_waiting_requests",
-            "Requests that wait: for other members, or until something is stored.",
+            "The number of requests that wait for other members, or for a write to be stored.",
             total(lambda run: len(run.tickets)),
         ),
         gauge(
             "kafscale_coordinator_queued_bytes",
-            "What waits to be stored, with what is answered after it.",
+            "The size of the pending writes, including the responses that wait for them.",
             lambda: figures.queued_bytes,
         ),
         gauge(
             "kafscale_coordinator_queue_limit_bytes",
-            "KAFSCALE_GROUP_QUEUE_BYTES.",
+            "The value of KAFSCALE_GROUP_QUEUE_BYTES.",
             lambda: settings.group_queue_bytes,
         ),
         Family(
             "kafscale_coordinator_writes_total",
             "counter",
-            "Transactions for groups: stored, refused, or of unknown outcome.",
+            "The number of transactions for groups, by outcome: stored, refused or unknown.",
             lambda: by_label(figures.writes, ("stored", "refused", "unknown")),
             ("outcome",),
         ),
         counter(
             "kafscale_coordinator_delayed_writes_total",
-            "Writes that waited because their group writes more than KAFSCALE_GROUP_WRITE_BYTES_PER_SECOND.",
+            "The number of writes that were delayed because their group exceeds KAFSCALE_GROUP_WRITE_BYTES_PER_SECOND.",
             lambda: figures.delayed_writes,
         ),
         Family(
             "kafscale_coordinator_write_seconds",
             "histogram",
-            "How long these transactions took.",
+            "The duration of transactions for groups.",
             lambda: {(): figures.write_seconds},
         ),
         Family(
             "kafscale_coordinator_requests_refused_total",
             "counter",
-            "Requests that could not be served here, by error.",
+            "The number of requests that this instance could not serve, by error.",
             lambda: by_label(figures.refused, ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")),
             ("error",),
         ),

@@ -57,21 +57,31 @@ def families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -> list[Fa
 
 def _connection_families(figures: GatewayFigures) -> list[Family]:
     return [
-        gauge("kafscale_gateway_connections", "Open client connections.", lambda: figures.connections),
+        gauge("kafscale_gateway_connections", "The number of open client connections.", lambda: figures.connections),
         gauge(
             "kafscale_gateway_connections_limit",
-            "Client connections that are taken at a time: KAFSCALE_MAX_CONNECTIONS, or what the limit of open files "
-            "leaves.",
+            "The maximum number of client connections: KAFSCALE_MAX_CONNECTIONS, or less if the limit of open files is "
+            "too low.",
             lambda: figures.most_connections,
         ),
-        counter("kafscale_gateway_connections_total", "Client connections that were taken.", lambda: figures.accepted),
+        counter(
+            "kafscale_gateway_connections_total",
+            "The number of client connections that were accepted.",
+            lambda: figures.accepted,
+        ),
         counter(
             "kafscale_gateway_connections_refused_total",
-            "Client connections that were closed at once, because there were too many.",
+            "The number of client connections that were closed immediately because the limit was reached.",
             lambda: figures.turned_away,
         ),
-        counter("kafscale_gateway_received_bytes_total", "Bytes from clients.", lambda: figures.received_bytes),
-        counter("kafscale_gateway_sent_bytes_total", "Bytes to clients.", lambda: figures.sent_bytes),
+        counter(
+            "kafscale_gateway_received_bytes_total",
+            "The number of bytes received from clients.",
+            lambda: figures.received_bytes,
+        ),
+        counter(
+            "kafscale_gateway_sent_bytes_total", "The number of bytes sent to clients.", lambda: figures.sent_bytes
+        ),
     ]
 
 
@@ -81,29 +91,31 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
         Family(
             "kafscale_gateway_requests_total",
             "counter",
-            "Requests by Kafka API and its version; `other`: a version that this gateway does not speak.",
+            "The number of requests, by Kafka API and version. The version is `other` if this gateway does not support "
+            "it.",
             lambda: _by_version(figures),
             ("api", "version"),
         ),
         Family(
             "kafscale_gateway_request_seconds",
             "histogram",
-            "From a request's last byte until its reply was made; Fetch, JoinGroup and SyncGroup wait on purpose.",
+            "The time from a request's last byte until its response was ready. Fetch, JoinGroup and SyncGroup wait by "
+            "design.",
             lambda: {(APIS[key].name,): histogram for key, histogram in figures.seconds.items()},
             ("api",),
         ),
         Family(
             "kafscale_gateway_broken_requests_total",
             "counter",
-            "Requests that met a bug in the gateway; each is in the log.",
+            "The number of requests that failed because of a bug in the gateway. Each one is logged.",
             lambda: by_label({APIS[key].name: count for key, count in figures.broken.items()}, apis),
             ("api",),
         ),
         Family(
             "kafscale_gateway_errors_total",
             "counter",
-            "Errors in replies, by Kafka's name of them; one reply has as many as it has partitions, groups or topics "
-            "that failed.",
+            "The number of errors in responses, by Kafka's error name. Each partition, group or topic that failed is "
+            "counted.",
             lambda: {
                 (APIS[key].name, ErrorCode(code).name.upper()): count for (key, code), count in figures.errors.items()
             },
@@ -111,37 +123,37 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
         ),
         gauge(
             "kafscale_gateway_request_memory_bytes",
-            "Bytes of large requests that have arrived in part.",
+            "The number of bytes of large requests that are partially received.",
             lambda: gateway().request_memory.used,
         ),
         gauge(
             "kafscale_gateway_request_memory_limit_bytes",
-            "KAFSCALE_REQUEST_MEMORY_BYTES.",
+            "The value of KAFSCALE_REQUEST_MEMORY_BYTES.",
             lambda: gateway().settings.request_memory_bytes,
         ),
         gauge(
             "kafscale_gateway_reply_memory_bytes",
-            "Replies that wait to be sent, and what was asked of storage for them.",
+            "The size of the responses that are not sent yet, including the data that storage was asked for.",
             lambda: gateway().reply_memory.used,
         ),
         gauge(
             "kafscale_gateway_reply_memory_limit_bytes",
-            "KAFSCALE_REPLY_MEMORY_BYTES.",
+            "The value of KAFSCALE_REPLY_MEMORY_BYTES.",
             lambda: gateway().settings.reply_memory_bytes,
         ),
         gauge(
             "kafscale_gateway_fetch_sessions",
-            "Readers whose partitions are kept between their requests.",
+            "The number of fetch sessions.",
             lambda: len(gateway().fetch_sessions),
         ),
         gauge(
             "kafscale_gateway_fetch_session_partitions",
-            "Partitions in all fetch sessions.",
+            "The number of partitions in all fetch sessions.",
             lambda: gateway().fetch_sessions.partitions,
         ),
         counter(
             "kafscale_gateway_fetch_sessions_evicted_total",
-            "Fetch sessions that made room for others after nobody had used them for two minutes.",
+            "The number of fetch sessions that were evicted for new ones after they had been unused for two minutes.",
             lambda: gateway().fetch_sessions.evicted,
         ),
     ]
@@ -158,27 +170,27 @@ def _storage_families(gateway: Callable[[], Gateway]) -> list[Family]:
     return [
         gauge(
             "kafscale_gateway_held_replies",
-            "Appends that storage has taken in and whose commit is waited for.",
+            "The number of appends that storage has accepted and not committed yet.",
             lambda: sum(link.held for link in gateway().links()),
         ),
         gauge(
             "kafscale_gateway_parked_fetches",
-            "Fetches that wait for records.",
+            "The number of Fetch requests that wait for records.",
             lambda: len({waiter for link in gateway().links() for waiter in link.parked}),
         ),
         gauge(
             "kafscale_gateway_storages",
-            "Storage instances that are registered.",
+            "The number of registered storage instances.",
             lambda: len(list(gateway().links())),
         ),
         gauge(
             "kafscale_gateway_storage_links_up",
-            "Storage instances whose commit stream is up.",
+            "The number of storage instances whose commit stream is up.",
             lambda: sum(link.up for link in gateway().links()),
         ),
         gauge(
             "kafscale_gateway_storages_draining",
-            "Storage instances that are given nothing, since an operator has drained them.",
+            "The number of storage instances that are assigned no partitions because an administrator drained them.",
             lambda: _draining(gateway().parts.storages),
         ),
     ]
@@ -204,24 +216,24 @@ def _coordinator_families(gateway: Callable[[], Gateway]) -> list[Family]:
     return [
         gauge(
             "kafscale_gateway_coordinators_draining",
-            "Coordinators that are given nothing, since an operator has drained them.",
+            "The number of coordinators that are assigned no groups because an administrator drained them.",
             lambda: _draining(gateway().parts.coordinators),
         ),
         gauge(
             "kafscale_gateway_coordinators_silent",
-            "Registered coordinators that did not answer when last asked.",
+            "The number of registered coordinators that did not answer the last call.",
             of_coordinators(lambda coordinators: sum(not link.answers for link in coordinators.links())),
         ),
         Family(
             "kafscale_gateway_coordinator_shards",
             "gauge",
-            "Of the 64 parts that groups are divided into, those that each registered coordinator is given.",
+            "The number of group shards, of 64 in total, that are assigned to each registered coordinator.",
             shards,
             ("coordinator",),
         ),
         counter(
             "kafscale_gateway_coordinators_gone_total",
-            "Coordinators that were registered and are not any more: stopped, or lost.",
+            "The number of coordinators that are no longer registered because they stopped or were lost.",
             of_coordinators(lambda coordinators: coordinators.gone),
         ),
     ]

@@ -9,24 +9,39 @@ def families(figures: IndexerFigures) -> list[Family]:
         Family(
             "kafscale_indexer_indexes_total",
             "counter",
-            "Indexes, by outcome: built for a flush, found intact when looked at, or rebuilt from their segments.",
+            "The number of indexes, by outcome: built for a flush, found intact by a check, or rebuilt from their "
+            "segments.",
             lambda: by_label(figures.indexes, ("built", "intact", "rebuilt")),
             ("outcome",),
         ),
         counter(
             "kafscale_indexer_indexes_damaged_total",
-            "Look-ups for which an index was of no use, so that the whole segment was read; each is in the log.",
+            "The number of lookups that read a whole segment because its index was unusable. Each one is logged.",
             lambda: figures.damaged,
         ),
-        counter("kafscale_indexer_catalog_pages_total", "Pages of catalogs that were stored.", lambda: figures.pages),
         counter(
-            "kafscale_indexer_segments_read_total", "Segments that were read whole.", lambda: figures.segments_read
+            "kafscale_indexer_catalog_pages_total",
+            "The number of catalog pages that were stored.",
+            lambda: figures.pages,
         ),
-        counter("kafscale_indexer_segments_read_bytes_total", "Bytes of these.", lambda: figures.read_bytes),
-        gauge("kafscale_indexer_reads", "Whole segments that are held in memory.", lambda: figures.reading),
+        counter(
+            "kafscale_indexer_segments_read_total",
+            "The number of segments that were read completely.",
+            lambda: figures.segments_read,
+        ),
+        counter(
+            "kafscale_indexer_segments_read_bytes_total",
+            "The number of bytes of these segments.",
+            lambda: figures.read_bytes,
+        ),
+        gauge(
+            "kafscale_indexer_reads",
+            "The number of complete segments that are held in memory.",
+            lambda: figures.reading,
+        ),
         gauge(
             "kafscale_indexer_reads_waiting",
-            "Those that wait, since KAFSCALE_INDEXER_READS are held already.",
+            "The number of reads that wait because KAFSCALE_INDEXER_READS segments are already held.",
             lambda: figures.waiting,
         ),
     ]

@@ -11,11 +11,11 @@ from services.operator.resources import CLUSTER, TOPIC
 def families(figures: OperatorFigures, waiting: Callable[[], float]) -> list[Family]:
     """``waiting``: resources that somebody has to look at now."""
     return [
-        gauge("kafscale_operator_leading", "1 while this operator is the one that acts.", lambda: figures.leading),
+        gauge("kafscale_operator_leading", "1 while this operator is the leader.", lambda: figures.leading),
         Family(
             "kafscale_operator_reconciles_total",
             "counter",
-            "Times that a resource was compared with what is, by kind and outcome: done, or failed and tried again.",
+            "The number of reconciliations, by kind of resource and outcome: done, or failed and retried.",
             lambda: {
                 (kind.name, outcome): figures.reconciled[kind.name, outcome]
                 for kind in (CLUSTER, TOPIC)
@@ -24,33 +24,38 @@ def families(figures: OperatorFigures, waiting: Callable[[], float]) -> list[Fam
             ("kind", "outcome"),
         ),
         Family(
-            "kafscale_operator_reconcile_seconds", "histogram", "What each of them took.", lambda: {(): figures.seconds}
+            "kafscale_operator_reconcile_seconds",
+            "histogram",
+            "The duration of reconciliations.",
+            lambda: {(): figures.seconds},
         ),
         Family(
             "kafscale_operator_actions_total",
             "counter",
-            "What the operator changed of topics.",
+            "The number of changes that the operator made to topics, by action.",
             lambda: by_label(figures.actions, ("create", "grow", "configure", "delete")),
             ("action",),
         ),
-        gauge("kafscale_operator_waiting", "Resources that wait until a worker looks at them.", waiting),
+        gauge("kafscale_operator_waiting", "The number of resources that wait for a worker.", waiting),
         Family(
             "kafscale_operator_kubernetes_requests_total",
             "counter",
-            "Requests to the Kubernetes API server, by method and status code; 0: no answer.",
+            "The number of requests to the Kubernetes API server, by method and status code. The code is 0 if there "
+            "was no response.",
             lambda: dict(figures.requests),
             ("method", "code"),
         ),
         Family(
             "kafscale_operator_watches_total",
             "counter",
-            "Watches that were begun at the Kubernetes API server; each ends after a minute, and is begun anew.",
+            "The number of watches started on the Kubernetes API server. Each watch ends after a minute and is started "
+            "again.",
             lambda: by_label(figures.watches, (CLUSTER.name, TOPIC.name)),
             ("kind",),
         ),
         counter(
             "kafscale_operator_events_lost_total",
-            "Events that the Kubernetes API server did not take; they are in the log.",
+            "The number of events that the Kubernetes API server did not accept. They are logged.",
             lambda: figures.events_lost,
         ),
     ]

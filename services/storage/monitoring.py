@@ -75,42 +75,54 @@ def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
     return [
         gauge(
             "kafscale_storage_partitions_owned",
-            "Partitions that this instance owns.",
+            "The number of partitions that this instance owns.",
             now(lambda run: sum(1 for _ in run.owned)),
         ),
         gauge(
             "kafscale_storage_partitions_offline",
-            "Owned partitions that take no records, because metadata or objects are damaged.",
+            "The number of owned partitions that accept no records because metadata or objects are damaged.",
             now(lambda run: sum(bool(partition.offline) for partition in run.owned)),
         ),
         counter(
             "kafscale_storage_offline_retries_total",
-            "Tries to read again what put a partition offline when it was taken over.",
+            "The number of attempts to read the data again that made a partition offline when it was taken over.",
             lambda: figures.offline_retries,
         ),
         gauge(
             "kafscale_storage_partitions_loading",
-            "Partitions that this instance is taking over, or has failed to for less than 10 seconds.",
+            "The number of partitions that this instance is taking over, or has failed to take over for less than 10 "
+            "seconds.",
             now(lambda run: run.owned.loading),
         ),
         gauge(
             "kafscale_storage_compacted_topics_bytes",
-            "Segments of owned partitions whose topic's cleanup.policy has compact, as the last retention check found "
-            "them. A check measures about 25,000 segments that it has to list, so that a longer log counts in full "
-            "after some checks, and begins again when its start moves. Logs are not compacted yet: nothing of this is "
-            "removed but by delete's retention, where that is set too.",
+            "The size of the segments of owned partitions whose topic's cleanup.policy includes compact, as of the "
+            "last retention check. A check lists and measures at most about 25,000 segments, so a longer log is "
+            "counted completely only after several checks. When the start of the log moves, the measurement starts "
+            "again. Logs are not compacted yet. Segments are only removed by retention, if cleanup.policy also "
+            "includes delete.",
             now(lambda run: sum(partition.measured.bytes for partition in run.owned if partition.config.compacted)),
         ),
-        counter("kafscale_storage_take_overs_total", "Partitions taken over.", lambda: figures.take_overs),
+        counter(
+            "kafscale_storage_take_overs_total", "The number of partitions taken over.", lambda: figures.take_overs
+        ),
         Family(
             "kafscale_storage_take_over_seconds",
             "histogram",
-            "How long take-overs took, their failed tries and the waiting for the former owner included.",
+            "The duration of takeovers, including failed attempts and the wait for the previous owner.",
             lambda: {(): figures.take_over_seconds},
         ),
-        counter("kafscale_storage_hand_overs_total", "Partitions given back in order.", lambda: figures.hand_overs),
-        counter("kafscale_storage_fenced_total", "Partitions lost to another owner.", lambda: figures.fenced),
-        counter("kafscale_storage_leases_lost_total", "Leases that ran out.", lambda: figures.leases_lost),
+        counter(
+            "kafscale_storage_hand_overs_total",
+            "The number of partitions handed over in an orderly way.",
+            lambda: figures.hand_overs,
+        ),
+        counter(
+            "kafscale_storage_fenced_total", "The number of partitions lost to another owner.", lambda: figures.fenced
+        ),
+        counter(
+            "kafscale_storage_leases_lost_total", "The number of leases that expired.", lambda: figures.leases_lost
+        ),
     ]
 
 
@@ -118,55 +130,63 @@ def _write_families(figures: StorageFigures, now: _Now, settings: StorageSetting
     return [
         counter(
             "kafscale_storage_appended_bytes_total",
-            "Bytes of batches that were taken in, as they came: from producers and of sinks.",
+            "The number of bytes of accepted batches from producers and sinks, in the form in which they arrived.",
             lambda: figures.appended_bytes,
         ),
         counter(
             "kafscale_storage_appended_records_total",
-            "Offsets that these batches were given.",
+            "The number of offsets assigned to accepted batches.",
             lambda: figures.appended_records,
         ),
         gauge(
             "kafscale_storage_buffered_bytes",
-            "Records that are taken in and not committed yet.",
+            "The number of bytes of records that are accepted and not committed yet.",
             now(lambda run: run.buffered_bytes),
         ),
-        gauge("kafscale_storage_buffer_limit_bytes", "KAFSCALE_BUFFER_BYTES.", lambda: settings.buffer_bytes),
+        gauge(
+            "kafscale_storage_buffer_limit_bytes", "The value of KAFSCALE_BUFFER_BYTES.", lambda: settings.buffer_bytes
+        ),
         Family(
             "kafscale_storage_flushes_total",
             "counter",
-            "Buffers whose upload began, by why they were closed: full (size), at the end of flush.ms (interval), as "
-            "nothing more came (quiet), on request, or to hand the partition over (hand_over).",
+            "The number of buffers whose upload began, by the reason for closing the buffer: it was full (size), "
+            "flush.ms ended (interval), nothing more arrived (quiet), a flush was requested (request), or the "
+            "partition was handed over (hand_over).",
             lambda: by_label(figures.flushes, get_args(Trigger)),
             ("trigger",),
         ),
         Family(
             "kafscale_storage_flush_seconds",
             "histogram",
-            "From the beginning of a buffer's upload until segment and index are stored.",
+            "The time from the beginning of a buffer's upload until its segment and index are stored.",
             lambda: {(): figures.flush_seconds},
         ),
-        counter("kafscale_storage_segments_committed_total", "Segments committed.", lambda: figures.segments),
         counter(
-            "kafscale_storage_committed_bytes_total", "Bytes of committed segments.", lambda: figures.committed_bytes
+            "kafscale_storage_segments_committed_total", "The number of segments committed.", lambda: figures.segments
+        ),
+        counter(
+            "kafscale_storage_committed_bytes_total",
+            "The number of bytes of committed segments.",
+            lambda: figures.committed_bytes,
         ),
         Family(
             "kafscale_storage_commit_seconds",
             "histogram",
-            "How long commits to the metadata store took, with all their repeats.",
+            "The duration of commits to the metadata store, including all retries.",
             lambda: {(): figures.commit_seconds},
         ),
         Family(
             "kafscale_storage_appends_refused_total",
             "counter",
-            "Appends of one partition that were refused, by reason.",
+            "The number of refused appends, by reason. Each partition is counted.",
             lambda: by_label(figures.refused, ("BUFFER_FULL", "NOT_OWNER")),
             ("reason",),
         ),
         Family(
             "kafscale_storage_index_builds_total",
             "counter",
-            "Indexes built for flushes: by an indexer, or by storage itself because none answered in time.",
+            "The number of indexes built for flushes: by an indexer, or by storage itself because no indexer answered "
+            "in time.",
             lambda: by_label(figures.builds, ("indexer", "storage")),
             ("by",),
         ),
@@ -178,17 +198,19 @@ def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings
     return [
         counter(
             "kafscale_storage_fetched_bytes_total",
-            "Bytes of batches given to gateways for consumers.",
+            "The number of bytes of batches sent to gateways for consumers.",
             lambda: figures.fetched_bytes,
         ),
-        gauge("kafscale_storage_scans", "Scans under way.", lambda: figures.scans),
+        gauge("kafscale_storage_scans", "The number of scans in progress.", lambda: figures.scans),
         counter(
-            "kafscale_storage_scanned_bytes_total", "Bytes of batches given to scans.", lambda: figures.scanned_bytes
+            "kafscale_storage_scanned_bytes_total",
+            "The number of bytes of batches sent to scans.",
+            lambda: figures.scanned_bytes,
         ),
         Family(
             "kafscale_storage_cache_requests_total",
             "counter",
-            "Reads that the segment and the index cache could serve (hit) or not (miss).",
+            "The number of reads that were served from the segment or index cache (hit) or not (miss).",
             lambda: {
                 ("segments", "hit"): segments.hits,
                 ("segments", "miss"): segments.misses,
@@ -200,7 +222,7 @@ def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings
         Family(
             "kafscale_storage_cache_bytes",
             "gauge",
-            "Memory that the caches use.",
+            "The memory used by the caches.",
             lambda: {
                 ("segments",): now(lambda run: run.reader.segments.used_bytes)(),
                 ("indexes",): now(lambda run: run.reader.indexes.used_bytes)(),
@@ -210,7 +232,7 @@ def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings
         Family(
             "kafscale_storage_cache_limit_bytes",
             "gauge",
-            "KAFSCALE_CACHE_SIZE and KAFSCALE_INDEX_CACHE_SIZE.",
+            "The values of KAFSCALE_CACHE_SIZE and KAFSCALE_INDEX_CACHE_SIZE.",
             lambda: {("segments",): settings.cache_size, ("indexes",): settings.index_cache_size},
             ("cache",),
         ),
@@ -219,26 +241,34 @@ def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings
 
 def _sink_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
     return [
-        counter("kafscale_storage_staged_bytes_total", "Bytes that sinks staged.", lambda: figures.staged_bytes),
-        counter("kafscale_storage_sink_commits_total", "Epochs of sinks committed.", lambda: figures.sink_commits),
         counter(
-            "kafscale_storage_sink_batches_total", "Batches of sinks' epochs appended.", lambda: figures.sink_batches
+            "kafscale_storage_staged_bytes_total", "The number of bytes staged by sinks.", lambda: figures.staged_bytes
+        ),
+        counter(
+            "kafscale_storage_sink_commits_total", "The number of sink epochs committed.", lambda: figures.sink_commits
+        ),
+        counter(
+            "kafscale_storage_sink_batches_total",
+            "The number of batches of sink epochs appended.",
+            lambda: figures.sink_batches,
         ),
         counter(
             "kafscale_storage_stages_expired_total",
-            "Staged objects that were deleted because they had become too old to be committed.",
+            "The number of staged objects that were deleted because they were too old to be committed.",
             lambda: figures.stages_expired,
         ),
-        gauge("kafscale_storage_sinks", "Sinks that are remembered.", now(lambda run: len(run.sinks.view))),
-        gauge("kafscale_storage_sinks_limit", "KAFSCALE_MAX_SINKS.", lambda: settings.max_sinks),
+        gauge(
+            "kafscale_storage_sinks", "The number of sinks that are remembered.", now(lambda run: len(run.sinks.view))
+        ),
+        gauge("kafscale_storage_sinks_limit", "The value of KAFSCALE_MAX_SINKS.", lambda: settings.max_sinks),
         gauge(
             "kafscale_storage_sinks_pending",
-            "Sinks whose committed epoch some partition does not show yet.",
+            "The number of sinks whose committed epoch is not visible in all partitions yet.",
             now(lambda run: len(run.sinks.view.pending())),
         ),
         gauge(
             "kafscale_storage_sink_oldest_pending_seconds",
-            "How long ago the oldest of these was committed; 0: there is none.",
+            "The time since the oldest of these epochs was committed, or 0 if there is none.",
             now(lambda run: run.sinks.oldest_pending_seconds()),
         ),
     ]
