@@ -105,7 +105,15 @@ class Reader:
         return self._reads.begin(key, partial(self._read, view, offset, max_bytes))
 
     async def _read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
-        segment = await self.holding(view, offset)
+        while True:
+            # Its epoch is proven by the batches that are read.
+            segment = await self.finder.holding(view, offset)
+            try:
+                return await self._read_from(view, segment, offset, max_bytes)
+            except OfAnotherEpoch:
+                log.info("object of another epoch passed over", partition=view.name, base=segment.base_offset)
+
+    async def _read_from(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> bytes:
         pieces: list[bytes | memoryview] = []
         size, position = 0, offset
         while True:
@@ -242,9 +250,10 @@ class Reader:
     async def range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange:
         """Batches by index and ranged GET; a wrong index is rebuilt once, then the segment itself is to blame.
 
-        Raises Damaged, OffsetsMissing, Unavailable.
+        Raises Damaged, OfAnotherEpoch, OffsetsMissing, Unavailable.
         """
-        if self._id(view, segment) in self._gapped:
+        key = self._id(view, segment)
+        if key in self._gapped:
             raise OffsetsMissing(f"{self.key(view, segment)}: offsets are missing")
         for rebuild in (False, True):
             index = await self._index(view, segment, rebuild=rebuild)
@@ -254,9 +263,13 @@ class Reader:
             except CorruptData as error:
                 if rebuild:
                     raise Damaged(f"{self.key(view, segment)}: {error}") from error
+                # Raises OfAnotherEpoch: only the whole object proves that it is none of the log's.
+                await self._parsed(view, segment)
                 log.warning("index led astray, rebuilding it", partition=view.name, base=segment.base_offset)
                 continue
             if found is not None:
+                if rebuild or key not in self.indexes:
+                    self.indexes.put(key, index)
                 return found
             break
         lacking = Damaged if view.epoch_of(segment.base_offset) else OffsetsMissing
@@ -299,6 +312,7 @@ class Reader:
             length *= 4
 
     async def _index(self, view: CommittedLog, segment: KnownSegment, *, rebuild: bool) -> Index:
+        """It is kept only when the segment is proven to be the log's."""
         key = self._id(view, segment)
         cached = None if rebuild else self.indexes.get(key)
         if cached is not None:
@@ -308,7 +322,6 @@ class Reader:
             found = None if rebuild else await self._stored_index(view, segment)
             if found is None:
                 found = await self._rebuilt_index(view, segment)
-            self.indexes.put(key, found)
             return found
 
         return await self._index_loads.do(key, load)

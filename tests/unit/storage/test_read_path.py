@@ -27,6 +27,24 @@ async def test_every_offset_is_served_cold_and_from_the_middle_of_a_batch(autoju
         assert len(await caller.read_all(ref)) == 1000
 
 
+async def test_a_cold_fetch_is_one_ranged_read_and_its_index_is_read_once(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await caller.fill(ref, 5)
+    async with world.service(cache_size=0, readahead_segments=0) as (caller, _):
+        # The segments are known from here on.
+        await caller.fetch(ref, 0, max_bytes=1)
+        segment = paths.segment_key(NAMESPACE, ref.topic, 0, 400)
+        for reads in (
+            [("get", segment.replace(".kfs", ".index")), ("get_range", segment)],
+            [("get_range", segment)],
+        ):
+            world.objects.calls.clear()
+            await caller.fetch(ref, 450, max_bytes=1)
+            assert [(call.kind, call.key) for call in world.objects.calls] == reads
+
+
 async def test_a_batch_above_the_limit_comes_whole(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
