@@ -1,4 +1,4 @@
-"""README's commands for four services, as they stand there but for ports and the directory."""
+"""README's commands for one process and for four services, as they stand there but for ports and the directory."""
 
 import re
 import signal
@@ -20,9 +20,9 @@ DIRECTORY = "/tmp/kafscale"
 LONG = 90.0
 
 
-def _commands() -> list[str]:
+def _commands(heading: str = HEADING) -> list[str]:
     """Those of the section."""
-    section = (ROOT / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
+    section = (ROOT / "README.md").read_text().partition(f"\n{heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^    (.+)$", section, re.MULTILINE)
 
 
@@ -70,6 +70,22 @@ def _await(there: Callable[[], bool], what: str) -> None:
     while not there():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+def test_one_process_is_started_as_readme_says(tmp_path: Path) -> None:
+    run, *others = _commands("## Start")
+    assert run == "make run"
+    broker, rpc, http = (f"127.0.0.1:{port}" for port in free_ports(3))
+    programs = Path(sys.executable).parent
+    addresses = f"KAFSCALE_BROKER_ADDR={broker} KAFSCALE_RPC_ADDR={rpc} KAFSCALE_HTTP_ADDR={http}"
+    log = tmp_path / "run.log"
+    printed = ""
+    with _running(f"{addresses} KAFSCALE_DATA_DIR={tmp_path / 'data'} {programs}/kafscale run", log):
+        _await(lambda: '"event": "serving"' in log.read_text(), f"{log}")
+        for command in others:
+            shell = ["bash", "-c", command.replace(".venv/bin/", f"KAFSCALE_ADMIN_SERVER={rpc} {programs}/")]
+            printed += subprocess.run(shell, check=True, timeout=LONG, stdout=subprocess.PIPE, text=True).stdout
+    assert printed.endswith("\nhello\n")
 
 
 def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
