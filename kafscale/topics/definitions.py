@@ -11,7 +11,7 @@ from enum import IntEnum
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
-_NO_EFFECT = "Accepted and stored; does nothing here."
+_NO_EFFECT = "Accepted and stored, but has no effect."
 
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT, DELETE = "compact", "delete"
@@ -121,9 +121,9 @@ def _cleanup_policy() -> Definition:
 
     accepts = "a list of compact and delete, or empty"
     effect = (
-        "With `compact` every record must have a key; others are refused with INVALID_RECORD. Logs are not compacted "
-        "yet: every record is kept, so such a topic only grows. `retention.ms` and `retention.bytes` count with "
-        "`delete` only: nothing is removed from topics with `compact` alone, or with an empty list."
+        "With `compact`, every record must have a key. Records without a key are refused with INVALID_RECORD. Logs are "
+        "not compacted yet, so every record is kept. `retention.ms` and `retention.bytes` apply only with `delete`. "
+        "Nothing is removed from topics with `compact` alone or with an empty list, so they only grow."
     )
     return Definition(CLEANUP_POLICY, ConfigType.LIST, DELETE, accepts, parse, effect)
 
@@ -142,8 +142,8 @@ _TABLE = (
         "compression.type",
         "producer",
         COMPRESSION_TYPES,
-        "The codec for batches that come uncompressed, where that makes them smaller; those that come compressed stay "
-        "as they are. `producer` and `uncompressed` (or `none`) compress nothing.",
+        "The codec for batches that arrive uncompressed. They are compressed if that makes them smaller. Batches that "
+        "arrive compressed are not changed. `producer` and `uncompressed` (or `none`) compress nothing.",
     ),
     _level("compression.gzip.level", -1, -1, 9),
     _level("compression.lz4.level", 9, 1, 17),
@@ -155,40 +155,47 @@ _TABLE = (
         "flush.ms",
         _LONG_MAX,
         0,
-        "How long after the last flush began a buffer that is not full is stored; producers with acks=all wait for it. "
-        f"What is above {LONGEST_FLUSH_MS}, Kafka's default too, means none of the topic's own: clients would give up.",
+        "A buffer that is not full is stored when this much time has passed since the last flush began. Producers with "
+        f"acks=all wait for it. A value above {LONGEST_FLUSH_MS}, such as Kafka's default, counts as not set, because "
+        "clients would time out.",
     ),
     *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
     _int("index.interval.bytes", 4096, 0),
     _long("local.retention.bytes", -2, -2),
     _long("local.retention.ms", -2, -2),
     _long("max.compaction.lag.ms", _LONG_MAX, 1),
-    _int("max.message.bytes", 1_048_588, 0, "The largest batch that is taken, in bytes as it comes; more is refused."),
+    _int(
+        "max.message.bytes",
+        1_048_588,
+        0,
+        "The maximum size of a batch in bytes, as it arrives. Larger batches are refused.",
+    ),
     _boolean("message.downconversion.enable", "true"),
     _free("message.format.version", ConfigType.STRING, "3.0-IV1"),
     _long(
         "message.timestamp.after.max.ms",
         3_600_000,
         0,
-        "How far ahead of the broker's clock a record's timestamp may be (CreateTime topics).",
+        "How far a record's timestamp may be ahead of the broker's clock, with message.timestamp.type=CreateTime.",
     ),
     _long(
         "message.timestamp.before.max.ms",
         _LONG_MAX,
         0,
-        "How far behind the broker's clock a record's timestamp may be (CreateTime topics).",
+        "How far a record's timestamp may be behind the broker's clock, with message.timestamp.type=CreateTime.",
     ),
     _long(
         "message.timestamp.difference.max.ms",
         _LONG_MAX,
         0,
-        "Stands for the two above where they are not set (Kafka before 4.0).",
+        "Replaces message.timestamp.after.max.ms and message.timestamp.before.max.ms if they are not set (Kafka before "
+        "4.0).",
     ),
     _one_of(
         "message.timestamp.type",
         "CreateTime",
         _TIMESTAMP_TYPES,
-        "LogAppendTime stamps batches with the broker's time.",
+        "With LogAppendTime, the timestamp of batches is the broker's time.",
     ),
     _ratio("min.cleanable.dirty.ratio", "0.5"),
     _long("min.compaction.lag.ms", 0, 0),
@@ -196,12 +203,12 @@ _TABLE = (
         "min.insync.replicas",
         1,
         1,
-        "Accepted and stored for tools that set it with a replication factor; without effect. Clients see one replica; "
-        "the object store keeps the copies: acks=all is answered when the records are stored there, whatever this "
-        "says, and never with NOT_ENOUGH_REPLICAS because of it. DescribeConfigs shows the value in effect, 1, and "
-        "what was set as a synonym, so that tools do not list partitions with one replica as under min ISR. "
-        "Tools that compare a configuration with what DescribeConfigs shows (topicctl, Terraform) set another value "
-        "again at each run, without effect.",
+        "Accepted and stored for tools that set it together with a replication factor, but without effect. Clients see "
+        "one replica, because the object store keeps the copies. Requests with acks=all are answered when the records "
+        "are in the object store, and never fail with NOT_ENOUGH_REPLICAS because of this config. DescribeConfigs "
+        "reports the effective value, 1, and the value that was set as a synonym, so that tools do not list partitions "
+        "with one replica as under min ISR. Tools that compare their configuration with DescribeConfigs (topicctl, "
+        "Terraform) set any other value again at each run.",
     ),
     _boolean("preallocate", "false"),
     _boolean("remote.log.copy.disable", "false"),
@@ -211,20 +218,21 @@ _TABLE = (
         "retention.bytes",
         -1,
         -1,
-        "The oldest segments go when a partition has this much without them.",
+        "The oldest segments are deleted while the partition is at least this large without them.",
     ),
     _long(
         "retention.ms",
         604_800_000,
         -1,
-        "The oldest segments go when all their records are older; segments without timestamps by when they were made.",
+        "The oldest segments are deleted when all their records are older than this. For segments without timestamps, "
+        "the time of their creation is used.",
     ),
     _int(
         "segment.bytes",
         1_073_741_824,
         1_048_576,
-        "A buffer that holds this much, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES where that is less, is stored "
-        "as a segment.",
+        "A buffer is stored as a segment when it reaches this size, or a quarter of KAFSCALE_PARTITION_BUFFER_BYTES if "
+        "that is smaller.",
     ),
     _int("segment.index.bytes", 10_485_760, 4),
     _long("segment.jitter.ms", 0, 0),

@@ -206,17 +206,20 @@ _TOPIC_CONFIGS = """\
 
 <!-- Generated from kafscale/topics/definitions.py by `python -m services.cli.docs`; do not edit. -->
 
-Names, types, defaults and bounds are Apache Kafka's. An unknown name or a wrong value is refused with INVALID_CONFIG,
-whether or not the config does something here. Every topic config can be changed at any time, and counts as soon as
-gateways and storage see the change. Where a topic does not set one, the broker config counts that stands beside it.
+This page lists the topic configs that KafScale accepts. Their names, types, defaults and bounds are Apache Kafka's.
+
+- An unknown name or an invalid value is refused with INVALID_CONFIG, even if the config has no effect in KafScale.
+- Every topic config can be changed at any time. A change takes effect as soon as gateways and storage see it.
+- If a topic does not set a config, the broker config in the same row applies.
 """
 
 _BROKER_CONFIGS = """\
 
-## Brokers
+## Broker configs
 
-What DescribeConfigs shows of a gateway, besides its `advertised.listeners`, `listeners`, `broker.id` and `node.id`. All
-of it is read-only: a variable is read when a process starts, and what has none is always as here.
+DescribeConfigs reports these configs for a gateway, in addition to its `advertised.listeners`, `listeners`, `broker.id`
+and `node.id`. All of them are read-only. A config with a variable gets its value from that variable when the process
+starts. A config without a variable always has the default.
 
 """
 
@@ -307,8 +310,8 @@ def topic_configs() -> str:
         )
         for config in BROKER_CONFIGS.values()
     ]
-    heads = ("Config", "Type", "Default", "Broker config", "Accepts", "What it does here")
-    table = _table(("Config", "Type", "Default", "Variable", "What it does"), brokers)
+    heads = ("Config", "Type", "Default", "Broker config", "Accepts", "Effect")
+    table = _table(("Config", "Type", "Default", "Variable", "Effect"), brokers)
     return _TOPIC_CONFIGS + "\n" + _table(heads, rows) + _BROKER_CONFIGS + table
 
 

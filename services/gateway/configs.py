@@ -77,21 +77,21 @@ _OF_BROKERS = (
         "auto.create.topics.enable",
         ConfigType.BOOLEAN,
         "KAFSCALE_AUTO_CREATE_TOPICS",
-        "A Metadata request for a topic that does not exist creates it, where the client allows that too.",
+        "Whether a Metadata request for a topic that does not exist creates the topic, if the client allows it too.",
         lambda settings: str(settings.auto_create_topics).lower(),
     ),
     BrokerConfig(
         "connections.max.idle.ms",
         ConfigType.LONG,
         "KAFSCALE_CONNECTION_IDLE_MS",
-        "A connection on which nothing moved for this long is closed.",
+        "A connection without traffic for this long is closed.",
         lambda settings: str(settings.idle_timeout_ms),
     ),
     BrokerConfig(
         "default.replication.factor",
         ConfigType.INT,
         "",
-        "Always 1: the object store keeps the copies.",
+        "Always 1, because the object store keeps the copies.",
         lambda settings: "1",
     ),
     BrokerConfig(
@@ -101,14 +101,15 @@ _OF_BROKERS = (
         "fetch.max.bytes",
         ConfigType.INT,
         "KAFSCALE_MAX_FETCH_BYTES",
-        "Record bytes in one Fetch reply, whatever the client asks for; one whole batch is always given.",
+        "The maximum number of record bytes in one Fetch response, regardless of what the client asks for. At least "
+        "one complete batch is always returned.",
         lambda settings: str(settings.max_fetch_bytes),
     ),
     BrokerConfig(
         "max.connections",
         ConfigType.INT,
         "KAFSCALE_MAX_CONNECTIONS",
-        "Client connections at the same time; more are closed as they come.",
+        "The maximum number of client connections. Further connections are closed immediately.",
         lambda settings: str(settings.max_connections),
     ),
     BrokerConfig(
@@ -122,56 +123,59 @@ _OF_BROKERS = (
         "group.max.session.timeout.ms",
         ConfigType.INT,
         "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS",
-        "The longest session timeout that a member may ask for.",
+        "The maximum session timeout that a member can request.",
         lambda settings: str(settings.group_max_session_timeout_ms),
     ),
     BrokerConfig(
         "group.max.size",
         ConfigType.INT,
         "KAFSCALE_GROUP_MAX_SIZE",
-        "Members of one group; more are refused.",
+        "The maximum number of members of one group. Further members are refused.",
         lambda settings: str(settings.group_max_size),
     ),
     BrokerConfig(
         "group.min.session.timeout.ms",
         ConfigType.INT,
         "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS",
-        "The shortest session timeout that a member may ask for.",
+        "The minimum session timeout that a member can request.",
         lambda settings: str(settings.group_min_session_timeout_ms),
     ),
     BrokerConfig(
         "offset.metadata.max.bytes",
         ConfigType.INT,
         "KAFSCALE_GROUP_OFFSET_METADATA_MAX_BYTES",
-        "What a client may say beside a committed offset, in characters.",
+        "The maximum length of the metadata that a client sends with a committed offset, in characters.",
         lambda settings: str(settings.group_offset_metadata_max_bytes),
     ),
     BrokerConfig(
         "offsets.retention.check.interval.ms",
         ConfigType.LONG,
         "KAFSCALE_GROUP_OFFSETS_RETENTION_CHECK_INTERVAL_MS",
-        "How often groups are looked at for offsets whose retention is over.",
+        "How often groups are checked for expired offsets.",
         lambda settings: str(settings.group_offsets_retention_check_interval_ms),
     ),
     BrokerConfig(
         "offsets.retention.minutes",
         ConfigType.INT,
         "KAFSCALE_GROUP_OFFSETS_RETENTION_MINUTES",
-        "How long committed offsets are kept once their group is empty, or, without members, since the commit.",
+        "How long committed offsets are kept after their group becomes empty or, in a group without members, after the "
+        "commit.",
         lambda settings: str(settings.group_offsets_retention_minutes),
     ),
     BrokerConfig(
         "num.partitions",
         ConfigType.INT,
         "KAFSCALE_AUTO_CREATE_PARTITIONS",
-        "Partitions of a topic that is made automatically, or by CreateTopics without a number.",
+        "The number of partitions of a topic that is created automatically, or by a CreateTopics request that does not "
+        "specify it.",
         lambda settings: str(settings.auto_create_partitions),
     ),
     BrokerConfig(
         "socket.request.max.bytes",
         ConfigType.INT,
         "KAFSCALE_MAX_REQUEST_BYTES",
-        "The largest request; a connection that announces a larger one is closed before it is read.",
+        "The maximum size of a request. If a larger request is announced, the connection is closed before the request "
+        "is read.",
         lambda settings: str(settings.max_request_bytes),
     ),
 )
@@ -180,7 +184,7 @@ _BEHIND_TOPICS = (
         definition.broker,
         definition.type,
         definition.variable,
-        f"Counts where a topic does not set {definition.name}. {definition.effect}",
+        f"The default for topics that do not set {definition.name}. {definition.effect}",
         _behind(definition.name),
     )
     for definition in DEFINITIONS.values()
@@ -193,10 +197,14 @@ BROKER_CONFIGS: Mapping[str, BrokerConfig] = {
 """Every broker config by its name, but those that are each gateway's own. None is dynamic."""
 
 _OWN = {
-    "advertised.listeners": (ConfigType.LIST, "KAFSCALE_ADVERTISED_LISTENERS", "What clients are told to connect to."),
-    "broker.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id under which clients know this gateway."),
-    "listeners": (ConfigType.LIST, "KAFSCALE_LISTENERS", "Where this gateway listens."),
-    "node.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id under which clients know this gateway."),
+    "advertised.listeners": (
+        ConfigType.LIST,
+        "KAFSCALE_ADVERTISED_LISTENERS",
+        "The addresses that clients connect to.",
+    ),
+    "broker.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id of this gateway."),
+    "listeners": (ConfigType.LIST, "KAFSCALE_LISTENERS", "The addresses that this gateway listens on."),
+    "node.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id of this gateway."),
 }
 """Type, variable and documentation of what each gateway has of its own."""
 
@@ -209,7 +217,7 @@ def topic_configs(settings: GatewaySettings, configs: Mapping[str, str]) -> list
         behind: tuple[Synonym, ...] = (Synonym(name, definition.default, ConfigSource.DEFAULT),)
         if definition.broker:
             behind = BROKER_CONFIGS[definition.broker].synonyms(settings)
-        counts = f" Where a topic does not set it, {definition.variable} counts." if definition.variable else ""
+        counts = f" If a topic does not set it, {definition.variable} applies." if definition.variable else ""
         text = definition.effect + counts
         shown.append(ShownConfig(name, (*own, *behind), definition.type, text, fixed=definition.fixed))
     return shown
