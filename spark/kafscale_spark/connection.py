@@ -19,40 +19,40 @@ ENDPOINTS_OPTION: Option[tuple[str, ...]] = Option(
     "kafscale.endpoints",
     ENDPOINTS,
     (),
-    "Addresses of storage instances, any of them: the others are learnt from the first that answers. Required.",
+    "Addresses of one or more storage instances. The first one that answers returns the others. Required.",
     _BOTH,
 )
 TLS_CA: Option[Path | None] = Option(
     "kafscale.tls.ca",
     optional(PATH),
     None,
-    "The certificates (PEM) of who may have signed those of the storage instances. Given, every call is encrypted. "
-    "Files are read where they are needed: on the driver and on every executor.",
+    "The CA certificates (PEM) that are trusted to sign the certificates of the storage instances. If set, every call "
+    "is encrypted. The file must exist on the driver and on every executor, as must the other TLS files.",
     _BOTH,
 )
 TLS_CERT: Option[Path | None] = Option(
     "kafscale.tls.cert",
     optional(PATH),
     None,
-    "The certificate chain (PEM) that is shown to storage instances that want one.",
+    "The certificate chain (PEM) for storage instances that require client certificates.",
     _BOTH,
 )
 TLS_KEY: Option[Path | None] = Option(
-    "kafscale.tls.key", optional(PATH), None, "The key (PEM, not encrypted) of `kafscale.tls.cert`.", _BOTH
+    "kafscale.tls.key", optional(PATH), None, "The private key (PEM, not encrypted) for `kafscale.tls.cert`.", _BOTH
 )
 TLS_SERVER_NAME: Option[str | None] = Option(
     "kafscale.tls.serverName",
     optional(TEXT),
     None,
-    "The name that the certificates of storage instances must carry, instead of the host that is connected to.",
+    "The name that the certificates of storage instances must contain, instead of the host that is connected to.",
     _BOTH,
 )
 CALL_TIMEOUT = Option(
     "kafscale.callTimeout",
     duration(0.1, 3600),
     30.0,
-    "How long one call to a storage instance may take, and how long a scan may give nothing; then another instance "
-    "is asked.",
+    "How long one call to a storage instance may take, and how long a scan may return nothing. After that, another "
+    "instance is tried.",
     _BOTH,
     "30s",
 )
@@ -60,8 +60,8 @@ RETRY_TIMEOUT = Option(
     "kafscale.retryTimeout",
     duration(0, 86_400),
     60.0,
-    "How long calls are repeated, on one instance after the other with pauses from 0.1 s to 2 s, while none gets on; "
-    "then the task or the query fails.",
+    "How long calls are retried while no instance makes progress. Retries go from one instance to the next, with "
+    "pauses from 0.1 s to 2 s. After that, the task or the query fails.",
     _BOTH,
     "60s",
 )
@@ -69,7 +69,8 @@ KEEPALIVE = Option(
     "kafscale.keepalive",
     duration(1, 3600),
     10.0,
-    "A connection on which nothing came for so long is asked for a sign of life, and given up 5 s later.",
+    "If nothing is received on a connection for this long, a keepalive ping is sent. The connection is closed if there "
+    "is no response within 5 s.",
     _BOTH,
     "10s",
 )
@@ -77,7 +78,7 @@ MAX_MESSAGE_BYTES = Option(
     "kafscale.maxMessageBytes",
     size(68 * _MIB, 1024 * _MIB),
     72 * _MIB,
-    "The largest message, as `KAFSCALE_RPC_MAX_MESSAGE_BYTES` of the services.",
+    "The maximum size of a message, as in `KAFSCALE_RPC_MAX_MESSAGE_BYTES` of the services.",
     _BOTH,
     "72MB",
 )

@@ -18,8 +18,10 @@ _TEXT = """\
 
 <!-- Generated from the tables of options by `python -m kafscale_spark.docs`; do not edit. -->
 
-Names may be in any case. An option that is not here is an error that names the nearest one; so is one of Spark's Kafka
-source that has no meaning here, such as `kafka.bootstrap.servers`. How they are used: [spark.md](../spark/tutorial.md).
+This page lists the options of the Spark source and sink. The [tutorial](../spark/tutorial.md) shows how to use them.
+
+Option names are not case-sensitive. An unknown option is an error, and its message names the nearest known option. An
+option of Spark's Kafka source that has no meaning in KafScale, such as `kafka.bootstrap.servers`, is also an error.
 """
 
 

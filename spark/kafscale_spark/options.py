@@ -180,5 +180,5 @@ def _endpoints(text: str) -> tuple[str, ...]:
 
 BOOLEAN = Parser("`true` or `false`", _boolean)
 TEXT = Parser("text", _text)
-PATH: Parser[Path] = Parser("a file's path", lambda text: Path(_text(text)))
-ENDPOINTS = Parser("`host:port`, several with commas", _endpoints)
+PATH: Parser[Path] = Parser("a path", lambda text: Path(_text(text)))
+ENDPOINTS = Parser("`host:port`, or several separated by commas", _endpoints)

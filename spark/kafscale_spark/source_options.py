@@ -37,18 +37,17 @@ def _columns(text: str) -> tuple[str, ...]:
 
 SUBSCRIBE: Option[Subscription | None] = Option(
     "subscribe",
-    Parser("names with commas", lambda text: Subscription(topics=topic_names(text))),
+    Parser("names separated by commas", lambda text: Subscription(topics=topic_names(text))),
     None,
-    "The topics to read. Exactly one of `subscribe`, `subscribePattern` and `assign` is given.",
+    "The topics to read. Set exactly one of `subscribe`, `subscribePattern` and `assign`.",
     _BOTH,
 )
 SUBSCRIBE_PATTERN: Option[Subscription | None] = Option(
     "subscribePattern",
     Parser("a regular expression", lambda text: Subscription(pattern=java_pattern(text))),
     None,
-    "The topics in whose name it is found, those that are made later included: `^orders$` is one topic alone. It is "
-    "for Python's re: Java's `\\p{...}` "
-    "and `&&` in classes of characters are refused.",
+    "The topics whose name contains a match, including topics that are created later. For example, `^orders$` matches "
+    "a single topic. The syntax is that of Python's re. Java's `\\p{...}` and `&&` in character classes are refused.",
     _BOTH,
 )
 ASSIGN: Option[Subscription | None] = Option(
@@ -62,52 +61,52 @@ STARTING_OFFSETS: Option[Edge | None] = Option(
     "startingOffsets",
     optional(offsets_parser("startingOffsets")),
     None,
-    "Where reading begins: by default at `earliest` in a batch and at `latest` in a stream, which goes on where its "
-    "checkpoint says, and reads partitions that are new from their beginning. A batch cannot begin at latest.",
+    "Where reading begins. The default is `earliest` for a batch and `latest` for a stream. A stream with a checkpoint "
+    "continues from the checkpoint. It reads new partitions from their beginning. A batch cannot begin at latest.",
     _BOTH,
 )
 ENDING_OFFSETS: Option[Edge | None] = Option(
     "endingOffsets",
     optional(offsets_parser("endingOffsets")),
     None,
-    "Where reading ends, this offset left out: by default at `latest`. It cannot end at earliest.",
+    "Where reading ends. This offset itself is not read. The default is `latest`. A batch cannot end at earliest.",
     _BATCH,
 )
 STARTING_TIMESTAMP = Option(
     "startingTimestamp",
     timestamp_parser("startingTimestamp"),
     None,
-    "Begin in each partition at the first record of this timestamp or a later one. It goes before "
-    "`startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
+    "In each partition, begin at the first record with this timestamp or a later one. Takes precedence over "
+    "`startingOffsetsByTimestamp`, which takes precedence over `startingOffsets`.",
     _BOTH,
 )
 ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     timestamp_parser("endingTimestamp"),
     None,
-    "End in each partition before the first record of this timestamp or a later one, or at the latest. It goes before "
-    "`endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+    "In each partition, end before the first record with this timestamp or a later one, or at the latest offset if "
+    "there is none. Takes precedence over `endingOffsetsByTimestamp`, which takes precedence over `endingOffsets`.",
     _BATCH,
 )
 STARTING_OFFSETS_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     timestamps_parser("startingOffsetsByTimestamp"),
     None,
-    "As `startingTimestamp`, with a timestamp for every partition.",
+    "The same as `startingTimestamp`, with a timestamp for each partition.",
     _BOTH,
 )
 ENDING_OFFSETS_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     timestamps_parser("endingOffsetsByTimestamp"),
     None,
-    "As `endingTimestamp`, with a timestamp for every partition.",
+    "The same as `endingTimestamp`, with a timestamp for each partition.",
     _BATCH,
 )
 STRATEGY = Option(
     "startingOffsetsByTimestampStrategy",
     choice("error", "latest"),
     "error",
-    "What to do where no record has the starting timestamp or a later one: fail, or begin at the latest.",
+    "What to do if no record has the starting timestamp or a later one: fail, or begin at the latest offset.",
     _BOTH,
     "error",
 )
@@ -115,69 +114,74 @@ FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
     BOOLEAN,
     True,
-    "Fail when records that were to be read are not there any more (retention, a topic that was deleted or made anew). "
-    "Otherwise a warning is logged and what is there is read. Damaged objects always fail.",
+    "Whether to fail if records that should be read no longer exist, because of retention or because a topic was "
+    "deleted or recreated. If false, a warning is logged and the remaining records are read. Damaged objects always "
+    "cause a failure.",
     _BOTH,
     "true",
 )
-INCLUDE_HEADERS = Option("includeHeaders", BOOLEAN, False, "Whether there is a column of headers.", _BOTH, "false")
+INCLUDE_HEADERS = Option(
+    "includeHeaders", BOOLEAN, False, "Whether the result has a column of headers.", _BOTH, "false"
+)
 COLUMNS_OPTION: Option[tuple[str, ...] | None] = Option(
     "columns",
-    Parser("names with commas, or nothing", _columns),
+    Parser("names separated by commas, or nothing", _columns),
     None,
-    "The columns to read, in this order, as `.schema(...)` says it too: Spark does not tell Python sources which ones "
-    "a query needs. With none, `topic` or `partition` alone, records are counted without being read.",
+    "The columns to read, in this order. `.schema(...)` has the same effect. Spark does not tell Python sources which "
+    "columns a query needs. With no columns, or with only `topic` or `partition`, records are counted without being "
+    "read.",
     _BOTH,
 )
 MIN_PARTITIONS = Option(
-    "minPartitions", integer(0, 1_000_000), 0, "Split what is read for at least so many tasks.", _BOTH
+    "minPartitions", integer(0, 1_000_000), 0, "The minimum number of tasks that the read is split into.", _BOTH
 )
 MAX_RECORDS_PER_PARTITION = Option(
-    "maxRecordsPerPartition", integer(0), 0, "At most so many offsets for one task.", _BOTH
+    "maxRecordsPerPartition", integer(0), 0, "The maximum number of offsets per task.", _BOTH
 )
 SPLIT_BYTES = Option(
     "splitBytes",
     optional(size(1, 1 << 40)),
     None,
-    "Of segments for one task at most, about: where it is not given 1 GB, or 256 MB when it is not known how many "
-    "tasks run at a time. Where records are only counted 4 times as much, or about a million of them while that makes "
-    "no more than about 1,000 tasks.",
+    "The approximate maximum size of segments per task. If not set, 1 GB, or 256 MB if the number of concurrent tasks "
+    "is not known. If records are only counted, the limit is 4 times this size, or about a million records per task as "
+    "long as that makes no more than about 1,000 tasks.",
     _BOTH,
 )
 MAX_OFFSETS = Option(
     "maxOffsetsPerTrigger",
     optional(integer(1)),
     None,
-    "Read at most so many offsets in a trigger, shared between partitions as they are behind; each that is behind "
-    "gets one at least.",
+    "The maximum number of offsets per trigger. They are divided among the partitions in proportion to their lag. Each "
+    "partition that lags gets at least one.",
     _STREAMING,
 )
 MIN_OFFSETS = Option(
     "minOffsetsPerTrigger",
     optional(integer(1)),
     None,
-    "Wait until there are so many offsets to read, or `maxTriggerDelay` is over since the last trigger that read: the "
-    "first one of a run waits for nothing. Not with Trigger.AvailableNow.",
+    "Wait until this many offsets can be read, or until `maxTriggerDelay` has passed since the last trigger that read. "
+    "The first trigger of a run does not wait. Not supported with Trigger.AvailableNow.",
     _STREAMING,
 )
 MAX_DELAY = Option(
-    "maxTriggerDelay", duration(0, 86_400), 900.0, "The longest wait for `minOffsetsPerTrigger`.", _STREAMING, "15m"
+    "maxTriggerDelay", duration(0, 86_400), 900.0, "The maximum wait for `minOffsetsPerTrigger`.", _STREAMING, "15m"
 )
 MAX_BYTES = Option(
     "maxBytesPerTrigger",
     optional(size(1, 1 << 50)),
     None,
-    "Read about so many bytes of segments at most in a trigger, shared as for `maxOffsetsPerTrigger`.",
+    "The approximate maximum number of bytes of segments per trigger. They are divided as for `maxOffsetsPerTrigger`.",
     _STREAMING,
 )
 PUSH_DOWN_FILTERS = Option(
     "pushDownFilters",
     BOOLEAN,
     True,
-    "Read only what filters on topic, partition, offset and timestamp want (pyspark 4.1 and later, with "
-    "`spark.sql.python.filterPushdown.enabled`, which registering the source sets). Batches are passed over by the "
-    "largest timestamp that their header tells, as look-ups by time do: a client that writes a smaller one there than "
-    "its records have, which none of Kafka's does, hides those from a filter on time. `false` has Spark look at all.",
+    "Whether to read only the records that filters on topic, partition, offset and timestamp select. This requires "
+    "pyspark 4.1 or later and `spark.sql.python.filterPushdown.enabled`, which registering the source sets. Like "
+    "timestamp lookups, a filter on timestamp skips batches by the maximum timestamp in their header. If a client "
+    "writes a smaller value there than its records have, such a filter misses these records. None of Kafka's clients "
+    "does this. With `false`, Spark filters all records.",
     _BATCH,
     "true",
 )
@@ -185,9 +189,9 @@ PIECE_BYTES = Option(
     "pieceBytes",
     size(64 << 10, 32 * _MIB),
     4 * _MIB,
-    "Of a segment, for one message to a task; a batch that is larger comes whole. A task holds two of "
-    "these at most and 4 MiB that come next, besides what it decodes: 16 MiB of Arrow, and three times its largest "
-    "batch, decompressed.",
+    "The size of the piece of a segment that is sent to a task in one message. A larger batch is sent whole. A task "
+    "holds at most two pieces and 4 MiB of the next data in memory. It also holds the decoded data: 16 MiB of Arrow, "
+    "and three times its largest batch, decompressed.",
     _BOTH,
     "4MB",
 )

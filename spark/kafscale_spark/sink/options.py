@@ -35,31 +35,33 @@ def _sink_id(text: str) -> str:
 
 
 TOPIC: Option[str | None] = Option(
-    "topic", optional(TEXT), None, "Where all rows go, whatever a column `topic` says.", _BOTH
+    "topic", optional(TEXT), None, "The topic for all rows. Overrides a `topic` column.", _BOTH
 )
 SINK_ID: Option[str | None] = Option(
     "sinkId",
     optional(Parser("1 to 200 characters, 255 when percent-encoded", _sink_id)),
     None,
-    "Who writes: of one sink each epoch is committed once, in ascending order; a repeated or earlier one changes "
-    "nothing. Not given: a stream has the id that its checkpoint gives the query, a batch write one of its own. A "
-    "batch write with it needs `epochId` too. A stream that begins anew, with another checkpoint, needs another one: "
-    "its epochs begin at 0 again.",
+    "The identity of the writer. Each epoch of a sink is committed once, in ascending order. A repeated or earlier "
+    "epoch changes nothing. If not set, a stream uses the query id from its checkpoint, and each batch write uses an "
+    "id of its own. A batch write with `sinkId` also requires `epochId`. A stream that starts over with another "
+    "checkpoint needs another id, because its epochs begin at 0 again.",
     _BOTH,
 )
 EPOCH_ID: Option[int | None] = Option(
     "epochId",
     optional(integer(0)),
     None,
-    "With `sinkId`, both or none: the epoch that this write is, such as the batch id in `foreachBatch`. The same write "
-    "done again is then committed once. One write for each sink and epoch: a second one is taken for a repetition.",
+    "The epoch of this write, such as the batch id in `foreachBatch`. Set both `sinkId` and `epochId`, or neither. A "
+    "write that is repeated with the same values is committed only once. Write only once per sink and epoch, because a "
+    "second write counts as a repetition.",
     "batch",
 )
 COMPRESSION = Option(
     "compression",
     choice("topic", "none", "gzip", "snappy", "lz4", "zstd"),
     "topic",
-    "Of record batches. `topic`: as the topic's `compression.type` says, not at all where that is `producer`.",
+    "The compression of record batches. With `topic`, the topic's `compression.type` applies. If that is `producer`, "
+    "batches are not compressed.",
     _BOTH,
     "topic",
 )
@@ -67,7 +69,8 @@ BATCH_BYTES = Option(
     "batchBytes",
     size(_KIB, 16 * _MIB),
     128 * _KIB,
-    "A record batch is closed at about this size, before compression, or at the topic's `max.message.bytes`.",
+    "The approximate size, before compression, at which a record batch is closed. The topic's `max.message.bytes` is "
+    "also a limit.",
     _BOTH,
     "128KB",
 )
@@ -75,8 +78,8 @@ STAGE_BYTES = Option(
     "stageBytes",
     size(64 * _KIB, 32 * _MIB),
     8 * _MIB,
-    "A partition's batches are stored as one object when there is as much, and what is left at the end of the task. "
-    "With a batch more it must be within KAFSCALE_STAGE_BYTES of the storage instances.",
+    "The batches of a partition are stored as one object when they reach this size. The rest is stored at the end of "
+    "the task. This size plus one batch must not exceed KAFSCALE_STAGE_BYTES of the storage instances.",
     _BOTH,
     "8MB",
 )
@@ -84,24 +87,25 @@ MEMORY_BYTES = Option(
     "memoryBytes",
     size(_MIB, 1024 * _MIB),
     64 * _MIB,
-    "What a task holds of batches of all its topics before it stores some earlier, and 16 KB more for each partition "
-    "where there are very many; beside it, what `uploads` calls carry.",
+    "The maximum size of the batches of all topics that a task holds. Beyond it, the task stores some batches earlier. "
+    "If there are very many partitions, the task needs another 16 KB for each of them. The data of `uploads` calls is "
+    "not included.",
     _BOTH,
     "64MB",
 )
-UPLOADS = Option("uploads", integer(1, 16), 2, "How many objects a task stores at a time.", _BOTH, "2")
+UPLOADS = Option("uploads", integer(1, 16), 2, "The number of objects that a task stores at the same time.", _BOTH, "2")
 COMMIT_TIMEOUT = Option(
     "commitTimeout",
     duration(1, 86_400),
     120.0,
-    "How long a commit is repeated until its outcome is known, and waits until all partitions show it.",
+    "How long a commit is retried until its outcome is known, and how long it waits until all partitions show it.",
     _BOTH,
     "120s",
 )
 CHECKPOINT: Option[str | None] = Option(
-    "checkpointLocation", optional(TEXT), None, "Spark's own: where the query keeps its progress.", "streaming"
+    "checkpointLocation", optional(TEXT), None, "Spark's own option: where the query stores its progress.", "streaming"
 )
-QUERY_NAME: Option[str | None] = Option("queryName", optional(TEXT), None, "Spark's own.", "streaming")
+QUERY_NAME: Option[str | None] = Option("queryName", optional(TEXT), None, "Spark's own option.", "streaming")
 
 SINK_OPTIONS: tuple[Option[Any], ...] = (
     *CONNECTION_OPTIONS,
