@@ -160,7 +160,7 @@ MIN_OFFSETS = Option(
     optional(integer(1)),
     None,
     "Wait until this many offsets can be read, or until `maxTriggerDelay` has passed since the last trigger that read. "
-    "The first trigger of a run does not wait. Not supported with Trigger.AvailableNow.",
+    "The first trigger of a run does not wait. Has no effect with Trigger.AvailableNow.",
     _STREAMING,
 )
 MAX_DELAY = Option(
