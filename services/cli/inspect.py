@@ -59,7 +59,7 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
 
     \b
     Examples:
-      kafscale inspect kafscale-data/default/orders/0/segment-00000000000000000000.kfs
+      kafscale inspect kafscale-data/objects/default/orders/0/segment-00000000000000000000.kfs
       kafscale inspect --records --width 200 segment-00000000000000000000.kfs
       kafscale inspect --verify s3://my-bucket/default/orders/0/segment-00000000000000000000.index
     """
