@@ -1,4 +1,4 @@
-"""etcd is lost with all services under load: what docs/guides/backup-and-restore.md says then, done with its commands."""
+"""etcd is lost under load, and restored with the commands of docs/guides/backup-and-restore.md."""
 
 import time
 from contextlib import ExitStack
