@@ -173,7 +173,7 @@ MUTATIONS = (
         _STORAGE_CONFIGS + "test_segments_are_never_larger_than_a_quarter_of_the_buffer_whatever_the_topic_says",
     ),
     Mutation(
-        "kafka's default of flush.ms does not mean for ever",
+        "kafka's default of flush.ms does not mean never",
         Change("kafscale.topics.configs", "TopicConfig.of", "if flush_ms > LONGEST_FLUSH_MS:", "if flush_ms < 0:"),
         _STORAGE_CONFIGS + "test_kafkas_own_flush_ms_does_not_let_producers_wait_for_ever",
     ),

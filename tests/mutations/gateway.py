@@ -335,7 +335,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream",
     ),
     Mutation(
-        "an end acks whatever lies below it, of whichever epoch; a topic made anew is the old one",
+        "a commit acks everything below it, whatever its epoch; a topic that was created again is the old one",
         Change(
             "services.gateway.commit_view",
             "_Partition.verdict",
@@ -349,7 +349,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch",
     ),
     Mutation(
-        ("a member that comes is given nothing by its weight: all partitions are dealt out anew, by their number"),
+        "a new member redistributes all partitions by their number",
         Change(
             "kafscale.metadata.members",
             "heaviest",
@@ -362,7 +362,7 @@ MUTATIONS = (
         _MEMBERS + "test_a_member_that_comes_is_given_its_share_and_nothing_else_moves",
     ),
     Mutation(
-        ("clients are told of the gateway that they asked, and of no other; of others until their lease is over"),
+        "metadata lists only the gateway that was asked, or others until their leases expire",
         Change(
             "services.gateway.brokers",
             "Brokers._listed",

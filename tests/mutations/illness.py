@@ -20,7 +20,7 @@ MUTATIONS = (
         _ILLNESS + "test_throttling_during_start_and_take_over_is_waited_for",
     ),
     Mutation(
-        "large segments are taken for slow answers",
+        "large segments count as slow answers",
         Change(
             "kafscale.objects.health",
             "StoreHealth._lateness",

@@ -50,12 +50,12 @@ MUTATIONS = (
         _WRONG_METADATA + "test_what_lies_above_the_end_stays_while_no_commit_is_answered",
     ),
     Mutation(
-        "older metadata is told by its epoch alone",
+        "older metadata is recognised by its epoch alone",
         Change("services.storage.takeover", "_rolled_back", "if chained > MOST_FLUSHES_IN_FLIGHT:", "if False:"),
         _WRONG_METADATA + "test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline",
     ),
     Mutation(
-        "older metadata is told by how much it lacks alone",
+        "older metadata is recognised only by how much is missing",
         Change(
             "services.storage.takeover",
             "_rolled_back",
@@ -65,7 +65,7 @@ MUTATIONS = (
         _WRONG_METADATA + "test_metadata_of_an_older_epoch_puts_the_partition_offline",
     ),
     Mutation(
-        "older metadata is told by how much it lacks alone",
+        "older metadata is recognised only by how much is missing",
         Change("services.storage.takeover", "_rolled_back", "header.epoch > settled_epoch or ", ""),
         _WRONG_METADATA + "test_older_metadata_stays_offline_however_often_it_is_taken_over",
     ),

@@ -24,7 +24,7 @@ MUTATIONS = (
         _RETENTION + "test_as_much_as_the_size_limit_is_kept_at_least",
     ),
     Mutation(
-        "what a lifecycle rule removed stays in the way for ever",
+        "objects that a lifecycle rule deleted hold up the log",
         Change(
             "services.storage.retention",
             "Retention._check",

@@ -197,7 +197,7 @@ MUTATIONS = (
         _STREAM + "test_limited_triggers_share_as_partitions_are_behind",
     ),
     Mutation(
-        "offsets of a topic that was made anew mean other records",
+        "offsets of a topic that was created again mean other records",
         Change(
             "kafscale_spark.stream_offsets",
             "StreamOffsets.made_anew",

@@ -35,7 +35,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go",
     ),
     Mutation(
-        "a stream that says nothing any more is listened to for ever",
+        "a stream that has fallen silent is kept",
         Change(
             "services.gateway.storage_link",
             "StorageLink._follow",

@@ -236,7 +236,7 @@ CASES = [
             'kafscale_gateway_errors_total{api="Fetch", error="KAFKA_STORAGE_ERROR"}': "0+1x7",
         },
         6,
-        "Producers at a:1 are told KAFKA_STORAGE_ERROR",
+        "Producers at a:1 receive KAFKA_STORAGE_ERROR",
         {**INSTANCE, "error": "KAFKA_STORAGE_ERROR"},
     ),
     *(
@@ -245,7 +245,7 @@ CASES = [
             {f'kafscale_gateway_errors_total{{api="Produce", error="{error}"}}': "0+1x7"},
             {f'kafscale_gateway_errors_total{{api="CreateTopics", error="{error}"}}': "0+1x7"},
             6,
-            f"Producers at a:1 are told {error}",
+            f"Producers at a:1 receive {error}",
             {**INSTANCE, "error": error},
         )
         for error in (MAY_BE_KEPT.name.upper(), TIMED_OUT.name.upper())
