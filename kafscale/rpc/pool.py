@@ -1,29 +1,21 @@
-"""One `IndexerClient` for all indexers that are alive: any of them serves any partition."""
+"""One `Peer` for all indexers that are alive: any of them serves any partition."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import structlog
 import trio
+from google.protobuf.message import Message
 
 from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.rpc.client import Channel
-from kafscale.rpc.typed import GrpcIndexer
-from kafscale.v1.indexer_pb2 import (
-    BuildReply,
-    BuildRequest,
-    LocateOffsetRequest,
-    LocateReply,
-    LocateTimestampRequest,
-    RebuildReply,
-    SegmentRef,
-    VerifyReply,
-    WriteCatalogPageReply,
-    WriteCatalogPageRequest,
-)
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import Method
 from kafscale.vitals import HEALTHY, Family, Finding, State, counter, gauge
 
-T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 
 _FIRST_AVOIDED_SECONDS = 1.0
 _LONGEST_AVOIDED_SECONDS = 10.0
@@ -45,10 +37,10 @@ class _Peer:
         self._connect = connect
         self._channel: Channel | None = None
 
-    def client(self) -> GrpcIndexer:
+    def channel(self) -> Channel:
         if self._channel is None:
             self._channel = self._connect(self.address)
-        return GrpcIndexer(self._channel)
+        return self._channel
 
     @property
     def failing(self) -> bool:
@@ -116,25 +108,8 @@ class IndexerPool:
             for peer in (*self._peers.values(), *self._leaving):
                 await peer.aclose()
 
-    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
-        return await self._call(lambda client, share: client.build(request, timeout=share), timeout)
-
-    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
-        return await self._call(lambda client, share: client.verify(request, timeout=share), timeout)
-
-    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
-        return await self._call(lambda client, share: client.rebuild(request, timeout=share), timeout)
-
-    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
-        return await self._call(lambda client, share: client.locate_offset(request, timeout=share), timeout)
-
-    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
-        return await self._call(lambda client, share: client.locate_timestamp(request, timeout=share), timeout)
-
-    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
-        return await self._call(lambda client, share: client.write_catalog_page(request, timeout=share), timeout)
-
-    async def _call(self, call: Callable[[GrpcIndexer, float], Awaitable[T]], timeout: float) -> T:
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
+        """The reply of the first that answers. Raises Unavailable."""
         deadline = trio.current_time() + timeout
         asked: set[_Peer] = set()
         failure = "no indexer is there"
@@ -143,23 +118,27 @@ class IndexerPool:
             asked.add(peer)
             try:
                 # The last one may take all the time there is.
-                return await self._ask(peer, call, left / min(len(candidates), 2))
+                return await self._ask(peer, method, request, left / min(len(candidates), 2))
             except (Unavailable, Refused) as error:
                 failure = f"{peer.address}: {error}"
                 _log.info("indexer does not answer", address=peer.address, error=str(error))
         self.unanswered += 1
         raise Unavailable(f"no indexer answered: {failure}")
 
+    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
+        """Raises Refused: an indexer has no streaming methods."""
+        raise Refused(f"{method.path} is no method of an indexer")
+
     def _candidates(self, asked: set[_Peer]) -> list[_Peer]:
         now = trio.current_time()
         return [peer for peer in self._peers.values() if peer not in asked and peer.avoided_until <= now]
 
-    async def _ask(self, peer: _Peer, call: Callable[[GrpcIndexer, float], Awaitable[T]], seconds: float) -> T:
+    async def _ask(self, peer: _Peer, method: Method[Q, A], request: Q, seconds: float) -> A:
         self._calls += 1
         peer.last_called = self._calls
         peer.in_flight += 1
         try:
-            reply = await call(peer.client(), seconds)
+            reply = await peer.channel().call(method, request, timeout=seconds)
         except (Unavailable, Refused):
             peer.failed(trio.current_time())
             raise

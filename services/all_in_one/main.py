@@ -18,9 +18,10 @@ from kafscale.objects.health import StoreHealth
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.rpc.admin import bind_admin
-from kafscale.rpc.direct import DirectCoordinator, DirectIndexer, DirectStorage
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
-from kafscale.rpc.typed import bind_storage
+from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
 from kafscale.service.admin import AdminClientSettings
 from kafscale.service.cluster import Endpoint, connector
 from kafscale.service.health import HealthSettings
@@ -105,7 +106,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             metadata=metadata,
             catalog=catalog,
             members=storage_members,
-            indexer=DirectIndexer(indexer),
+            indexer=IndexerClient(Direct(bind_indexer(indexer))),
             now_ms=wall_clock_ms,
             run_sync=run_in_thread,
             listener=endpoint.address,
@@ -133,8 +134,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinator_members,
             ownership=ownership,
-            connect=lambda _: nullcontext(DirectStorage(storage)),
-            connect_coordinator=lambda _: nullcontext(DirectCoordinator(coordinator)),
+            connect=lambda _: nullcontext(SegmentStorageClient(Direct(bind_storage(storage)))),
+            connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             now_ms=wall_clock_ms,
             log_requests=settings[LogSettings].log_level == "debug",

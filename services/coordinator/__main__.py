@@ -7,7 +7,7 @@ import trio
 from kafscale.clock import wall_clock_ms
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
-from kafscale.rpc.typed import bind_coordinator
+from kafscale.rpc.services import bind_coordinator
 from kafscale.service.cluster import (
     EVERY_SERVICE,
     Endpoint,

@@ -8,8 +8,8 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc.admin import bind_admin
+from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
-from kafscale.rpc.typed import GrpcCoordinator, GrpcStorage
 from kafscale.service.cluster import (
     EVERY_SERVICE,
     Endpoint,
@@ -55,8 +55,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinators,
             ownership=ownership,
-            connect=connector(settings, operations, GrpcStorage),
-            connect_coordinator=connector(settings, operations, GrpcCoordinator),
+            connect=connector(settings, operations, SegmentStorageClient),
+            connect_coordinator=connector(settings, operations, GroupCoordinatorClient),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
             tracer=operations.tracer,

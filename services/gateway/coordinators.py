@@ -17,7 +17,7 @@ import trio
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.paths import GROUP_SHARDS, group_shard
-from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.v1.coordinator_pb2 import (
     GroupError,
     HeartbeatReply,

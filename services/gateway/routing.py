@@ -9,7 +9,7 @@ import trio
 
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.ownership import OwnershipMap
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.generated import SegmentStorageClient
 from services.gateway.commit_view import Key
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings

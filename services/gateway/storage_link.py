@@ -14,7 +14,8 @@ import structlog
 import trio
 
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.rpc.interface import MessageStream, SegmentStorageClient
+from kafscale.rpc.generated import SegmentStorageClient
+from kafscale.rpc.interface import MessageStream
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import (

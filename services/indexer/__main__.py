@@ -4,7 +4,7 @@ import sys
 
 import trio
 
-from kafscale.rpc.typed import bind_indexer
+from kafscale.rpc.services import bind_indexer
 from kafscale.service.cluster import (
     EVERY_SERVICE,
     WITH_OBJECTS,

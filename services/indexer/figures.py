@@ -8,7 +8,6 @@ class IndexerFigures:
 
     def __init__(self) -> None:
         self.indexes: Counter[str] = Counter()  # by outcome
-        self.damaged = 0
         self.pages = 0
         self.segments_read = self.read_bytes = 0
         # Whole segments that are in memory, and requests that wait until there is room for theirs.

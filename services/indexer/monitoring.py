@@ -15,11 +15,6 @@ def families(figures: IndexerFigures) -> list[Family]:
             ("outcome",),
         ),
         counter(
-            "kafscale_indexer_indexes_damaged_total",
-            "The number of lookups that read a whole segment because its index was unusable. Each one is logged.",
-            lambda: figures.damaged,
-        ),
-        counter(
             "kafscale_indexer_catalog_pages_total",
             "The number of catalog pages that were stored.",
             lambda: figures.pages,

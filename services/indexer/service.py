@@ -7,15 +7,14 @@ import structlog
 
 from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore
-from kafscale.segment.index import IndexEntry, build_index, parse_index
-from kafscale.segment.reader import ParsedSegment, scan_batches
+from kafscale.segment.index import build_index, parse_index
+from kafscale.segment.reader import ParsedSegment
 from kafscale.segment.verify import verify_index
 from kafscale.threads import RunSync, run_in_thread
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
     BuildRequest,
-    LocateOffsetRequest,
     LocateReply,
     LocateTimestampRequest,
     RebuildReply,
@@ -30,7 +29,6 @@ from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
 
 _ATTEMPTS = 4
-_FIRST_PIECE = 64 * 1024
 _log = structlog.get_logger(__name__)
 
 
@@ -78,16 +76,6 @@ class IndexerService:
         except KafscaleError as error:
             return RebuildReply(status=_status(error), detail=str(error))
 
-    async def locate_offset(self, request: LocateOffsetRequest) -> LocateReply:
-        """``offset`` of the reply is the asked one; not found where the segment does not hold it."""
-        try:
-            position = await self._position(request.segment, request.offset)
-        except KafscaleError as error:
-            return LocateReply(status=_status(error), detail=str(error))
-        if position is None:
-            return LocateReply()
-        return LocateReply(found=True, segment=request.segment, position=position, offset=request.offset, timestamp=-1)
-
     async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply:
         """Raises CorruptData where the request is no page, Unavailable or Refused where the store does not take it."""
         return WriteCatalogPageReply(key=await self._stored.write_page(request))
@@ -129,36 +117,6 @@ class IndexerService:
     def _compare(self, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:
         faults = ["missing"] if stored is None else _index_faults(stored.body, segment)
         return faults, build_index(segment.offsets, segment.positions, self._interval)
-
-    async def _position(self, ref: SegmentRef, offset: int) -> int | None:
-        stored = await self._stored.index(ref)
-        if stored is not None:
-            try:
-                index = parse_index(stored.body)
-                return await self._scan(ref, index.entry_for(offset), offset)
-            except CorruptData as error:
-                self.figures.damaged += 1
-                _log.warning("index led astray, reading the segment", key=self._stored.index_key(ref), error=str(error))
-        return await self._stored.study(ref, lambda segment: _position_in(segment, offset))
-
-    async def _scan(self, ref: SegmentRef, entry: IndexEntry, offset: int) -> int | None:
-        length = _FIRST_PIECE
-        while True:
-            piece = await self._stored.piece(ref, entry.position, length)
-            at_end = len(piece) < length
-            for position, found in scan_batches(piece, entry, at_end=at_end):
-                if found.next_offset > offset:
-                    return entry.position + position if found.base_offset <= offset else None
-            if at_end:
-                return None
-            length *= 4
-
-
-def _position_in(segment: ParsedSegment, offset: int) -> int | None:
-    number = segment.batch_for(offset)
-    if number == len(segment.offsets) or segment.offsets[number] > offset:
-        return None
-    return segment.positions[number]
 
 
 def _index_faults(data: bytes, segment: ParsedSegment) -> list[str]:

@@ -75,9 +75,6 @@ class StoredSegments:
             figures.reading -= 1
             self._limiter.release()
 
-    async def piece(self, ref: SegmentRef, position: int, length: int) -> bytes:
-        return await self._store.get_range(self.segment_key(ref), position, length)
-
     async def index(self, ref: SegmentRef) -> Object | None:
         """The stored index, unread; None where there is none."""
         try:

@@ -7,7 +7,8 @@ import trio
 from kafscale.clock import wall_clock_ms
 from kafscale.metadata.members import Members
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.rpc.typed import bind_storage
+from kafscale.rpc.generated import IndexerClient
+from kafscale.rpc.services import bind_storage
 from kafscale.service.cluster import (
     EVERY_SERVICE,
     WITH_OBJECTS,
@@ -53,7 +54,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 metadata=metadata,
                 catalog=catalog,
                 members=members,
-                indexer=indexer,
+                indexer=IndexerClient(indexer),
                 now_ms=wall_clock_ms,
                 run_sync=run_in_thread,
                 address=endpoint.address,

@@ -14,7 +14,7 @@ from kafscale.catalog.page import SEGMENTS_PER_PAGE, CorruptPage, age_from, buil
 from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.objects.derived import put_derived
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef

@@ -12,7 +12,7 @@ from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.records.codecs import Codec
 from kafscale.records.record import compress_batch
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.format import SegmentHeader
 from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment

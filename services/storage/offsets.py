@@ -6,7 +6,7 @@ from functools import partial
 import structlog
 
 from kafscale.errors import Unavailable
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.search import first_at_or_after, largest_timestamp
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import LocateTimestampRequest

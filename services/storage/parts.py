@@ -8,7 +8,7 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.membership import suspension_clock
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.threads import RunSync
 from kafscale.tracing import Tracer
 from services.storage.figures import StorageFigures

@@ -7,7 +7,7 @@ import structlog
 import trio
 
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import Bound, PartitionPlan, PartitionScan, PlanScanReply, PlanScanRequest
 from services.storage.finder import Damaged

@@ -11,7 +11,7 @@ import trio
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, SegmentHeader
 from kafscale.segment.index import Index, IndexEntry, build_index, parse_index
 from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches

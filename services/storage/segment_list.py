@@ -8,7 +8,7 @@ import trio
 
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment

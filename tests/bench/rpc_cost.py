@@ -11,7 +11,7 @@ import click
 import trio
 
 from kafscale.rpc.client import Channel
-from kafscale.rpc.typed import GrpcStorage
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.service.memory import keep_freed_memory
 from kafscale.v1.storage_pb2 import AppendRequest, FetchRequest, PartitionAppend
 from tests.bench.usage import measured
@@ -42,7 +42,7 @@ async def _repeat(call: Call, *, count: int, at_once: int) -> float:
 
 async def _measure(calls: int, megabytes: int) -> None:
     async with running_peer() as peer, Channel(f"127.0.0.1:{peer.port}") as channel:
-        storage = GrpcStorage(channel)
+        storage = SegmentStorageClient(channel)
         append = AppendRequest(appends=[PartitionAppend(records=bytes(_MB))])
         small, large = FetchRequest(stream_id="x"), FetchRequest(max_bytes=_MB)
         cases: list[tuple[str, Call, int, int, int]] = [

@@ -140,7 +140,7 @@ MUTATIONS = (
     ),
     Mutation(
         "members that wait keep no heartbeat out",
-        Change("kafscale.rpc.typed", "bind_coordinator", ", waiting=_WAITING", ""),
+        Change("kafscale.rpc.services", "bind_coordinator", ', waiting=("JoinGroup", "SyncGroup")', ""),
         _COORDINATOR + "test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too",
     ),
     Mutation(

@@ -13,7 +13,7 @@ _START = "tests/services/test_start.py::"
 MUTATIONS = (
     Mutation(
         "an indexer that is silent leaves time to ask another one",
-        Change("kafscale.rpc.pool", "IndexerPool._call", "left / min(len(candidates), 2)", "left"),
+        Change("kafscale.rpc.pool", "IndexerPool.call", "left / min(len(candidates), 2)", "left"),
         _POOL + "test_one_that_hangs_takes_only_its_share_of_the_time",
     ),
     Mutation(
@@ -23,7 +23,7 @@ MUTATIONS = (
     ),
     Mutation(
         "calls go to the indexer that has the fewest",
-        Change("kafscale.rpc.pool", "IndexerPool._call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
+        Change("kafscale.rpc.pool", "IndexerPool.call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
         _POOL + "test_one_that_is_busy_gets_less",
     ),
     Mutation(

@@ -6,17 +6,20 @@ when the client connects to it again, and no promise excludes that.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
 import trio
+from google.protobuf.message import Message
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.metadata.members import Members
-from kafscale.rpc.direct import DirectCoordinator
-from kafscale.rpc.interface import GroupCoordinatorClient
-from kafscale.v1 import coordinator_pb2 as pb
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinatorClient
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import Method
+from kafscale.rpc.services import bind_coordinator
 from services.coordinator.run import Parts
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
@@ -26,6 +29,8 @@ from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 _FOREVER = 1000.0
 
 SETTINGS = CoordinatorSettings(
@@ -110,11 +115,11 @@ async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, setti
 async def connection(
     here: Process, there: Callable[[], CoordinatorProcess | None], faults: Faults, trace: Trace
 ) -> AsyncIterator[GroupCoordinatorClient]:
-    yield RemoteCoordinator(here, there, faults, trace)
+    yield GroupCoordinatorClient(RemoteCoordinator(here, there, faults, trace))
 
 
 class RemoteCoordinator:
-    """`GroupCoordinatorClient` of the coordinator process ``there``, in the gateway process ``here``."""
+    """The `Peer` that is the coordinator process ``there``, in the gateway process ``here``."""
 
     def __init__(
         self, here: Process, there: Callable[[], CoordinatorProcess | None], faults: Faults, trace: Trace
@@ -124,39 +129,13 @@ class RemoteCoordinator:
         self._faults = faults
         self._trace = trace
 
-    async def join_group(self, request: pb.JoinGroupRequest, *, timeout: float) -> pb.JoinGroupReply:
-        return await self._call("join_group", lambda peer: peer.join_group(request, timeout=_FOREVER), timeout)
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
+        return await self._call(method.path, lambda peer: peer.call(method, request, timeout=_FOREVER), timeout)
 
-    async def sync_group(self, request: pb.SyncGroupRequest, *, timeout: float) -> pb.SyncGroupReply:
-        return await self._call("sync_group", lambda peer: peer.sync_group(request, timeout=_FOREVER), timeout)
+    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
+        raise Refused(f"{method.path} is no method of a coordinator")
 
-    async def heartbeat(self, request: pb.HeartbeatRequest, *, timeout: float) -> pb.HeartbeatReply:
-        return await self._call("heartbeat", lambda peer: peer.heartbeat(request, timeout=_FOREVER), timeout)
-
-    async def leave_group(self, request: pb.LeaveGroupRequest, *, timeout: float) -> pb.LeaveGroupReply:
-        return await self._call("leave_group", lambda peer: peer.leave_group(request, timeout=_FOREVER), timeout)
-
-    async def offset_commit(self, request: pb.OffsetCommitRequest, *, timeout: float) -> pb.OffsetCommitReply:
-        return await self._call("offset_commit", lambda peer: peer.offset_commit(request, timeout=_FOREVER), timeout)
-
-    async def offset_fetch(self, request: pb.OffsetFetchRequest, *, timeout: float) -> pb.OffsetFetchReply:
-        return await self._call("offset_fetch", lambda peer: peer.offset_fetch(request, timeout=_FOREVER), timeout)
-
-    async def offset_delete(self, request: pb.OffsetDeleteRequest, *, timeout: float) -> pb.OffsetDeleteReply:
-        return await self._call("offset_delete", lambda peer: peer.offset_delete(request, timeout=_FOREVER), timeout)
-
-    async def describe_groups(self, request: pb.DescribeGroupsRequest, *, timeout: float) -> pb.DescribeGroupsReply:
-        return await self._call(
-            "describe_groups", lambda peer: peer.describe_groups(request, timeout=_FOREVER), timeout
-        )
-
-    async def list_groups(self, request: pb.ListGroupsRequest, *, timeout: float) -> pb.ListGroupsReply:
-        return await self._call("list_groups", lambda peer: peer.list_groups(request, timeout=_FOREVER), timeout)
-
-    async def delete_groups(self, request: pb.DeleteGroupsRequest, *, timeout: float) -> pb.DeleteGroupsReply:
-        return await self._call("delete_groups", lambda peer: peer.delete_groups(request, timeout=_FOREVER), timeout)
-
-    async def _call(self, name: str, do: Callable[[DirectCoordinator], Awaitable[T]], timeout: float) -> T:
+    async def _call(self, name: str, do: Callable[[Direct], Awaitable[T]], timeout: float) -> T:
         faults = self._faults
         with trio.move_on_after(timeout):
             there = self._there()
@@ -168,7 +147,7 @@ class RemoteCoordinator:
             if faults.hits("group-call-error"):
                 raise Unavailable("connection reset")
             way = faults.between(0.05, 0.35) if faults.hits("group-call-slow") else faults.latency()
-            peer = DirectCoordinator(there.service)
+            peer = Direct(bind_coordinator(there.service))
             reply = await there.call(
                 there.in_turn(lambda: do(peer), after=way), abandon=lambda: faults.dice.random() < 0.3
             )

@@ -10,7 +10,7 @@ import trio
 
 from kafscale import paths
 from kafscale.metadata.members import LiveMember
-from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.v1.coordinator_pb2 import ListGroupsRequest
 from tests.sim.checker import Violation
 from tests.sim.coordinators import BOUND_SECONDS, SETTINGS, CoordinatorProcess, connection, serve_coordinator

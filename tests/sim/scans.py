@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import trio
 
 from kafscale.errors import Unavailable
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import (
     Bound,
@@ -141,7 +142,7 @@ class Scanner:
 
     async def _pieces(self, address: str, request: ScanRequest) -> AsyncIterator[ScanPiece]:
         request.partition.CopyFrom(self._ref)
-        for piece in await self._storage(address).scan(request, timeout=_SECONDS):
+        for piece in await self._peer(address).pieces(request, timeout=_SECONDS):
             if piece.status == Status.OFFSET_OUT_OF_RANGE and piece.log_start > piece.first_offset:
                 raise _Stopped("the log begins later by now")
             self._check(address, piece.status, piece.detail, f"a scan at {address}, at {piece.first_offset}")
@@ -168,5 +169,8 @@ class Scanner:
     def _complain(self, kind: str, detail: str) -> None:
         self._view.complain(kind, self._partition, f"{self._name}: {detail}")
 
-    def _storage(self, address: str) -> RemoteStorage:
+    def _storage(self, address: str) -> SegmentStorageClient:
+        return SegmentStorageClient(self._peer(address))
+
+    def _peer(self, address: str) -> RemoteStorage:
         return RemoteStorage(self._here, lambda: self._cluster.storages.get(address), self._faults, self._cluster.trace)

@@ -23,7 +23,7 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.objects.retry import Backoff, RetryingObjectStore
-from kafscale.rpc.interface import GroupCoordinatorClient, SegmentStorageClient
+from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.service.listeners import Listener
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
@@ -101,7 +101,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
             metadata=metadata,
             catalog=catalog,
             members=members,
-            indexer=RemoteIndexer(indexer, cluster.faults, cluster.network.later),
+            indexer=IndexerClient(RemoteIndexer(indexer, cluster.faults, cluster.network.later)),
             now_ms=partial(cluster.now_ms, process),
             run_sync=run_inline,
             address=process.address,
@@ -215,7 +215,8 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
 
     @asynccontextmanager
     async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
-        yield RemoteStorage(process, lambda: cluster.storages.get(member.address), cluster.faults, cluster.trace)
+        there = partial(cluster.storages.get, member.address)
+        yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
 
     coordinators = Members(metadata, NAMESPACE, "coordinator")
     followers = [catalog.run, storages.run, gateways.run, ownership.run]

@@ -5,11 +5,13 @@ before are records that nobody sent.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
 from kafscale.errors import Unavailable
 from kafscale.records.record import Record, build_batch
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkRequest, DiscardStagesRequest, Stage, StageRequest
 from tests.sim import stored
@@ -136,7 +138,8 @@ class SinkWriter:
                 self._view.complain("refused", partition, f"{self.name}: {reply.detail}")
             await trio.sleep(_RETRY_SECONDS)
 
-    def _storage(self) -> RemoteStorage:
+    def _storage(self) -> SegmentStorageClient:
         """Any instance, another one each time."""
         address = self._faults.dice.choice(sorted(self._cluster.storages))
-        return RemoteStorage(self._here, lambda: self._cluster.storages.get(address), self._faults, self._cluster.trace)
+        there = partial(self._cluster.storages.get, address)
+        return SegmentStorageClient(RemoteStorage(self._here, there, self._faults, self._cluster.trace))

@@ -8,11 +8,11 @@ import pytest
 import trio
 
 from kafscale.rpc.client import Channel
-from kafscale.rpc.direct import DirectStorage
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcStorage, bind_storage
+from kafscale.rpc.services import bind_storage
 from tests.contract.rpc.carrier import Carrier
 
 
@@ -29,7 +29,7 @@ def carrier() -> Carrier:
 @pytest.fixture
 async def storage(transport: str, carrier: Carrier) -> AsyncIterator[SegmentStorageClient]:
     if transport == "direct":
-        yield DirectStorage(carrier)
+        yield SegmentStorageClient(Direct(bind_storage(carrier)))
     else:
         async with serving(carrier) as port, connected(port) as client:
             yield client
@@ -44,6 +44,6 @@ async def serving(carrier: Carrier, limits: RpcLimits | None = None) -> AsyncIte
 
 
 @asynccontextmanager
-async def connected(port: int, limits: RpcLimits | None = None) -> AsyncIterator[GrpcStorage]:
+async def connected(port: int, limits: RpcLimits | None = None) -> AsyncIterator[SegmentStorageClient]:
     async with Channel(f"127.0.0.1:{port}", limits) as channel:
-        yield GrpcStorage(channel)
+        yield SegmentStorageClient(channel)

@@ -6,9 +6,10 @@ import trio
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.figures import CallFigures
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcStorage, bind_storage
+from kafscale.rpc.services import bind_storage
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest
 from kafscale.vitals import Histogram
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
@@ -51,7 +52,7 @@ async def test_calls_are_counted_by_method_and_code_on_both_sides() -> None:
         assert _handled(server.calls) == {}
         port = await nursery.start(server.run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}", figures=made) as channel:
-            client = GrpcStorage(channel)
+            client = SegmentStorageClient(channel)
             for number in range(3):
                 await client.append(AppendRequest(), timeout=TIMEOUT)
                 await _counted(server.calls, "Append", "OK", number + 1)
@@ -86,7 +87,7 @@ async def test_a_stream_is_counted_when_it_ends_and_not_timed() -> None:
         server = RpcServer([bind_storage(carrier)])
         port = await nursery.start(server.run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel:
-            async with GrpcStorage(channel).commits(CommitsRequest(stream_id="a")):
+            async with SegmentStorageClient(channel).commits(CommitsRequest(stream_id="a")):
                 await carrier.entered.wait()
                 [started, _, _] = server.calls.families("server")
                 counts = {labels[2]: count for labels, count in started.read().items() if count}

@@ -6,9 +6,7 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.records.errors import CorruptBatch
-from kafscale.rpc.direct import DirectStorage
-from kafscale.rpc.interface import SegmentStorageClient
-from kafscale.rpc.typed import GrpcStorage
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import (
     AppendRequest,
@@ -41,7 +39,9 @@ async def test_each_method_reaches_its_own_and_answers(storage: SegmentStorageCl
     assert await storage.flush(FlushRequest(), timeout=TIMEOUT) == FlushReply()
 
 
-async def test_each_method_of_sinks_reaches_its_own_and_answers(storage: GrpcStorage | DirectStorage) -> None:
+async def test_each_method_of_sinks_reaches_its_own_and_answers(
+    storage: SegmentStorageClient,
+) -> None:
     ref = PartitionRef(topic="é", partition=3)
     staged = await storage.stage(StageRequest(partition=ref, records=bytes(2 * MIB)), timeout=TIMEOUT)
     assert staged == StageReply(stage=Stage(partition=ref, size=2 * MIB))

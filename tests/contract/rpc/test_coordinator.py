@@ -10,11 +10,11 @@ import trio
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.client import Channel
-from kafscale.rpc.direct import DirectCoordinator, GroupCoordinator
-from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinator, GroupCoordinatorClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcCoordinator, bind_coordinator
+from kafscale.rpc.services import bind_coordinator
 from kafscale.v1 import coordinator_pb2 as pb
 from tests.contract.rpc.carrier import TIMEOUT
 
@@ -48,12 +48,12 @@ def recorder() -> _Recorder:
 async def coordinator(transport: str, recorder: _Recorder) -> AsyncIterator[GroupCoordinatorClient]:
     service = cast(GroupCoordinator, recorder)
     if transport == "direct":
-        yield DirectCoordinator(service)
+        yield GroupCoordinatorClient(Direct(bind_coordinator(service)))
         return
     async with trio.open_nursery() as nursery:
         port = await nursery.start(RpcServer([bind_coordinator(service)]).run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel:
-            yield GrpcCoordinator(channel)
+            yield GroupCoordinatorClient(channel)
         nursery.cancel_scope.cancel()
 
 
@@ -97,7 +97,7 @@ async def test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounde
     async with trio.open_nursery() as serving:
         port = await serving.start(server.run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel, trio.open_nursery() as members:
-            client = GrpcCoordinator(channel)
+            client = GroupCoordinatorClient(channel)
             for _ in range(2):
                 members.start_soon(partial(client.join_group, pb.JoinGroupRequest(), timeout=TIMEOUT))
                 members.start_soon(partial(client.sync_group, pb.SyncGroupRequest(), timeout=TIMEOUT))

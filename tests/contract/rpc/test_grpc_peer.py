@@ -4,9 +4,10 @@ import pytest
 import trio
 
 from kafscale.errors import Unavailable
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcStorage, bind_storage
+from kafscale.rpc.services import bind_storage
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchReply, FetchRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 from tests.contract.rpc.conftest import connected, serving
@@ -20,7 +21,7 @@ LONG = 1000.0
 async def test_a_peer_that_is_killed_fails_its_calls_and_streams_at_once() -> None:
     failed: list[str] = []
 
-    async def call(client: GrpcStorage) -> None:
+    async def call(client: SegmentStorageClient) -> None:
         with pytest.raises(Unavailable):
             await client.fetch(FetchRequest(stream_id="hang"), timeout=LONG)
         failed.append("call")
@@ -137,11 +138,11 @@ async def test_a_cancelled_server_cancels_its_calls_and_returns_when_they_have_e
 async def test_closing_a_channel_fails_what_is_under_way_and_what_comes_later(carrier: Carrier) -> None:
     carrier.fetching = carrier.hang
 
-    async def call(client: GrpcStorage) -> None:
+    async def call(client: SegmentStorageClient) -> None:
         with pytest.raises(Unavailable):
             await client.fetch(FetchRequest(), timeout=LONG)
 
-    async def follow(client: GrpcStorage) -> None:
+    async def follow(client: SegmentStorageClient) -> None:
         async with client.commits(CommitsRequest()) as stream:
             await stream.receive()
             following.set()
@@ -161,7 +162,7 @@ async def test_closing_a_channel_fails_what_is_under_way_and_what_comes_later(ca
                 await client.commits(CommitsRequest()).__aenter__()
 
 
-async def _until_answered(client: GrpcStorage) -> None:
+async def _until_answered(client: SegmentStorageClient) -> None:
     """As callers do: again, after a while."""
     while True:
         try:
@@ -171,7 +172,7 @@ async def _until_answered(client: GrpcStorage) -> None:
             await trio.sleep(0.02)
 
 
-async def _until_refused(client: GrpcStorage) -> None:
+async def _until_refused(client: SegmentStorageClient) -> None:
     while True:
         try:
             await client.fetch(FetchRequest(), timeout=TIMEOUT)

@@ -13,12 +13,12 @@ from grpc_reflection.v1alpha import reflection_pb2
 from kafscale.errors import ConfigError, CorruptData, Refused, Unavailable
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.rpc.client import Channel, Exchange
-from kafscale.rpc.direct import DirectIndexer
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcIndexer, bind_indexer, bind_storage
+from kafscale.rpc.services import bind_indexer, bind_storage
 from kafscale.service.cluster import EVERY_SERVICE, Endpoint
 from kafscale.service.operations import Operations
 from kafscale.service.process import Loaded
@@ -26,7 +26,6 @@ from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (
     BuildRequest,
-    LocateOffsetRequest,
     LocateTimestampRequest,
     SegmentRef,
     WriteCatalogPageRequest,
@@ -152,7 +151,7 @@ async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(ca
 async def test_a_method_that_the_peer_lacks_is_refused(carrier: Carrier) -> None:
     async with serving(carrier) as port, Channel(f"127.0.0.1:{port}") as channel:
         with pytest.raises(Refused):
-            await GrpcIndexer(channel).build(BuildRequest(), timeout=TIMEOUT)
+            await IndexerClient(channel).build(BuildRequest(), timeout=TIMEOUT)
 
 
 async def test_a_request_that_is_no_message_is_corrupt(carrier: Carrier) -> None:
@@ -192,7 +191,6 @@ async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
             await indexer.build(BuildRequest(offsets=[7, 9], positions=[32, 99]), timeout=TIMEOUT),
             await indexer.verify(segment, timeout=TIMEOUT),
             await indexer.rebuild(segment, timeout=TIMEOUT),
-            await indexer.locate_offset(LocateOffsetRequest(segment=segment, offset=5), timeout=TIMEOUT),
             await indexer.locate_timestamp(LocateTimestampRequest(topic="t", base_offsets=[2]), timeout=TIMEOUT),
             await indexer.write_catalog_page(page, timeout=TIMEOUT),
         ]
@@ -200,8 +198,8 @@ async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
     async with trio.open_nursery() as nursery:
         port = await nursery.start(RpcServer([bind_indexer(service)]).run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel:
-            over_grpc = GrpcIndexer(channel)
-            assert await answers(over_grpc) == await answers(DirectIndexer(service))
+            over_grpc = IndexerClient(channel)
+            assert await answers(over_grpc) == await answers(IndexerClient(Direct(bind_indexer(service))))
             with pytest.raises(CorruptData, match="no segment's batches"):
                 await over_grpc.build(BuildRequest(offsets=[1]), timeout=TIMEOUT)
         nursery.cancel_scope.cancel()

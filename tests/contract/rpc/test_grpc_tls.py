@@ -9,9 +9,10 @@ import trustme
 
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.rpc.client import Channel
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.server import RpcServer
+from kafscale.rpc.services import bind_storage
 from kafscale.rpc.tls import RpcTls
-from kafscale.rpc.typed import GrpcStorage, bind_storage
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 
@@ -72,7 +73,7 @@ async def _talk(server: RpcTls | None, client: RpcTls | None) -> None:
             port = await nursery.start(run, "127.0.0.1:0", trio.Event())
             try:
                 async with Channel(f"127.0.0.1:{port}", tls=client) as channel:
-                    storage = GrpcStorage(channel)
+                    storage = SegmentStorageClient(channel)
                     async with storage.commits(CommitsRequest()) as stream:
                         assert (await stream.receive()).ready
                     await storage.fetch(FetchRequest(), timeout=TIMEOUT)

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.records.errors import CorruptBatch
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import CommitsEvent, CommitsRequest, FetchRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 

@@ -14,7 +14,9 @@ from kafscale.metadata.interface import MetadataStore, Put
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import LeaseClock
 from kafscale.metadata.topic_values import TopicInfo
-from kafscale.rpc.direct import DirectCoordinator
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinatorClient
+from kafscale.rpc.services import bind_coordinator
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.run import Parts
 from services.coordinator.service import CoordinatorService
@@ -49,7 +51,7 @@ class Instance:
 
     address: str
     service: CoordinatorService
-    client: DirectCoordinator
+    client: GroupCoordinatorClient
     parts: Parts
     gate: Gate
     scope: trio.CancelScope
@@ -153,7 +155,9 @@ class Coordinators:
         )
         service = CoordinatorService(parts)
         with trio.CancelScope() as scope:
-            instance = Instance(address, service, DirectCoordinator(service), parts, gate, scope, clock)
+            instance = Instance(
+                address, service, GroupCoordinatorClient(Direct(bind_coordinator(service))), parts, gate, scope, clock
+            )
             async with trio.open_nursery() as nursery:
                 await nursery.start(members.run)
                 await nursery.start(service.run, instance.stopping)

@@ -6,6 +6,7 @@ from typing import TypeVar
 import trio
 from google.protobuf.message import Message
 
+from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.effects import Effects, Now, Timer
 from services.coordinator.groups import Groups
@@ -17,7 +18,7 @@ M = TypeVar("M", bound=Message)
 _WALL_MS = 1_700_000_000_000
 
 
-class FakeCoordinator:
+class FakeCoordinator(GroupCoordinatorClient):
     """A `GroupCoordinatorClient`. Its time stands still unless a test lets it `pass_time`."""
 
     def __init__(self, limits: GroupLimits | None = None) -> None:

@@ -8,6 +8,7 @@ import trio
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.records.batch import place, walk
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.interface import MessageStream
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -73,7 +74,7 @@ class _Stream:
             raise Unavailable("the stream broke") from None
 
 
-class FakeStorage:
+class FakeStorage(SegmentStorageClient):
     """A `SegmentStorageClient`. Without instructions it accepts and commits everything at once."""
 
     def __init__(self) -> None:

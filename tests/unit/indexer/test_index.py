@@ -1,4 +1,4 @@
-"""Build, verify, rebuild, and offsets found through whatever index is there."""
+"""Build, verify and rebuild."""
 
 import pytest
 
@@ -6,10 +6,9 @@ from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.objects.interface import Body, Object
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.index import build_index, parse_index
-from kafscale.segment.reader import parse_segment
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.indexer_pb2 import BuildRequest, LocateOffsetRequest, LocateReply
+from kafscale.v1.indexer_pb2 import BuildRequest
 from tests.unit.indexer.conftest import INTERVAL, World
 from tests.unit.segment.samples import make_batch, make_segment
 
@@ -17,10 +16,6 @@ from tests.unit.segment.samples import make_batch, make_segment
 async def _segment(world: World) -> BuiltSegment:
     """Offsets 0 to 11 in six batches, with an index of three entries."""
     return await world.add(*[[10 * n, 10 * n + 5] for n in range(6)])
-
-
-async def _position(world: World, base: int, offset: int) -> LocateReply:
-    return await world.service.locate_offset(LocateOffsetRequest(segment=world.ref(base), offset=offset))
 
 
 async def test_build_makes_the_index_with_the_interval_of_the_settings(world: World) -> None:
@@ -183,64 +178,3 @@ async def test_an_index_beside_another_owners_segment_is_replaced_by_rebuild(wor
 
     assert set(index.positions) <= set(built.positions)
     assert (await world.service.verify(world.ref(0))).intact
-
-
-async def test_every_offset_is_located_in_its_batch(world: World) -> None:
-    built = await _segment(world)
-    segment = parse_segment(built.data)
-    for offset in range(12):
-        reply = await _position(world, 0, offset)
-        assert (reply.status, reply.found, reply.offset, reply.timestamp) == (Status.OK, True, offset, -1)
-        assert reply.position == segment.positions[segment.batch_for(offset)]
-        assert reply.segment == world.ref(0)
-
-
-async def test_a_located_offset_costs_the_index_and_one_ranged_read(world: World) -> None:
-    await _segment(world)
-    world.store.calls.clear()
-
-    await _position(world, 0, 7)
-
-    assert [call.kind for call in world.store.calls] == ["get", "get_range"]
-
-
-async def test_an_offset_outside_the_segment_is_not_found(world: World) -> None:
-    await world.add([1, 2])
-    await world.add([3, 4])
-    for offset in (1, 4, 100):
-        reply = await _position(world, 2, offset)
-        assert (reply.status, reply.found) == (Status.OK, False)
-
-
-async def test_a_batch_larger_than_the_first_read_is_located(world: World) -> None:
-    large = make_batch([1], value=bytes(300_000))
-    built = await world.add(large, large, [7])
-
-    assert (await _position(world, 0, 1)).position == built.positions[1]
-    world.store.calls.clear()
-    assert (await _position(world, 0, 2)).position == built.positions[2]
-    assert {call.kind for call in world.store.calls if call.key == world.segment_key(0)} == {"get_range"}
-
-
-@pytest.mark.parametrize("damage", [None, b"garbage", build_index([0, 5, 10], [32, 300, 600], INTERVAL)])
-async def test_offsets_are_located_in_spite_of_a_lost_or_wrong_index(world: World, damage: bytes | None) -> None:
-    built = await _segment(world)
-    if damage is None:
-        await world.store.delete_many([world.index_key(0)])
-    else:
-        await world.overwrite(world.index_key(0), damage)
-
-    for offset in range(12):
-        assert (await _position(world, 0, offset)).position == built.positions[offset // 2]
-
-
-async def test_an_offset_in_a_damaged_batch_is_not_located(world: World) -> None:
-    built = await _segment(world)
-    at = built.positions[3] + 70
-    damaged = bytearray(built.data)
-    damaged[at] ^= 1
-    await world.overwrite(world.segment_key(0), bytes(damaged))
-
-    assert (await _position(world, 0, 6)).status == Status.DAMAGED
-    await world.store.delete_many([world.segment_key(0)])
-    assert (await _position(world, 0, 6)).status == Status.DAMAGED

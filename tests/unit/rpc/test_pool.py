@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.rpc.client import Channel
+from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.pool import IndexerPool
 from kafscale.v1.indexer_pb2 import BuildReply, BuildRequest
 from kafscale.vitals import Finding, State
@@ -70,7 +71,7 @@ async def _pool(*addresses: str) -> AsyncIterator[tuple[IndexerPool, Peers]]:
 
 
 async def _build(pool: IndexerPool, timeout: float = 1.0) -> str:
-    return (await pool.build(REQUEST, timeout=timeout)).index.decode()
+    return (await IndexerClient(pool).build(REQUEST, timeout=timeout)).index.decode()
 
 
 async def test_calls_go_round(autojump_clock: MockClock) -> None:

@@ -1,11 +1,12 @@
 """The real storage service on memory stores and Trio's virtual clock, and a caller that follows its commit stream."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import trio
+from google.protobuf.message import Message
 
 from kafscale import paths
 from kafscale.errors import Unavailable
@@ -17,22 +18,13 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.records.batch import walk
 from kafscale.records.record import Record, build_batch, read_records
-from kafscale.rpc.direct import DirectIndexer, DirectStorage
-from kafscale.rpc.interface import IndexerClient, MessageStream
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import Method
+from kafscale.rpc.services import bind_indexer, bind_storage
 from kafscale.tracing import Tracer
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.indexer_pb2 import (
-    BuildReply,
-    BuildRequest,
-    LocateOffsetRequest,
-    LocateReply,
-    LocateTimestampRequest,
-    RebuildReply,
-    SegmentRef,
-    VerifyReply,
-    WriteCatalogPageReply,
-    WriteCatalogPageRequest,
-)
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -71,6 +63,8 @@ from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 NAMESPACE = "test"
 TIMEOUT = 1000.0
 
@@ -82,22 +76,10 @@ async def inline(function: Callable[[], T]) -> T:
 class NoIndexer:
     """Every indexer is gone: storage has to help itself."""
 
-    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
         raise Unavailable("no indexer")
 
-    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
-        raise Unavailable("no indexer")
-
-    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
-        raise Unavailable("no indexer")
-
-    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
-        raise Unavailable("no indexer")
-
-    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
-        raise Unavailable("no indexer")
-
-    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
+    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
         raise Unavailable("no indexer")
 
 
@@ -128,7 +110,7 @@ def values(records: bytes) -> list[bytes | None]:
 class Caller:
     """A gateway reduced to its bones: numbered appends on one commit stream, and what the stream told."""
 
-    storage: DirectStorage
+    storage: SegmentStorageClient
     service: StorageService
     stream_id: str
     # The run ids that its service has had; those of no service at all: none.
@@ -264,10 +246,10 @@ class World:
     ) -> None:
         self.objects = MemoryObjectStore(settle_seconds=settle_seconds)
         self.metadata = MemoryMetadataStore()
-        self.indexer: IndexerClient = NoIndexer()
+        self.indexer = IndexerClient(NoIndexer())
         if indexing:
             indexer = IndexerService(self.objects, NAMESPACE, IndexerSettings(), run_sync=inline)
-            self.indexer = DirectIndexer(indexer)
+            self.indexer = IndexerClient(Direct(bind_indexer(indexer)))
         self.settings = settings or StorageSettings(compression_codec="producer", retention_ms=-1)
         self.figures = StorageFigures()
         self.tracer: Tracer | None = None
@@ -321,7 +303,7 @@ class World:
             await nursery.start(catalog.run)
             await nursery.start(members.run)
             await nursery.start(serve)
-            storage = DirectStorage(service)
+            storage = SegmentStorageClient(Direct(bind_storage(service)))
             caller = Caller(storage, service, f"stream-{self.runs}", runs)
             async with storage.commits(CommitsRequest(stream_id=caller.stream_id)) as stream:
                 assert (await stream.receive()).ready
