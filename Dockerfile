@@ -26,6 +26,7 @@ COPY requirements.lock ./
 RUN /opt/kafscale/bin/pip install --no-cache-dir --require-hashes --requirement requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY kafscale kafscale
+COPY kafscale_tools kafscale_tools
 COPY services services
 # What the operator makes clusters of; services/operator/manifests is a link to it.
 COPY k8s k8s

@@ -50,7 +50,7 @@ check: $(VENV)/.dev ## Lint, types, layers, and that generated code and document
 	$(BIN)/mypy
 	PYTHONPATH=spark $(BIN)/lint-imports
 	$(BIN)/python protos/generate.py --check
-	$(BIN)/python -m services.cli.docs --check
+	$(BIN)/python -m kafscale_tools.documents.generate --check
 	$(BIN)/python -m kafscale_spark.docs --check docs/reference/spark-options.md
 
 unit: $(VENV)/.dev ## Run the tests that need no server
@@ -81,7 +81,7 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can mend
 
 generate: $(VENV)/.dev ## Write generated code and documents anew
 	$(BIN)/python protos/generate.py
-	$(BIN)/python -m services.cli.docs
+	$(BIN)/python -m kafscale_tools.documents.generate
 	$(BIN)/python -m kafscale_spark.docs docs/reference/spark-options.md
 
 lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes

@@ -50,7 +50,7 @@ def _kafscale(directory: Path, ports: list[int]) -> Iterator[None]:
         "KAFSCALE_HTTP_ADDR": http,
         "KAFSCALE_RPC_ADDR": rpc,
     }
-    command = [sys.executable, "-c", "import sys; from services.cli.main import main; sys.exit(main(['run']))"]
+    command = [sys.executable, "-c", "import sys; from kafscale_tools.cli.main import main; sys.exit(main(['run']))"]
     log = directory / "kafscale.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=output, stderr=output)  # noqa: S603

@@ -13,7 +13,7 @@ from kafscale.errors import ConfigError
 from kafscale.rpc.bridge import asyncio_loop, in_asyncio
 from kafscale.rpc.calls import CallHandler
 from kafscale.rpc.figures import CallFigures
-from kafscale.rpc.health import SERVICE_NAME, HealthReports
+from kafscale.rpc.health_service import SERVICE_NAME, HealthReports
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService
 from kafscale.rpc.tls import RpcTls, server_credentials

@@ -10,32 +10,32 @@ import structlog
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.admin_access import AdminClientSettings
+from kafscale.config.calls import RpcSettings
+from kafscale.config.listeners import Listener
+from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
+from kafscale.config.settings import documented
+from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.objects.health import StoreHealth
+from kafscale.objects.availability import StoreHealth
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
+from kafscale.process.health import HealthSettings
+from kafscale.process.logging import LogSettings
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import Endpoint, connector
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.direct import Direct
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
-from kafscale.service.admin import AdminClientSettings
-from kafscale.service.cluster import Endpoint, connector
-from kafscale.service.health import HealthSettings
-from kafscale.service.listeners import Listener
-from kafscale.service.logging import LogSettings
-from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.settings import documented
-from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.threads import run_in_thread
 from services.coordinator.monitoring import show as show_coordinator
-from services.coordinator.run import Parts as CoordinatorParts
+from services.coordinator.run import Dependencies as CoordinatorParts
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway.admin.cluster import ClusterReport
@@ -46,8 +46,8 @@ from services.gateway.settings import GatewaySettings
 from services.indexer.monitoring import families as indexer_families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from services.storage.dependencies import Dependencies
 from services.storage.monitoring import show as show_storage
-from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -99,7 +99,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
         operations.metrics.add(indexer_families(indexer.figures))
-        parts = Parts(
+        deps = Dependencies(
             settings=settings[StorageSettings].resolved(directory=not stores.bucket),
             namespace=namespace,
             objects=objects,
@@ -111,8 +111,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             run_sync=run_in_thread,
             listener=endpoint.address,
         )
-        storage = StorageService(parts)
-        show_storage(storage, parts.figures, storage_members, operations)
+        storage = StorageService(deps)
+        show_storage(storage, deps.figures, storage_members, operations)
         coordinator_members = Members(metadata, namespace, "coordinator")
         coordinator_parts = CoordinatorParts(
             settings=settings[CoordinatorSettings],

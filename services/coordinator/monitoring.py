@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.coordinator import table
 from services.coordinator.figures import CoordinatorFigures

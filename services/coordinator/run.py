@@ -25,7 +25,7 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topics import live_topic_ids
-from kafscale.service.version import kafscale_version
+from kafscale.process.version import kafscale_version
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.metadata_pb2 import Member
 from services.coordinator.claims import SERVICE, Claim, Owner, ShardOwners, StillOwned, claim, release
@@ -57,7 +57,7 @@ def new_member_suffix() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Dependencies:
     """What a run is made of and does not make itself."""
 
     settings: CoordinatorSettings
@@ -78,37 +78,37 @@ class Parts:
 class Run:
     """`start` begins it, `drain` gives everything back; a lost lease ends it by LeaseNotFound out of the nursery."""
 
-    def __init__(self, parts: Parts, run_id: str, nursery: trio.Nursery) -> None:
-        settings = parts.settings
-        self._parts = parts
+    def __init__(self, deps: Dependencies, run_id: str, nursery: trio.Nursery) -> None:
+        settings = deps.settings
+        self._deps = deps
         self._nursery = nursery
         self.run_id = run_id
         self.membership = Membership(
-            parts.metadata,
-            namespace=parts.namespace,
+            deps.metadata,
+            namespace=deps.namespace,
             member=Member(
                 format=1,
                 run_id=run_id,
                 service=SERVICE,
-                address=parts.address,
-                started_ms=parts.now_ms(),
+                address=deps.address,
+                started_ms=deps.now_ms(),
                 version=kafscale_version(),
             ),
             ttl_seconds=settings.lease_ttl_seconds,
-            clock=parts.lease_clock,
+            clock=deps.lease_clock,
         )
         self.tickets = Tickets()
         self.shards: dict[int, Shard] = {}
         self.lags = Lags(
-            parts.metadata,
-            parts.namespace,
+            deps.metadata,
+            deps.namespace,
             seconds=settings.group_lag_interval_ms / 1000,
             most=settings.group_lag_series,
         )
         self._limits = settings.limits()
-        self._clock = GroupClock(parts.metadata, parts.namespace, clock=parts.boot_clock, wall_ms=parts.now_ms)
+        self._clock = GroupClock(deps.metadata, deps.namespace, clock=deps.boot_clock, wall_ms=deps.now_ms)
         self._timers = Timers(lambda: self.proven)
-        self._owners = ShardOwners(parts.metadata, parts.namespace, self._wake)
+        self._owners = ShardOwners(deps.metadata, deps.namespace, self._wake)
         self._changed = trio.Event()
         self._loads = trio.CapacityLimiter(settings.group_loads_in_flight)
         self._writing = trio.CapacityLimiter(settings.group_writes_in_flight)
@@ -143,15 +143,15 @@ class Run:
         await self._read_clock()
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
-        view = self._parts.members.view
+        view = self._deps.members.view
         while self.run_id not in view.by_run_id:
-            view = await self._parts.members.wait_change(view)
+            view = await self._deps.members.wait_change(view)
         await self._nursery.start(self._owners.run)
         self._nursery.start_soon(self._timers.run)
-        self._nursery.start_soon(call_at_each, self._parts.members.changed, self._wake)
+        self._nursery.start_soon(call_at_each, self._deps.members.changed, self._wake)
         self._nursery.start_soon(self._assign)
         self._nursery.start_soon(self._expire_offsets)
-        if self._parts.settings.group_lag_series:
+        if self._deps.settings.group_lag_series:
             self._nursery.start_soon(self.lags.run, self._served)
 
     async def _read_clock(self) -> None:
@@ -191,7 +191,7 @@ class Run:
             except (*STORE_FAILURES, LeaseNotFound) as error:
                 # Shards are given back nevertheless; who is to have them is seen when this run is gone.
                 log.warning("leaving without telling", error=str(error))
-        with trio.move_on_after(self._parts.settings.group_handover_timeout_ms / 1000 + _RELEASE_SECONDS):
+        with trio.move_on_after(self._deps.settings.group_handover_timeout_ms / 1000 + _RELEASE_SECONDS):
             self._wake()
             while self.shards or self._moving:
                 await self._changed.wait()
@@ -205,20 +205,20 @@ class Run:
             self._drop(shard, NotServed(E.NOT_COORDINATOR))
 
     def _given(self, shard: int) -> bool:
-        owner = self._parts.members.view.shard_owner(shard)
+        owner = self._deps.members.view.shard_owner(shard)
         return not self._stopping and owner is not None and owner.run_id == self.run_id
 
     def _held_by_other(self, shard: int) -> str:
         """The live run that has it, as far as the metadata store has told; empty: none."""
         owner = self._owners[shard]
-        return owner if owner != self.run_id and owner in self._parts.members.view.by_run_id else ""
+        return owner if owner != self.run_id and owner in self._deps.members.view.by_run_id else ""
 
     def _elsewhere(self, shard: int) -> NotServed:
-        view = self._parts.members.view
+        view = self._deps.members.view
         # A former run of a restarted process answers nobody, though its lease still lives.
         other = next((live.run_id for live in view.present if live.run_id == self._held_by_other(shard)), "")
         if self._given(shard):
-            patience = self._parts.settings.group_handover_wait_ms / 1000
+            patience = self._deps.settings.group_handover_wait_ms / 1000
             since = self._awaited.get(shard, trio.current_time())
             if not other or trio.current_time() < since + patience:
                 return NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
@@ -269,12 +269,12 @@ class Run:
             self._nursery.start_soon(moved)
 
     async def _take(self, index: int, pause: float = 0) -> None:
-        parts = self._parts
+        deps = self._deps
         try:
             await trio.sleep(pause)
             async with self._loads:
                 began = trio.current_time()
-                claimed = await claim(parts.metadata, namespace=parts.namespace, run_id=self.run_id, shard=index)
+                claimed = await claim(deps.metadata, namespace=deps.namespace, run_id=self.run_id, shard=index)
                 self._owners.learn(index, Owner(self.run_id, claimed.revision))
                 shard = await self._loaded(claimed)
             self._outage.over()
@@ -288,25 +288,25 @@ class Run:
                 await trio.sleep(_FIRST_PAUSE)
             else:
                 self.shards[index] = shard
-                parts.figures.take_overs += 1
-                parts.figures.load_seconds.observe(trio.current_time() - began)
+                deps.figures.take_overs += 1
+                deps.figures.load_seconds.observe(trio.current_time() - began)
 
     async def _loaded(self, claimed: Claim) -> Shard:
         """All groups of the shard, as they are after the claim: nothing of a former owner can change them now."""
-        parts = self._parts
-        snapshot = await parts.metadata.read_prefix(paths.group_shard_prefix(parts.namespace, claimed.shard))
+        deps = self._deps
+        snapshot = await deps.metadata.read_prefix(paths.group_shard_prefix(deps.namespace, claimed.shard))
         shard = Shard(
             claimed,
-            Groups(parts.namespace, self._limits, snapshot.revision),
-            metadata=parts.metadata,
-            namespace=parts.namespace,
+            Groups(deps.namespace, self._limits, snapshot.revision),
+            metadata=deps.metadata,
+            namespace=deps.namespace,
             nursery=self._nursery,
             writing=self._writing,
             pacing=self._pacing,
             timers=self._timers,
             tickets=self.tickets,
             now=lambda: self.now,
-            figures=parts.figures,
+            figures=deps.figures,
             failed=self._failed,
         )
         try:
@@ -319,7 +319,7 @@ class Run:
     async def _give(self, shard: Shard) -> None:
         index = shard.claimed.shard
         self._timers.forget(shard)
-        with trio.move_on_after(self._parts.settings.group_handover_timeout_ms / 1000):
+        with trio.move_on_after(self._deps.settings.group_handover_timeout_ms / 1000):
             await shard.quiet()
         self._drop(shard, self._elsewhere(index))
         await self._release(index)
@@ -328,20 +328,20 @@ class Run:
         """Let whoever is given the shard have it; nothing where this run is given it again meanwhile."""
         outage = Outage("shard not given back", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not self._given(index):
-            parts = self._parts
+            deps = self._deps
             try:
-                owner = await release(parts.metadata, namespace=parts.namespace, run_id=self.run_id, shard=index)
+                owner = await release(deps.metadata, namespace=deps.namespace, run_id=self.run_id, shard=index)
             except STORE_FAILURES as error:
                 await outage.pause(error, shard=index)
             else:
                 self._owners.learn(index, owner)
-                parts.figures.hand_overs += 1
+                deps.figures.hand_overs += 1
                 return
 
     def _failed(self, shard: Shard, error: Exception) -> None:
         if not shard.closed:
             log.warning("groups are loaded anew", shard=shard.claimed.shard, reason=str(error))
-            self._parts.figures.fenced += not isinstance(error, STORE_FAILURES)
+            self._deps.figures.fenced += not isinstance(error, STORE_FAILURES)
             if self._given(shard.claimed.shard) and not shard.giving:
                 # Not at once: what fails again must not keep the store busy with claims.
                 self._begin(shard.claimed.shard, self._take, shard.claimed.shard, _FIRST_PAUSE)
@@ -356,7 +356,7 @@ class Run:
 
     async def _expire_offsets(self) -> None:
         while True:
-            await trio.sleep(self._parts.settings.group_offsets_retention_check_interval_ms / 1000)
+            await trio.sleep(self._deps.settings.group_offsets_retention_check_interval_ms / 1000)
             try:
                 await self._clock.store()
             except STORE_FAILURES as error:
@@ -380,7 +380,7 @@ class Run:
         if not known:
             return known
         try:
-            live = await live_topic_ids(self._parts.metadata, self._parts.namespace)
+            live = await live_topic_ids(self._deps.metadata, self._deps.namespace)
         except (CorruptData, *STORE_FAILURES) as error:
             log.warning("offsets of deleted topics are forgotten later", error=str(error))
             return set()

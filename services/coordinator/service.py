@@ -12,14 +12,14 @@ from google.protobuf.message import Message
 from kafscale import paths
 from kafscale.metadata.membership import new_run_id
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.service.leased import LeasedRuns
+from kafscale.process.leased import LeasedRuns
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from services.coordinator.effects import Effects, Now
 from services.coordinator.groups import Groups
 from services.coordinator.joining import refused
 from services.coordinator.offsets import Replaced
-from services.coordinator.run import Parts, Run
+from services.coordinator.run import Dependencies, Run
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.tickets import NotServed
 from services.coordinator.topics import LiveTopics
@@ -35,22 +35,22 @@ _Operation = Callable[[Groups, int, Now], Effects]
 class CoordinatorService:
     """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing."""
 
-    def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
-        self._parts = parts
-        self._topics = LiveTopics(parts.metadata, parts.namespace, seconds=parts.settings.group_topic_check_ms / 1000)
-        self._runs = LeasedRuns(lambda nursery: Run(parts, make_run_id(), nursery), self._lost)
+    def __init__(self, deps: Dependencies, *, make_run_id: Callable[[], str] = new_run_id) -> None:
+        self._deps = deps
+        self._topics = LiveTopics(deps.metadata, deps.namespace, seconds=deps.settings.group_topic_check_ms / 1000)
+        self._runs = LeasedRuns(lambda nursery: Run(deps, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then store what is queued and give the groups back."""
         await self._runs.run(stop, task_status)
 
     def _lost(self) -> None:
-        self._parts.figures.leases_lost += 1
+        self._deps.figures.leases_lost += 1
         log.error("lease lost: all groups are loaded anew")
 
     @property
     def settings(self) -> CoordinatorSettings:
-        return self._parts.settings
+        return self._deps.settings
 
     @property
     def current(self) -> Run | None:
@@ -59,7 +59,7 @@ class CoordinatorService:
 
     async def join_group(self, request: pb.JoinGroupRequest) -> pb.JoinGroupReply:
         def ask(groups: Groups, ticket: int, now: Now) -> Effects:
-            return groups.join(request, ticket, now, fresh_id=self._parts.member_suffix())
+            return groups.join(request, ticket, now, fresh_id=self._deps.member_suffix())
 
         def refusal(_: str, error: NotServed) -> pb.JoinGroupReply:
             reply = refused(request, error.code)
@@ -177,7 +177,7 @@ class CoordinatorService:
                 raise NotServed(E.NOT_COORDINATOR)
             return run.serving(beat.group).beat(beat)
         except NotServed as error:
-            self._parts.figures.refused[str(error)] += 1
+            self._deps.figures.refused[str(error)] += 1
             return pb.HeartbeatResult(error=error.code, owner=error.owner)
 
     async def _answers(
@@ -206,8 +206,8 @@ class CoordinatorService:
             shard = run.serving(group)
         except NotServed as error:
             return error
-        room = self._parts.settings.group_queue_bytes
-        full = self._parts.figures.queued_bytes >= room or shard.delayed_bytes(group) >= room // _DELAYED_PART
+        room = self._deps.settings.group_queue_bytes
+        full = self._deps.figures.queued_bytes >= room or shard.delayed_bytes(group) >= room // _DELAYED_PART
         if full and (stores or shard.storing(group)):
             return NotServed(E.COORDINATOR_NOT_AVAILABLE)
         ticket = run.tickets.open()
@@ -220,6 +220,6 @@ class CoordinatorService:
             # Somebody else may have the group by now.
             answer = NotServed(E.NOT_COORDINATOR)
         if isinstance(answer, NotServed):
-            self._parts.figures.refused[str(answer)] += 1
+            self._deps.figures.refused[str(answer)] += 1
             return refusal(answer)
         return cast(M, answer)

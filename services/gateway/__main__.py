@@ -4,13 +4,15 @@ import sys
 
 import trio
 
+from kafscale.config.calls import RpcSettings
+from kafscale.config.network import LeaseSettings
+from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.rpc.admin import bind_admin
-from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
-from kafscale.rpc.peer_health import PeerHealth
-from kafscale.service.cluster import (
+from kafscale.process.logging import LogSettings
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import (
     EVERY_SERVICE,
     Endpoint,
     check_shared,
@@ -20,11 +22,9 @@ from kafscale.service.cluster import (
     running,
     start_in_time,
 )
-from kafscale.service.logging import LogSettings
-from kafscale.service.network import LeaseSettings
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings
+from kafscale.rpc.admin import bind_admin
+from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
+from kafscale.rpc.peer_health import PeerHealth
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show

@@ -11,6 +11,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.listeners import Listener
 from kafscale.errors import Refused
 from kafscale.kafka import codec
 from kafscale.kafka.connection import Request
@@ -19,19 +20,18 @@ from kafscale.metadata.outage import Refusal
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.service.listeners import Listener
 from kafscale.tracing import Tracer
 from services.gateway.brokers import Brokers
-from services.gateway.coordinators import Coordinators
+from services.gateway.coordinators.links import Coordinators
 from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures, error_codes
 from services.gateway.intake import Intake
-from services.gateway.memory import ReplyMemory
+from services.gateway.owners.routing import Router
+from services.gateway.owners.traced import TracedBatches
 from services.gateway.pauses import Pauses
-from services.gateway.routing import Router
+from services.gateway.reply_memory import ReplyMemory
 from services.gateway.settings import GatewaySettings
-from services.gateway.topics import TopicCache
-from services.gateway.traced import TracedBatches
+from services.gateway.topic_cache import TopicCache
 
 Work = Coroutine[Any, Any, None]
 

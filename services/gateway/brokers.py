@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
+from kafscale.config.listeners import Listener
 from kafscale.metadata.members import PLACES_REMEMBERED, Members, MembersView, place_of, weight
-from kafscale.service.listeners import Listener
 
 
 @dataclass(frozen=True, slots=True)

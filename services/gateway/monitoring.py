@@ -5,11 +5,11 @@ from collections.abc import Callable
 from kio.schema.errors import ErrorCode
 
 from kafscale.metadata.members import Members
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
-from services.gateway.coordinators import Coordinators
+from services.gateway.clients.registry import APIS
+from services.gateway.coordinators.links import Coordinators
 from services.gateway.figures import UNSPOKEN, GatewayFigures
-from services.gateway.registry import APIS
 from services.gateway.service import Gateway
 
 

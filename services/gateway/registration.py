@@ -6,13 +6,13 @@ from collections.abc import Callable
 import structlog
 import trio
 
+from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.metadata.node_ids import Claim, NodeIds, instance_of
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.service.listeners import Listener
-from kafscale.service.version import kafscale_version
+from kafscale.process.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member
 
 _LEAVING_SECONDS = 1.0

@@ -6,29 +6,29 @@ from dataclasses import dataclass, field
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.listeners import Listener
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.service.listeners import Listener
 from kafscale.topics.configs import default_values
 from kafscale.tracing import Tracer
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
-from services.gateway.coordinators import ConnectCoordinator, Coordinators
+from services.gateway.clients.listener import Acceptor
+from services.gateway.coordinators.links import ConnectCoordinator, Coordinators
 from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.figures import GatewayFigures
 from services.gateway.intake import Intake
-from services.gateway.listener import Acceptor
-from services.gateway.memory import ReplyMemory
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.routing import Connect, Router
 from services.gateway.pauses import Pauses
 from services.gateway.registration import Registration
-from services.gateway.routing import Connect, Router
+from services.gateway.reply_memory import ReplyMemory
 from services.gateway.settings import GatewaySettings
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import TopicCache
+from services.gateway.topic_cache import TopicCache
 
 _CONVERSIONS = 2
 """Of old message sets, at a time: they decompress, and run in threads that compete with everything else."""

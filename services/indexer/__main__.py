@@ -4,8 +4,10 @@ import sys
 
 import trio
 
-from kafscale.rpc.services import bind_indexer
-from kafscale.service.cluster import (
+from kafscale.config.calls import RpcSettings
+from kafscale.config.stores import NamespaceSettings
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import (
     EVERY_SERVICE,
     WITH_OBJECTS,
     Endpoint,
@@ -15,9 +17,7 @@ from kafscale.service.cluster import (
     open_operations,
     registered,
 )
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings
+from kafscale.rpc.services import bind_indexer
 from services.indexer.monitoring import families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings

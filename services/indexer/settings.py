@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from kafscale.config.settings import MIB, integer, setting, size, within
 from kafscale.segment.index import DEFAULT_INTERVAL
-from kafscale.service.settings import MIB, integer, setting, size, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,19 +7,19 @@ import sys
 import structlog
 import trio
 
-from kafscale.service.admin import AdminTokenSettings
-from kafscale.service.logging import LogSettings
-from kafscale.service.network import HttpSettings
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
+from kafscale.config.admin_access import AdminTokenSettings
+from kafscale.config.calls import RpcSettings
+from kafscale.config.network import HttpSettings
+from kafscale.process.logging import LogSettings
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded, run_process
 from services.operator.clusters.manifests import Manifests
+from services.operator.controllers import Operator
 from services.operator.figures import OperatorFigures
 from services.operator.gateways import Gateways
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import Leadership
 from services.operator.monitoring import show
-from services.operator.run import Operator
 from services.operator.settings import OperatorSettings
 
 SETTINGS = (OperatorSettings, AdminTokenSettings, RpcSettings, HttpSettings, LogSettings)

@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from kafscale.config.calls import RpcSettings
 from kafscale.errors import Unavailable
 from kafscale.rpc.admin import (
     ALTER_CONFIGS,
@@ -20,7 +21,6 @@ from kafscale.rpc.admin import (
 from kafscale.rpc.client import Channel
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
-from kafscale.service.rpc import RpcSettings
 from kafscale.v1 import admin_pb2 as pb
 from services.operator.topics.plan import Action, Configure, Create, Grow, Seen
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
 from services.operator.figures import OperatorFigures
 from services.operator.resources import CLUSTER, TOPIC

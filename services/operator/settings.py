@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from kafscale.service.settings import Parser, integer, seconds, setting, within
+from kafscale.config.settings import Parser, integer, seconds, setting, within
 
 
 def _parse_namespace(text: str) -> str:

@@ -5,10 +5,10 @@ from typing import get_args
 
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
-from services.storage.buffer import Trigger
 from services.storage.figures import StorageFigures
+from services.storage.log.buffer import Trigger
 from services.storage.run import Run
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings

@@ -7,32 +7,32 @@ from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.service.version import kafscale_version
+from kafscale.process.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member, PartitionState
-from services.storage.assignment import Assignment
-from services.storage.buffer import Buffer, Trigger
-from services.storage.cache import CachedSegment, SegmentId
-from services.storage.catalogs import Catalogs
-from services.storage.commits import CommitStreams
-from services.storage.committer import Committer
-from services.storage.configs import TopicConfigs
-from services.storage.deletion import TopicDeleter
-from services.storage.flusher import Flusher
-from services.storage.handover import HandOver
-from services.storage.logs import Logs
-from services.storage.old_end import OldEnd
-from services.storage.owned import OwnedPartitions
-from services.storage.partition import CommittedLog, Partition
-from services.storage.parts import Parts
-from services.storage.producer_clock import ProducerClock
-from services.storage.reader import Reader
-from services.storage.restoring import ProducerRestorer, Restored
-from services.storage.retention import Retention
-from services.storage.seal_timers import SealTimers
-from services.storage.segments import KnownSegment
-from services.storage.sinks import Sinks
-from services.storage.snapshots import ProducerSnapshots
-from services.storage.topic_objects import TopicObjects
+from services.storage.dependencies import Dependencies
+from services.storage.log.buffer import Buffer, Trigger
+from services.storage.log.partition import CommittedLog, Partition
+from services.storage.log.producer_clock import ProducerClock
+from services.storage.log.segments import KnownSegment
+from services.storage.owning.assignment import Assignment
+from services.storage.owning.configs import TopicConfigs
+from services.storage.owning.handover import HandOver
+from services.storage.owning.logs import Logs
+from services.storage.owning.owned import OwnedPartitions
+from services.storage.owning.restoring import ProducerRestorer, Restored
+from services.storage.owning.snapshots import ProducerSnapshots
+from services.storage.reading.cache import CachedSegment, SegmentId
+from services.storage.reading.catalogs import Catalogs
+from services.storage.reading.old_end import OldEnd
+from services.storage.reading.reader import Reader
+from services.storage.sinks.sinks import Sinks
+from services.storage.upkeep.deletion import TopicDeleter
+from services.storage.upkeep.retention import Retention
+from services.storage.upkeep.topic_objects import TopicObjects
+from services.storage.writing.commit_streams import CommitStreams
+from services.storage.writing.committer import Committer
+from services.storage.writing.flusher import Flusher
+from services.storage.writing.seal_timers import SealTimers
 
 log = structlog.get_logger()
 
@@ -48,68 +48,68 @@ _VERIFIED_AT_A_TIME = 2
 class Run:
     """The owned partitions and the tasks around them; `serve` ends by cancellation or by losing the lease."""
 
-    def __init__(self, parts: Parts, run_id: str, nursery: trio.Nursery) -> None:
-        settings = parts.settings
-        self._parts = parts
+    def __init__(self, deps: Dependencies, run_id: str, nursery: trio.Nursery) -> None:
+        settings = deps.settings
+        self._deps = deps
         self._nursery = nursery
         self.buffered_bytes = 0
         self.lost_bytes = 0
         self._timers = SealTimers(self._seal_in_time)
         self._moved = trio.Event()
         self.membership = Membership(
-            parts.metadata,
-            namespace=parts.namespace,
+            deps.metadata,
+            namespace=deps.namespace,
             member=Member(
                 format=1,
                 run_id=run_id,
                 service="storage",
-                address=parts.address,
-                started_ms=parts.now_ms(),
+                address=deps.address,
+                started_ms=deps.now_ms(),
                 version=kafscale_version(),
             ),
             ttl_seconds=settings.lease_ttl_seconds,
-            clock=parts.lease_clock,
+            clock=deps.lease_clock,
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
         self.owned = OwnedPartitions(
             nursery=nursery,
-            metadata=parts.metadata,
-            members=parts.members,
-            objects=parts.objects,
+            metadata=deps.metadata,
+            members=deps.members,
+            objects=deps.objects,
             settings=settings,
-            namespace=parts.namespace,
+            namespace=deps.namespace,
             run_id=run_id,
             restore=self._restore,
             taken=self._taken,
             online=self._online,
-            figures=parts.figures,
+            figures=deps.figures,
         )
-        self._configs = TopicConfigs(parts.catalog, self.owned, self._configured)
+        self._configs = TopicConfigs(deps.catalog, self.owned, self._configured)
         self.assignment = Assignment(
             nursery=nursery,
-            metadata=parts.metadata,
-            members=parts.members,
-            catalog=parts.catalog,
+            metadata=deps.metadata,
+            members=deps.members,
+            catalog=deps.catalog,
             owned=self.owned,
             hand_over=HandOver(
-                metadata=parts.metadata,
-                objects=parts.objects,
+                metadata=deps.metadata,
+                objects=deps.objects,
                 owned=self.owned,
-                namespace=parts.namespace,
+                namespace=deps.namespace,
                 run_id=run_id,
                 store=self._store_all,
                 closed=self._closed,
-                figures=parts.figures,
+                figures=deps.figures,
             ),
-            namespace=parts.namespace,
+            namespace=deps.namespace,
             run_id=run_id,
             moves_in_flight=settings.moves_in_flight,
             timeout=settings.handover_timeout_ms / 1000,
         )
-        self.producer_clock = ProducerClock(parts.now_ms)
+        self.producer_clock = ProducerClock(deps.now_ms)
         self.snapshots = ProducerSnapshots(
-            parts.objects,
-            parts.namespace,
+            deps.objects,
+            deps.namespace,
             nursery,
             membership=self.membership,
             expiry_ms=settings.producer_expiry_ms,
@@ -117,20 +117,20 @@ class Run:
         )
         self.reader = Reader(
             nursery=nursery,
-            objects=parts.objects,
-            indexer=parts.indexer,
-            namespace=parts.namespace,
+            objects=deps.objects,
+            indexer=deps.indexer,
+            namespace=deps.namespace,
             cache_size=settings.cache_size,
             index_cache_size=settings.index_cache_size,
             readahead=settings.readahead_segments,
             reads_in_flight=settings.reads_in_flight,
             index_interval=settings.index_interval,
-            run_sync=parts.run_sync,
-            figures=parts.figures,
+            run_sync=deps.run_sync,
+            figures=deps.figures,
         )
-        old_end = OldEnd(parts.objects, parts.catalog, self.reader.finder, parts.namespace)
+        old_end = OldEnd(deps.objects, deps.catalog, self.reader.finder, deps.namespace)
         self._restorer = ProducerRestorer(
-            parts.objects,
+            deps.objects,
             self.reader,
             old_end,
             limit=settings.max_producers_per_partition,
@@ -138,68 +138,68 @@ class Run:
         )
         self.catalogs = Catalogs(
             nursery=nursery,
-            objects=parts.objects,
-            indexer=parts.indexer,
+            objects=deps.objects,
+            indexer=deps.indexer,
             reader=self.reader,
-            namespace=parts.namespace,
+            namespace=deps.namespace,
         )
         self._topic_objects = TopicObjects(
-            catalog=parts.catalog,
-            members=parts.members,
+            catalog=deps.catalog,
+            members=deps.members,
             membership=self.membership,
-            metadata=parts.metadata,
-            objects=parts.objects,
-            namespace=parts.namespace,
+            metadata=deps.metadata,
+            objects=deps.objects,
+            namespace=deps.namespace,
             check_seconds=settings.retention_check_ms / 1000,
         )
         self._committer = Committer(
-            parts.metadata,
-            namespace=parts.namespace,
+            deps.metadata,
+            namespace=deps.namespace,
             committed=self._committed,
             fenced=self._fenced,
-            figures=parts.figures,
+            figures=deps.figures,
         )
         self._flusher = Flusher(
             nursery=nursery,
-            objects=parts.objects,
-            metadata=parts.metadata,
-            indexer=parts.indexer,
-            namespace=parts.namespace,
+            objects=deps.objects,
+            metadata=deps.metadata,
+            indexer=deps.indexer,
+            namespace=deps.namespace,
             in_flight=settings.flushes_in_flight,
             index_timeout=settings.index_timeout_ms / 1000,
             index_interval=settings.index_interval,
-            now_ms=parts.now_ms,
-            run_sync=parts.run_sync,
+            now_ms=deps.now_ms,
+            run_sync=deps.run_sync,
             stored=self._committer.ready,
             given_up=self._given_up,
-            figures=parts.figures,
-            tracer=parts.tracer,
+            figures=deps.figures,
+            tracer=deps.tracer,
         )
         self.retention = Retention(
-            catalog=parts.catalog,
+            catalog=deps.catalog,
             owned=self.owned,
             membership=self.membership,
             reader=self.reader,
             catalogs=self.catalogs,
             old_end=old_end,
-            objects=parts.objects,
-            namespace=parts.namespace,
+            objects=deps.objects,
+            namespace=deps.namespace,
             move=self._move_log_start,
-            now_ms=parts.now_ms,
+            now_ms=deps.now_ms,
             check_seconds=settings.retention_check_ms / 1000,
         )
         self._deleter = TopicDeleter(
-            catalog=parts.catalog,
+            catalog=deps.catalog,
             topic_objects=self._topic_objects,
-            members=parts.members,
+            members=deps.members,
             membership=self.membership,
-            metadata=parts.metadata,
-            objects=parts.objects,
-            namespace=parts.namespace,
+            metadata=deps.metadata,
+            objects=deps.objects,
+            namespace=deps.namespace,
             holds=self.assignment.holds,
         )
         self.logs = Logs(
-            parts.metadata,
+            deps.metadata,
             self.reader,
             owned=self.owned,
             membership=self.membership,
@@ -209,7 +209,7 @@ class Run:
         self.verify_turns = trio.CapacityLimiter(_VERIFIED_AT_A_TIME)
         self.plan_turns = trio.CapacityLimiter(settings.plans_in_flight)
         self.sinks = Sinks(
-            parts,
+            deps,
             self.membership,
             self.owned,
             nursery=nursery,
@@ -222,9 +222,9 @@ class Run:
         """Join, wait until that is seen here, then keep everything going in the nursery."""
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
-        view = self._parts.members.view
+        view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
-            view = await self._parts.members.wait_change(view)
+            view = await self._deps.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._timers.run)
         self._nursery.start_soon(self.assignment.run)
@@ -237,13 +237,13 @@ class Run:
     def appended(self, partition: Partition, size: int, records: int) -> None:
         """Batches came into the partition's buffer, of ``size`` bytes and so many offsets."""
         self.buffered_bytes += size
-        self._parts.figures.appended_bytes += size
-        self._parts.figures.appended_records += records
+        self._deps.figures.appended_bytes += size
+        self._deps.figures.appended_records += records
         self._flush_in_time(partition)
 
     def _flush_in_time(self, partition: Partition) -> None:
         """Flush what is full or due, and see to the rest in time."""
-        settings, now, waiting = self._parts.settings, trio.current_time(), partition.buffer.open_bytes
+        settings, now, waiting = self._deps.settings, trio.current_time(), partition.buffer.open_bytes
         due = partition.last_flush + partition.config.flush_ms / 1000
         if waiting and due <= now:
             self.seal(partition, "interval")
@@ -300,7 +300,7 @@ class Run:
     async def drain(self) -> None:
         """Hand over everything, as far as the deadline allows, and leave; then see `lost_bytes`."""
         self.owned.stopping = True
-        with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000):
+        with trio.move_on_after(self._deps.settings.drain_timeout_ms / 1000):
             # What is buffered now is uploaded at once; each partition takes more until its turn comes.
             for partition in self.owned:
                 self.seal(partition, "hand_over")
@@ -361,8 +361,8 @@ class Run:
             )
             log_view.committed_end = segment.next_offset
             self.catalogs.committed(partition, segment)
-            self._parts.figures.segments += 1
-            self._parts.figures.committed_bytes += len(segment.data)
+            self._deps.figures.segments += 1
+            self._deps.figures.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
         log_view.log_start = partition.state.log_start
@@ -379,7 +379,7 @@ class Run:
 
     def _taken(self, partition: Partition | None) -> None:
         if partition is not None:
-            self._parts.figures.take_overs += 1
+            self._deps.figures.take_overs += 1
             # They may have changed while it was taken over.
             self._configs.apply(partition)
             self.sinks.taken(partition)
@@ -409,7 +409,7 @@ class Run:
     def _fenced(self, partition: Partition, who: str) -> None:
         log.warning("partition lost", partition=partition.name, epoch=partition.epoch, reason=who)
         if not partition.closed:
-            self._parts.figures.fenced += 1
+            self._deps.figures.fenced += 1
             self.owned.drop(partition)
             self._closed(partition)
 

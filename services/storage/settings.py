@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from kafscale.config.network import LeaseSettings
+from kafscale.config.settings import GIB, KIB, MIB, choice, integer, setting, size, within
 from kafscale.segment.index import DEFAULT_INTERVAL
-from kafscale.service.network import LeaseSettings
-from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
 from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
 
 MOST_FLUSHES_IN_FLIGHT = 8

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import trio
 from pyspark.sql import DataFrame, SparkSession
 
-from kafscale.service.settings import load
-from kafscale.service.stores import S3Settings, open_credentials
+from kafscale.config.settings import load
+from kafscale.config.stores import S3Settings, open_credentials
 from kafscale_spark import job
 from kafscale_spark.audit.bucket import Bucket, LocalBucket, S3Bucket
 from kafscale_spark.audit.run import Summary, audit

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import click
 import trio
 
+from kafscale.process.malloc import keep_freed_memory
 from kafscale.rpc.client import Channel
 from kafscale.rpc.generated import SegmentStorageClient
-from kafscale.service.memory import keep_freed_memory
 from kafscale.v1.storage_pb2 import AppendRequest, FetchRequest, PartitionAppend
 from tests.bench.usage import measured
 from tests.contract.rpc.peer import running_peer

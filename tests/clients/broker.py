@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.clients.process import ServerProcess
 
-_COMMAND = (sys.executable, "-c", "from services.cli.main import main; main()", "run")
+_COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run")
 
 
 class KafscaleBroker:

@@ -20,9 +20,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from testcontainers.compose import DockerCompose
 
-from kafscale.service.settings import documented
-from kafscale.service.stores import S3Settings
-from services.cli.docs import READERS
+from kafscale.config.settings import documented
+from kafscale.config.stores import S3Settings
+from kafscale_tools.documents.generate import READERS
 from tests.compose.project import (
     EVERYTHING,
     LONG_SECONDS,
@@ -241,7 +241,7 @@ def test_compose_builds_what_make_image_builds(project: Project) -> None:
         assert _content(project, "kafscale:built-by-compose") == _content(project, IMAGE)
     finally:
         project.engine.run("image", "rm", "kafscale:built-by-compose", check=False)
-    STACK.exec_in_container(["python", "-c", "import kafscale.service.otel"], "gateway")
+    STACK.exec_in_container(["python", "-c", "import kafscale.process.otel"], "gateway")
 
 
 def _content(project: Project, image: str) -> dict[str, Any]:

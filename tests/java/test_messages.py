@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 
 from kafscale.kafka import codec, fetch, legacy, produce
 from kafscale.kafka.connection import KafkaConnection, Request
-from services.gateway.registry import APIS
-from services.gateway.unsupported import UNSUPPORTED
+from services.gateway.clients.registry import APIS
+from services.gateway.clients.unsupported import UNSUPPORTED
 from tests.java.compare import differences
 from tests.java.judge import Judge, Judged, judges
 from tests.unit.gateway.harness import Client, read_response, running_gateway

@@ -14,7 +14,7 @@ import trio
 
 from kafscale.clock import wall_clock_ms
 from kafscale.records.codecs import Codec
-from services.gateway.registry import APIS
+from services.gateway.clients.registry import APIS
 from tests.clients.broker import KafscaleBroker
 from tests.java.against import answer
 from tests.java.apache_kafka import apache_kafka

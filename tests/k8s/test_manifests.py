@@ -11,11 +11,11 @@ import httpcore
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafscale.service.cluster import check_shared
-from kafscale.service.network import Address, HttpSettings, NetworkSettings
-from kafscale.service.process import LAST_SECONDS, Loaded
-from kafscale.service.settings import GIB, MIB, documented
-from services.cli import docs
+from kafscale.config.network import Address, HttpSettings, NetworkSettings
+from kafscale.config.settings import GIB, MIB, documented
+from kafscale.process.process import LAST_SECONDS, Loaded
+from kafscale.process.startup import check_shared
+from kafscale_tools.documents import generate as docs
 from services.coordinator import __main__ as coordinator
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway import __main__ as gateway
@@ -34,7 +34,7 @@ from tests.servers.minio import IMAGE, Minio
 
 ROOT = Path(__file__).parents[2]
 ZONE = "topology.kubernetes.io/zone"
-KAFSCALE = [sys.executable, "-c", "from services.cli.main import main; main()"]
+KAFSCALE = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()"]
 PROCESSES = {"gateway": gateway, "storage": storage, "indexer": indexer, "coordinator": coordinator}
 # Bounds of what a process may hold at the same time, and how often it may.
 HELD: dict[str, list[tuple[type, str, int]]] = {
@@ -233,7 +233,7 @@ def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlay
     named = [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]
     ours = (ROOT / "monitoring" / "alerts.yaml").read_text()
     assert named == re.findall(r"- alert: (\w+)", ours)
-    # Their text is held equal by `python -m services.cli.docs --check`.
+    # Their text is held equal by `python -m kafscale_tools.documents.generate --check`.
     assert "k8s/components/monitoring/prometheus-rule.yaml" in docs.DOCUMENTS
 
 

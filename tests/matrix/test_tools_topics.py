@@ -13,7 +13,7 @@ from minio import Minio as MinioClient
 
 from kafscale import paths
 from kafscale.topics.definitions import DEFINITIONS
-from services.gateway.registry import APIS
+from services.gateway.clients.registry import APIS
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.matrix.kafka_tools import KafkaTools, fields
 from tests.servers.cluster import Cluster

@@ -137,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "who has a partition by now is asked to store it",
         Change(
-            "services.gateway.storage_link",
+            "services.gateway.owners.link",
             "StorageLink.flush",
             "self._looked_at([PartitionFlushed(partition=ref) for ref in partitions], reply.results)",
             "reply.results",
@@ -147,8 +147,8 @@ MUTATIONS = (
     Mutation(
         "who does not own a partition names its owner when it is to store it",
         Change(
-            "services.storage.service",
-            "StorageService.flush",
+            "services.storage.methods.flush",
+            "flush",
             "PartitionFlushed(status=one.status, detail=str(one), owner=one.owner)",
             "PartitionFlushed(status=one.status, detail=str(one))",
         ),
@@ -157,8 +157,8 @@ MUTATIONS = (
     Mutation(
         "an offline partition does not say that it is stored",
         Change(
-            "services.storage.service",
-            "StorageService.flush",
+            "services.storage.methods.flush",
+            "flush",
             "            if one.offline:\n                result.status,",
             "            if False:\n                result.status,",
         ),
@@ -166,7 +166,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a topic is altered wholly or not at all",
-        Change("services.cli.admin.topic", "alter", "        server.ask(ALTER_CONFIGS, checked)\n", ""),
+        Change("kafscale_tools.cli.admin.topic", "alter", "        server.ask(ALTER_CONFIGS, checked)\n", ""),
         _CLI_ADMIN + "test_a_topic_is_altered_wholly_or_not_at_all",
     ),
     Mutation(
@@ -182,7 +182,7 @@ MUTATIONS = (
     Mutation(
         "a segment that nobody remembers is missed",
         Change(
-            "services.storage.segment_list",
+            "services.storage.methods.segments",
             "_behind",
             "if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:",
             "if end < log.committed_end:",
@@ -192,7 +192,7 @@ MUTATIONS = (
     Mutation(
         "a hole where a log begins hides nothing behind it",
         Change(
-            "services.storage.segment_list",
+            "services.storage.methods.segments",
             "_listed",
             "        return await run.reader.finder.oldest(log)\n",
             "        return None\n",
@@ -202,19 +202,22 @@ MUTATIONS = (
     Mutation(
         "who may not be the owner any more tells of no hole",
         Change(
-            "services.storage.segment_list", "_page", "        if not run.membership.proven:\n", "        if False:\n"
+            "services.storage.methods.segments",
+            "_page",
+            "        if not run.membership.proven:\n",
+            "        if False:\n",
         ),
         _SEGMENT_LIST + "test_who_may_not_be_the_owner_any_more_tells_of_no_hole",
     ),
     Mutation(
         "a log that begins with a hole is looked at",
-        Change("services.storage.segment_list", "_page", "        run.retention.look_at(partition)\n", ""),
+        Change("services.storage.methods.segments", "_page", "        run.retention.look_at(partition)\n", ""),
         _SEGMENT_LIST + "test_a_hole_at_the_beginning_hides_nothing_behind_it",
     ),
     Mutation(
         "a partition that cannot be read hides no other",
         Change(
-            "services.cli.admin.segments",
+            "kafscale_tools.cli.admin.segments",
             "read_all",
             '                result["error"] = error.message\n',
             "                raise\n",
@@ -224,7 +227,7 @@ MUTATIONS = (
     Mutation(
         "a page without an answer is asked for again",
         Change(
-            "services.cli.admin.segments",
+            "kafscale_tools.cli.admin.segments",
             "_Pages.ask",
             "if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):",
             "if True:",
@@ -234,7 +237,7 @@ MUTATIONS = (
     Mutation(
         "who interrupts verifying sees what is known",
         Change(
-            "services.cli.admin.segments",
+            "kafscale_tools.cli.admin.segments",
             "read_all",
             "    finally:\n        # It may",
             "    except ValueError:\n        # It may",
@@ -244,7 +247,7 @@ MUTATIONS = (
     Mutation(
         "few segments are verified at a time",
         Change(
-            "services.storage.segment_list",
+            "services.storage.methods.segments",
             "_verify",
             "            async with run.verify_turns:\n",
             "            if True:\n",
@@ -254,7 +257,7 @@ MUTATIONS = (
     Mutation(
         "no segment is kept while the indexer is waited for",
         Change(
-            "services.storage.segment_list",
+            "services.storage.methods.segments",
             "_faults",
             "        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))\n",
             (
@@ -267,14 +270,17 @@ MUTATIONS = (
     Mutation(
         "one reply has no more bytes than can be verified in its time",
         Change(
-            "services.storage.segment_list", "_page", "        if found and size > most_bytes:\n", "        if False:\n"
+            "services.storage.methods.segments",
+            "_page",
+            "        if found and size > most_bytes:\n",
+            "        if False:\n",
         ),
         _SEGMENT_LIST + "test_one_reply_has_no_more_bytes_than_can_be_verified",
     ),
     Mutation(
         "a segment larger than a reply is verified too",
         Change(
-            "services.storage.segment_list",
+            "services.storage.methods.segments",
             "_page",
             "        if found and size > most_bytes:\n",
             "        if size > most_bytes:\n",
@@ -283,18 +289,20 @@ MUTATIONS = (
     ),
     Mutation(
         "what a dead owner left is no part of the log",
-        Change("services.storage.segment_list", "_verify", "        except OfAnotherEpoch:\n            return\n", ""),
+        Change(
+            "services.storage.methods.segments", "_verify", "        except OfAnotherEpoch:\n            return\n", ""
+        ),
         _SEGMENT_LIST + "test_what_a_dead_owner_left_is_no_part_of_the_log",
     ),
     Mutation(
         "a store that does not answer is no damage, and not whole either",
-        Change("services.storage.segment_list", "_verify", "        raise failures[0]\n", "        pass\n"),
+        Change("services.storage.methods.segments", "_verify", "        raise failures[0]\n", "        pass\n"),
         _SEGMENT_LIST + "test_a_store_that_does_not_answer_is_no_damage",
     ),
     Mutation(
         "a topic is verified to its end",
         Change(
-            "services.cli.admin.segments",
+            "kafscale_tools.cli.admin.segments",
             "_read",
             "        if request.start_offset >= page.high_watermark:\n            result[",
             "        if True:\n            result[",
@@ -303,7 +311,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a command that failed in part does not end with 0",
-        Change("services.cli.admin.cluster", "flush", "    if failed:\n", "    if False:\n"),
+        Change("kafscale_tools.cli.admin.cluster", "flush", "    if failed:\n", "    if False:\n"),
         _CLI_ADMIN + "test_a_flush_that_fails_in_part_says_so",
     ),
     Mutation(
@@ -373,12 +381,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a drain that is not over in time does not end with 0",
-        Change("services.cli.admin.drain", "drain", "    if not in_time:\n", "    if False:\n"),
+        Change("kafscale_tools.cli.admin.drain", "drain", "    if not in_time:\n", "    if False:\n"),
         _CLI_ADMIN_DRAIN + "test_an_instance_is_drained_and_undrained",
     ),
     Mutation(
         "an index that is not right is written anew",
-        Change("services.storage.segment_list", "_faults", "    if rebuilt is None:\n", "    if True:\n"),
+        Change("services.storage.methods.segments", "_faults", "    if rebuilt is None:\n", "    if True:\n"),
         _SEGMENT_LIST + "test_indexes_that_are_not_right_are_written_anew",
     ),
     Mutation(
@@ -393,7 +401,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a segment that is not whole is not described as whole",
-        Change("services.cli.admin.segment", "describe", "    if found.faults:\n", "    if False:\n"),
+        Change("kafscale_tools.cli.admin.segment", "describe", "    if found.faults:\n", "    if False:\n"),
         _ADMIN_SEGMENTS + "test_a_segment_is_described",
     ),
     Mutation(
@@ -410,7 +418,7 @@ MUTATIONS = (
             "Watches.watch",
             "            watcher.tell(self._owner(key, topic))\n",
             (
-                "            if key[0] in self._parts.catalog.view.by_id:\n"
+                "            if key[0] in self._deps.catalog.view.by_id:\n"
                 "                watcher.tell(self._owner(key, topic))\n"
             ),
         ),

@@ -58,7 +58,7 @@ MUTATIONS = (
     Mutation(
         "pages are read for times, not segments",
         Change(
-            "services.storage.catalogs",
+            "services.storage.reading.catalogs",
             "Catalogs.segments",
             "listed = await self._read(view, offset)",
             "listed: list[CatalogSegment] = []",
@@ -67,13 +67,13 @@ MUTATIONS = (
     ),
     Mutation(
         "times that an indexer told are kept",
-        Change("services.storage.offsets", "_LookUp._locate", "if newest != UNKNOWN_TIME:", "if False:"),
+        Change("services.storage.reading.offsets", "_LookUp._locate", "if newest != UNKNOWN_TIME:", "if False:"),
         _CATALOGS + "test_after_a_restart_times_are_looked_up_in_pages",
     ),
     Mutation(
         "retention by time reads pages",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._too_old",
             "newest = await self._catalogs.age_from(partition.log, segment)",
             "pass",
@@ -83,7 +83,7 @@ MUTATIONS = (
     Mutation(
         "the largest time is looked for where it can be",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "_LookUp._largest_of",
             "if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:",
             "if True:",
@@ -92,13 +92,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a page goes on where the last one ends",
-        Change("services.storage.catalogs", "Catalogs._store_full", "page.prepend(found)", "page.prepend([])"),
+        Change("services.storage.reading.catalogs", "Catalogs._store_full", "page.prepend(found)", "page.prepend([])"),
         _CATALOGS + "test_pages_go_on_where_a_former_owner_stopped",
     ),
     Mutation(
         "a page that cannot be stored is not tried with every commit",
         Change(
-            "services.storage.catalogs",
+            "services.storage.reading.catalogs",
             "Catalogs.committed",
             "page.full and not page.under_way and trio.current_time() >= page.not_before",
             "page.full and not page.under_way",
@@ -107,13 +107,15 @@ MUTATIONS = (
     ),
     Mutation(
         "pages that are not stored are bounded",
-        Change("services.storage.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"),
+        Change(
+            "services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"
+        ),
         _CATALOGS + "test_what_waits_for_its_page_is_bounded",
     ),
     Mutation(
         "a segment that is not remembered any more is not the last one",
         Change(
-            "services.storage.finder",
+            "services.storage.reading.finder",
             "SegmentFinder.after",
             "known = log.segments.after(segment.base_offset) or next(iter(found), None)",
             "known = log.segments.after(segment.base_offset)",
@@ -123,7 +125,7 @@ MUTATIONS = (
     Mutation(
         "of pages that were read those that are too old are not read again",
         Change(
-            "services.storage.catalogs",
+            "services.storage.reading.catalogs",
             "Catalogs.segments",
             "if page is not None and page.read and page.newest < at_least:",
             "if False:",
@@ -133,7 +135,7 @@ MUTATIONS = (
     Mutation(
         "a page is deleted when all of it is below the log start",
         Change(
-            "services.storage.catalogs",
+            "services.storage.reading.catalogs",
             "Catalogs.keys_below",
             "doomed = [name for name in names if whole or name.base_offset < names[-1].base_offset]",
             "doomed = names",
@@ -143,7 +145,7 @@ MUTATIONS = (
     Mutation(
         "pages are deleted only by an owner that proves its lease",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed or partition.moving:",
@@ -153,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "a deleted topic leaves no pages",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._empty",
             "                paths.catalog_prefix(self._namespace, self._topic.name, index),\n",
             "",
@@ -163,7 +165,7 @@ MUTATIONS = (
     Mutation(
         "a deleted topic leaves no topic object",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._empty",
             "await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])",
             "pass",
@@ -173,7 +175,7 @@ MUTATIONS = (
     Mutation(
         "an older revision of a topic object does not replace a newer one",
         Change(
-            "services.storage.topic_objects",
+            "services.storage.upkeep.topic_objects",
             "TopicObjects._put",
             "(found.same_as(made) or found.metadata_revision > made.metadata_revision)",
             "found.same_as(made)",
@@ -183,7 +185,7 @@ MUTATIONS = (
     Mutation(
         "a topic's object is written by one member",
         Change(
-            "services.storage.topic_objects",
+            "services.storage.upkeep.topic_objects",
             "TopicObjects._is_given",
             "return given is not None and given.run_id == self._membership.run_id",
             "return given is not None",
@@ -193,7 +195,7 @@ MUTATIONS = (
     Mutation(
         "changes of a topic share writes of its object",
         Change(
-            "services.storage.topic_objects",
+            "services.storage.upkeep.topic_objects",
             "TopicObjects._write_due",
             "self._not_before[topic_id] = now + SECONDS_BETWEEN",
             "pass",
@@ -203,7 +205,7 @@ MUTATIONS = (
     Mutation(
         "a topic that has not changed costs no request",
         Change(
-            "services.storage.topic_objects",
+            "services.storage.upkeep.topic_objects",
             "TopicObjects._write",
             "if made is not None and (stored is None or not stored.same_as(made)):",
             "if made is not None:",
@@ -212,18 +214,20 @@ MUTATIONS = (
     ),
     Mutation(
         "a late object of a deleted topic goes",
-        Change("services.storage.topic_objects", "TopicObjects.run", "                    await self._sweep()\n", ""),
+        Change(
+            "services.storage.upkeep.topic_objects", "TopicObjects.run", "                    await self._sweep()\n", ""
+        ),
         _TOPIC_OBJECTS + "test_an_object_that_lands_after_its_topic_is_deleted_goes_later",
     ),
     Mutation(
         "a late object's deletion leaves a new topic its own",
-        Change("services.storage.topic_objects", "TopicObjects._delete_late", "await self._put(again)", "pass"),
+        Change("services.storage.upkeep.topic_objects", "TopicObjects._delete_late", "await self._put(again)", "pass"),
         _TOPIC_OBJECTS + "test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted",
     ),
     Mutation(
         "that metadata does not know a topic is no reason to delete its object",
         Change(
-            "services.storage.topic_objects",
+            "services.storage.upkeep.topic_objects",
             "TopicObjects._follow_topics",
             "if not topic.live and topic.id not in view.by_id",
             "if topic.id not in view.by_id",

@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "tools do not list partitions as under min ISR because of a config that is ignored",
         Change(
-            "services.gateway.configs",
+            "services.gateway.topics.configs",
             "ShownConfig.value",
             "return self.fixed or self.synonyms[0].value",
             "return self.synonyms[0].value",
@@ -39,13 +39,13 @@ MUTATIONS = (
     ),
     Mutation(
         "partitions are not assigned to brokers that do not exist",
-        Change("services.gateway.assignments", "check_replicas", "if broker not in known:", "if broker < 0:"),
+        Change("services.gateway.topics.assignments", "check_replicas", "if broker not in known:", "if broker < 0:"),
         _PARTITIONS + "test_what_would_be_no_more_partitions_is_refused",
     ),
     Mutation(
         "a client that seeks with epoch 0 stays at its position",
         Change(
-            "services.storage.partition",
+            "services.storage.log.partition",
             "CommittedLog.end_of_epoch",
             "unknown = i == 0 and epoch == IMPORTED",
             "unknown = False",
@@ -70,7 +70,7 @@ MUTATIONS = (
     Mutation(
         "a changed max message bytes counts for the next batch",
         Change(
-            "services.gateway.topics",
+            "services.gateway.topic_cache",
             "TopicCache._current",
             "if view.by_id.get(key) is known.info",
             "if key in view.by_id",
@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         "configs are changed where they are stored, not as this gateway saw them last",
         Change(
-            "services.gateway.resources",
+            "services.gateway.topics.resources",
             "_change",
             "lambda configs: _validated(change, configs)",
             "lambda configs: _validated(change, topic.configs)",
@@ -120,7 +120,7 @@ MUTATIONS = (
     Mutation(
         "validate_only changes nothing",
         Change(
-            "services.gateway.resources",
+            "services.gateway.topics.resources",
             "change_all",
             "if topic is not None and dry:",
             "if topic is not None and dry is None:",
@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "segment.bytes counts for partitions that are owned already",
         Change(
-            "services.storage.owned",
+            "services.storage.owning.owned",
             "OwnedPartitions.configure",
             "partition.buffer.segment_bytes = self._segment_bytes(config)",
             "pass",
@@ -165,7 +165,7 @@ MUTATIONS = (
     Mutation(
         "a segment fits the buffer several times, whatever the topic says",
         Change(
-            "services.storage.owned",
+            "services.storage.owning.owned",
             "OwnedPartitions._segment_bytes",
             "return min(config.segment_bytes, self._settings.partition_buffer_bytes // 4)",
             "return config.segment_bytes",
@@ -180,7 +180,7 @@ MUTATIONS = (
     Mutation(
         "asking for sizes takes over nothing that is empty",
         Change(
-            "services.storage.sizes",
+            "services.storage.methods.log_sizes",
             "_log_size",
             "if run.owned.may_have(ref) and not await run.owned.has_records(ref):",
             "if not run.owned.may_have(ref):",
@@ -190,7 +190,7 @@ MUTATIONS = (
     Mutation(
         "a change of one topic costs nothing for the others",
         Change(
-            "services.storage.configs",
+            "services.storage.owning.configs",
             "_other_configs",
             "if known is not topic and (known is None or known.configs != topic.configs):",
             "if known is None or known.live:",
@@ -199,7 +199,12 @@ MUTATIONS = (
     ),
     Mutation(
         "sizes are looked for together",
-        Change("services.storage.sizes", "log_sizes", "range(min(at_a_time, len(results)))", "range(1)"),
+        Change(
+            "services.storage.methods.log_sizes",
+            "log_sizes",
+            "range(min(deps.settings.reads_in_flight, len(results)))",
+            "range(1)",
+        ),
         _SIZES + "test_partitions_are_looked_at_together_and_what_is_not_known_in_time_spares_the_others",
     ),
     Mutation(
@@ -245,7 +250,10 @@ MUTATIONS = (
     Mutation(
         "sinks write no records without keys to a compacted topic",
         Change(
-            "services.storage.staging", "counted", "            if keyless:", "            if keyless and not batches:"
+            "services.storage.sinks.staging",
+            "counted",
+            "            if keyless:",
+            "            if keyless and not batches:",
         ),
         _SINKS + "test_records_without_a_key_are_not_staged_for_a_compacted_topic",
     ),

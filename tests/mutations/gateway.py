@@ -22,7 +22,7 @@ MUTATIONS = (
     Mutation(
         "what was lost with its epoch is acked",
         Change(
-            "services.gateway.commit_view",
+            "services.gateway.owners.commit_view",
             "_Partition.verdict",
             "        return MAY_BE_KEPT\n",
             "        return ErrorCode.none\n",
@@ -32,7 +32,7 @@ MUTATIONS = (
     Mutation(
         "one request of a connection at a time",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection.__init__",
             "max_in_flight=environment.settings.max_in_flight,",
             "max_in_flight=1,",
@@ -156,7 +156,7 @@ MUTATIONS = (
     Mutation(
         "what is not known is answered with error code 0, and so is what broke",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._start",
             "raise ProtocolError(refusal(request.api_key, request.api_version))",
             "return request.slot.reply([bytes(2)])",
@@ -166,7 +166,7 @@ MUTATIONS = (
     Mutation(
         "what is not known is answered with error code 0, and so is what broke",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._start",
             "raise ProtocolError(refusal(request.api_key, request.api_version))",
             "return self._scope.cancel()",
@@ -176,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "a broken handler is answered with an error for everything asked",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._failed",
             "api.fail(call, ErrorCode.unknown_server_error)",
             "api.fail(call, ErrorCode.none)",
@@ -273,7 +273,7 @@ MUTATIONS = (
     Mutation(
         "a bug takes its connection down, or the whole server",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._work",
             "            await work\n        except Exception as error:",
             "            await work\n        except OSError as error:",
@@ -282,7 +282,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a bug in serving one connection closes no other",
-        Change("services.gateway.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
+        Change("services.gateway.clients.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
         _LISTENER + "test_a_bug_in_serving_one_connection_closes_no_other",
     ),
     Mutation(
@@ -302,7 +302,7 @@ MUTATIONS = (
     Mutation(
         ("a stop waits for idle connections, for parked fetches, for what never ends; or for nothing at all"),
         Change(
-            "services.gateway.listener",
+            "services.gateway.clients.listener",
             "Acceptor.run",
             "environment.stopping = True",
             "environment.stopping, self._connections = True, set()",
@@ -311,23 +311,28 @@ MUTATIONS = (
     ),
     Mutation(
         "waiting fetches are answered when the gateway stops",
-        Change("services.gateway.listener", "Acceptor.run", "link.wake_all()", "pass"),
+        Change("services.gateway.clients.listener", "Acceptor.run", "link.wake_all()", "pass"),
         _LISTENER + "test_waiting_fetches_are_answered_when_the_gateway_stops",
     ),
     Mutation(
         "what is not answered by the deadline is given up",
-        Change("services.gateway.listener", "Acceptor.run", "connections.cancel_scope.deadline =", "_ ="),
+        Change("services.gateway.clients.listener", "Acceptor.run", "connections.cancel_scope.deadline =", "_ ="),
         _LISTENER + "test_what_is_not_answered_by_the_deadline_is_given_up",
     ),
     Mutation(
         "busy connections get their replies when the gateway stops",
-        Change("services.gateway.connection", "ClientConnection.leave", "if self._kafka.in_flight == 0:", "if True:"),
+        Change(
+            "services.gateway.clients.connection",
+            "ClientConnection.leave",
+            "if self._kafka.in_flight == 0:",
+            "if True:",
+        ),
         _LISTENER + "test_busy_connections_get_their_replies_when_the_gateway_stops",
     ),
     Mutation(
         "an Append without answer is sent again",
         Change(
-            "services.gateway.storage_link",
+            "services.gateway.owners.link",
             "StorageLink._send",
             'session.give_up(f"an Append has no answer: {error}")',
             "await self._client.append(message, timeout=self._timeout)",
@@ -337,7 +342,7 @@ MUTATIONS = (
     Mutation(
         "a commit acks everything below it, whatever its epoch; a topic that was created again is the old one",
         Change(
-            "services.gateway.commit_view",
+            "services.gateway.owners.commit_view",
             "_Partition.verdict",
             "        if append.epoch > self.epoch:\n",
             (
@@ -384,7 +389,7 @@ MUTATIONS = (
     Mutation(
         "batches go to the new owner while others before them are still to be refused by the former one",
         Change(
-            "services.gateway.routing",
+            "services.gateway.owners.routing",
             "Router.link_for_append",
             "if other is not link and other.carries(key):",
             "if False:",
@@ -399,7 +404,7 @@ MUTATIONS = (
     Mutation(
         "a process that has gone is asked for as long as its lease lasts",
         Change(
-            "services.gateway.routing",
+            "services.gateway.owners.routing",
             "Router._follow",
             "present = {member.run_id for member in view.present}",
             "present = {member.run_id for member in view}",
@@ -419,7 +424,7 @@ MUTATIONS = (
     Mutation(
         "readers are answered with a refusal that names the owner",
         Change(
-            "services.gateway.owners",
+            "services.gateway.owners.questions",
             "ask_owners",
             "    await _ask_all(router, moved, ask, grace, begun=0 < len(moved) < len(questions))\n",
             "",
@@ -428,18 +433,18 @@ MUTATIONS = (
     ),
     Mutation(
         "what a refusal named is believed for good",
-        Change("services.gateway.routing", "Router._owned_anew", "        self._hints.pop(key, None)\n", ""),
+        Change("services.gateway.owners.routing", "Router._owned_anew", "        self._hints.pop(key, None)\n", ""),
         _ROUTING + "test_news_of_the_ownership_map_outdates_what_a_refusal_named",
     ),
     Mutation(
         "what waits for a member that has gone waits for its timeout",
-        Change("services.gateway.routing", "Router._follow", "            link.end()\n", ""),
+        Change("services.gateway.owners.routing", "Router._follow", "            link.end()\n", ""),
         _ROUTING + "test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued",
     ),
     Mutation(
         "news of an instance's leaving overtakes its last commits",
         Change(
-            "services.gateway.storage_link",
+            "services.gateway.owners.link",
             "StorageLink.end",
             "        if self._session is None or not self._session.waits:\n",
             "        if True:\n",
@@ -449,7 +454,7 @@ MUTATIONS = (
     Mutation(
         "an instance that has gone is waited for as long as producers wait",
         Change(
-            "services.gateway.storage_link",
+            "services.gateway.owners.link",
             "StorageLink.end",
             "        self._life.deadline = trio.current_time() + _LAST_NEWS_SECONDS\n",
             "",

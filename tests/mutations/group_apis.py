@@ -12,7 +12,7 @@ MUTATIONS = (
     Mutation(
         "a join is asked for again when its outcome is unknown",
         Change(
-            "services.gateway.coordinators",
+            "services.gateway.coordinators.links",
             "Coordinators._ask_one",
             (
                 "            # The outcome may be unknown: whether to ask again is the client's to know.\n"
@@ -29,7 +29,10 @@ MUTATIONS = (
     Mutation(
         "a join waits as long as any call",
         Change(
-            "services.gateway.coordinators", "Coordinators.ask_all", "deadline = math.inf if waits else", "deadline ="
+            "services.gateway.coordinators.links",
+            "Coordinators.ask_all",
+            "deadline = math.inf if waits else",
+            "deadline =",
         ),
         _COORDINATORS + "test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is",
     ),
@@ -64,8 +67,8 @@ MUTATIONS = (
     Mutation(
         "a new topic begins without the offsets of an old one of its name",
         Change(
-            "services.gateway.group_questions",
-            "topics_gone",
+            "services.gateway.topics.deleted",
+            "deleted_topics",
             "            unknown -= await environment.catalog.live_ids()\n",
             "            unknown.clear()\n",
         ),
@@ -74,8 +77,8 @@ MUTATIONS = (
     Mutation(
         "a gateway that is behind sends no reader back to the beginning",
         Change(
-            "services.gateway.group_questions",
-            "topics_gone",
+            "services.gateway.topics.deleted",
+            "deleted_topics",
             "            unknown -= await environment.catalog.live_ids()\n",
             "            pass\n",
         ),
@@ -84,7 +87,7 @@ MUTATIONS = (
     Mutation(
         "the run that is named has the group",
         Change(
-            "services.gateway.coordinators",
+            "services.gateway.coordinators.links",
             "Coordinators._moved",
             "            self._hints[shard] = owner",
             "            pass",
@@ -94,7 +97,10 @@ MUTATIONS = (
     Mutation(
         "nobody waits for a coordinator that has gone",
         Change(
-            "services.gateway.coordinators", "CoordinatorLink.end", "            scope.cancel()", "            pass"
+            "services.gateway.coordinators.links",
+            "CoordinatorLink.end",
+            "            scope.cancel()",
+            "            pass",
         ),
         _COORDINATORS + "test_a_join_that_waits_at_a_coordinator_that_goes_is_answered",
     ),
@@ -121,7 +127,7 @@ MUTATIONS = (
     Mutation(
         "commits of one connection are stored in its order",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._may_begin",
             "and order is not Order.ALONE)",
             "or order is Order.ALONE)",
@@ -131,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "a list of groups has all of them, or is refused",
         Change(
-            "services.gateway.coordinators",
+            "services.gateway.coordinators.links",
             "Coordinators.list_groups",
             "if answered == _ALL_SHARDS else None",
             "if answered else None",
@@ -145,7 +151,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a coordinator that does not answer is shown",
-        Change("services.gateway.coordinators", "CoordinatorLink._noted", "self.answers = False", "pass"),
+        Change("services.gateway.coordinators.links", "CoordinatorLink._noted", "self.answers = False", "pass"),
         _MONITORING + "test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer",
     ),
 )

@@ -6,13 +6,13 @@ from tests.support.change import Change
 _HEALTH = "tests/unit/objects/test_health.py::"
 _ILLNESS = "tests/unit/storage/test_illness.py::"
 _REFUSED_BY_ETCD = "tests/unit/gateway/test_refused_by_etcd.py::"
-_SERVICE_HEALTH = "tests/unit/service/test_health.py::"
+_SERVICE_HEALTH = "tests/unit/process/test_health.py::"
 
 MUTATIONS = (
     Mutation(
         "what throttles while a process starts ends it",
         Change(
-            "services.storage.cluster_mark",
+            "services.storage.owning.cluster_mark",
             "mark_prefix",
             "except Unavailable as error:\n            log.warning",
             "except ZeroDivisionError as error:\n            log.warning",
@@ -22,7 +22,7 @@ MUTATIONS = (
     Mutation(
         "large segments count as slow answers",
         Change(
-            "kafscale.objects.health",
+            "kafscale.objects.availability",
             "StoreHealth._lateness",
             "return seconds - request.size / _SLOWEST_BYTES_PER_SECOND",
             "return seconds",
@@ -32,7 +32,7 @@ MUTATIONS = (
     Mutation(
         "whoever reads old segments pushes the tail out of the cache",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._load",
             "self.segments.put(key, found, read_back=True)",
             "self.segments.put(key, found)",
@@ -42,7 +42,7 @@ MUTATIONS = (
     Mutation(
         "what readers bring back counts as much as what was written",
         Change(
-            "services.storage.cache",
+            "services.storage.reading.cache",
             "LruCache.put",
             "self._read_back.bytes > self._capacity // _READ_BACK_SHARE or",
             "self._read_back.bytes > self._capacity or",
@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         "an outage of S3 and its end are seen at once",
         Change(
-            "kafscale.objects.health",
+            "kafscale.objects.availability",
             "StoreHealth._judge",
             "if self._alike >= _FEWEST_ALIKE and now",
             "if False and now",
@@ -75,13 +75,13 @@ MUTATIONS = (
     ),
     Mutation(
         "S3 is probed while there is doubt",
-        Change("kafscale.objects.health", "StoreHealth.probe", "(self._in_doubt or quiet", "(quiet"),
+        Change("kafscale.objects.availability", "StoreHealth.probe", "(self._in_doubt or quiet", "(quiet"),
         _HEALTH + "test_an_outage_and_its_end_are_seen_in_seconds_without_anybody_asking",
     ),
     Mutation(
         "an S3 that is silent is seen before its requests time out",
         Change(
-            "kafscale.objects.health",
+            "kafscale.objects.availability",
             "StoreHealth._judge",
             "if silence >= limits.latency_crit + _ALIKE_SECONDS:",
             "if False:",
@@ -91,7 +91,7 @@ MUTATIONS = (
     Mutation(
         "a process that stops is not ready",
         Change(
-            "kafscale.service.health",
+            "kafscale.process.health",
             "Health.ready",
             "return not (self._starting or self._stopping)",
             "return not self._starting",
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "what etcd refuses is no bug of the gateway",
         Change(
-            "services.gateway.topic_changes",
+            "services.gateway.topics.changes",
             "_stored",
             "except STORE_FAILURES as error:",
             "except STORE_FAILURES[:1] as error:",

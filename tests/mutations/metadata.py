@@ -11,14 +11,17 @@ MUTATIONS = (
     Mutation(
         "a restart reads the whole log",
         Change(
-            "services.storage.snapshots", "restore", "max(state.producers_from, state.log_start)", "state.log_start"
+            "services.storage.owning.snapshots",
+            "restore",
+            "max(state.producers_from, state.log_start)",
+            "state.log_start",
         ),
         _IDEMPOTENCE + "test_a_restart_reads_nothing_of_a_log_without_idempotent_producers",
     ),
     Mutation(
         "every commit has a key of its own",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._commit",
             "[Put(self._key(entry), entry.value) for entry in entries],",
             (
@@ -31,18 +34,18 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody asks etcd to forget",
-        Change("kafscale.service.cluster", "open_metadata", "        nursery.start_soon(upkeep.run)\n", ""),
+        Change("kafscale.process.startup", "open_metadata", "        nursery.start_soon(upkeep.run)\n", ""),
         _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_goes",
     ),
     Mutation(
         "the bucket is anybody's",
-        Change("services.storage.cluster_mark", "_mark", "if there != cluster_id:", "if False:"),
+        Change("services.storage.owning.cluster_mark", "_mark", "if there != cluster_id:", "if False:"),
         _WRONG_METADATA + "test_another_clusters_metadata_deletes_nothing",
     ),
     Mutation(
         "what was above the end when the owner began is nobody's",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete_orphans",
             "        doomed = []\n",
             "        doomed = [str(key) for key in partition.leftovers]\n",
@@ -51,13 +54,13 @@ MUTATIONS = (
     ),
     Mutation(
         "older metadata is recognised by its epoch alone",
-        Change("services.storage.takeover", "_rolled_back", "if chained > MOST_FLUSHES_IN_FLIGHT:", "if False:"),
+        Change("services.storage.owning.takeover", "_rolled_back", "if chained > MOST_FLUSHES_IN_FLIGHT:", "if False:"),
         _WRONG_METADATA + "test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline",
     ),
     Mutation(
         "older metadata is recognised only by how much is missing",
         Change(
-            "services.storage.takeover",
+            "services.storage.owning.takeover",
             "_rolled_back",
             "if header.epoch > settled_epoch or header.epoch >= state.epoch:",
             "if False:",
@@ -66,7 +69,7 @@ MUTATIONS = (
     ),
     Mutation(
         "older metadata is recognised only by how much is missing",
-        Change("services.storage.takeover", "_rolled_back", "header.epoch > settled_epoch or ", ""),
+        Change("services.storage.owning.takeover", "_rolled_back", "header.epoch > settled_epoch or ", ""),
         _WRONG_METADATA + "test_older_metadata_stays_offline_however_often_it_is_taken_over",
     ),
 )

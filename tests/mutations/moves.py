@@ -17,7 +17,7 @@ MUTATIONS = (
     Mutation(
         "a name that is taken is written over, whoever has it",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._put_segment",
             "await self._claim(partition, key, segment.data)",
             "await self._objects.replace_if_match(key, segment.data, (await self._objects.head(key)).etag)",
@@ -27,7 +27,7 @@ MUTATIONS = (
     Mutation(
         "whoever has a partition keeps it",
         Change(
-            "services.storage.assignment",
+            "services.storage.owning.assignment",
             "Assignment._is_to_move",
             "(self._everything or bool(self._owned.elsewhere(partition.key)))",
             "self._everything",
@@ -36,13 +36,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the newest object at or below an offset is the log's",
-        Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
+        Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
         _PAUSED_OWNERS + "test_a_late_segment_of_a_former_owner_is_never_read",
     ),
     Mutation(
         "a former owner's object is set aside",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._claim",
             "await self._objects.replace_if_match(key, data, there.etag)",
             ("await self._objects.delete_many([key])\n            await self._objects.put_if_absent(key, data)"),
@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "the state is given back as this owner knows it",
         Change(
-            "services.storage.handover",
+            "services.storage.owning.handover",
             "HandOver.release",
             "state, revision = PartitionState.FromString(now.value), now.mod_revision",
             "revision = now.mod_revision",
@@ -62,7 +62,7 @@ MUTATIONS = (
     Mutation(
         "what was refused is forgotten with the partition",
         Change(
-            "services.storage.commits",
+            "services.storage.writing.commit_streams",
             "CommitStream.forget",
             "        self._subscribed.discard(key)\n",
             "        self._subscribed.discard(key)\n        self.refused.pop(key, None)\n",
@@ -72,7 +72,7 @@ MUTATIONS = (
     Mutation(
         "a scan believes the copy that it has",
         Change(
-            "services.storage.logs",
+            "services.storage.owning.logs",
             "Logs._refreshed",
             "if copy.view is None or copy.read <= asked_at:",
             "if copy.view is None:",
@@ -82,7 +82,7 @@ MUTATIONS = (
     Mutation(
         "who has the same address is the same",
         Change(
-            "services.storage.takeover",
+            "services.storage.owning.takeover",
             "_fence",
             (
                 "            if state_kv is not None and member is not None:\n"
@@ -104,13 +104,15 @@ MUTATIONS = (
             "a name is free while another instance's upload is under way; after a delete without an "
             "answer; for who was paused"
         ),
-        Change("services.storage.assignment", "Assignment._release_when_quiet", "await partition.quiet()", "pass"),
+        Change(
+            "services.storage.owning.assignment", "Assignment._release_when_quiet", "await partition.quiet()", "pass"
+        ),
         _DELETION + "test_an_upload_under_way_at_another_instance_is_waited_for",
     ),
     Mutation(
         "a delete without an answer is waited for",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._delete",
             "        except KafscaleError:\n            self._will_land()\n            raise\n",
             "        except KafscaleError:\n            raise\n",
@@ -119,18 +121,18 @@ MUTATIONS = (
     ),
     Mutation(
         "a paused deleter deletes nothing of the next topic",
-        Change("services.storage.deletion", "_Deletion._delete", "if not self._membership.proven:", "if False:"),
+        Change("services.storage.upkeep.deletion", "_Deletion._delete", "if not self._membership.proven:", "if False:"),
         _DELETION + "test_a_paused_deleter_deletes_nothing_of_the_next_topic",
     ),
     Mutation(
         "a partition is stored before it is handed over",
-        Change("services.storage.handover", "HandOver.prepare", "await self._store(partition)", "pass"),
+        Change("services.storage.owning.handover", "HandOver.prepare", "await self._store(partition)", "pass"),
         _MOVES + "test_a_stop_hands_all_over_within_one_refusal",
     ),
     Mutation(
         "a partition is not given back while a delete may land",
         Change(
-            "services.storage.handover",
+            "services.storage.owning.handover",
             "HandOver.prepare",
             (
                 "await trio.sleep_until(max(partition.last_unknown_delete + self._objects.settle_seconds, "
@@ -143,7 +145,7 @@ MUTATIONS = (
     Mutation(
         "nothing is taken over that another instance is to have",
         Change(
-            "services.storage.owned",
+            "services.storage.owning.owned",
             "OwnedPartitions._check_given",
             "if not self.given(key) and key not in self._unfinished:",
             "if False:",
@@ -152,23 +154,27 @@ MUTATIONS = (
     ),
     Mutation(
         "a request waits for an owner that is about to hand over",
-        Change("services.storage.owned", "OwnedPartitions._take_over", "self._settings.handover_wait_ms / 1000", "0"),
+        Change(
+            "services.storage.owning.owned", "OwnedPartitions._take_over", "self._settings.handover_wait_ms / 1000", "0"
+        ),
         _MOVES + "test_a_stop_hands_all_over_within_one_refusal",
     ),
     Mutation(
         "a bounded number of partitions is on the move",
-        Change("services.storage.assignment", "Assignment._give_away", "await self._giving.acquire()", "pass"),
+        Change("services.storage.owning.assignment", "Assignment._give_away", "await self._giving.acquire()", "pass"),
         _MOVES + "test_no_more_partitions_are_on_the_move_than_set",
     ),
     Mutation(
         "partitions are taken over before anybody asks for them",
-        Change("services.storage.assignment", "Assignment.run", "self._nursery.start_soon(self._take_over)", "pass"),
+        Change(
+            "services.storage.owning.assignment", "Assignment.run", "self._nursery.start_soon(self._take_over)", "pass"
+        ),
         _MOVES + "test_an_idle_partition_is_where_it_belongs_within_a_second",
     ),
     Mutation(
         "what stays unavailable keeps no place from the others",
         Change(
-            "services.storage.assignment",
+            "services.storage.owning.assignment",
             "Assignment._take",
             "self._nursery.start_soon(self._take_again, ref)",
             "await self._take_again(ref)",
@@ -188,7 +194,7 @@ MUTATIONS = (
     Mutation(
         "what was given back is taken over at once",
         Change(
-            "services.storage.assignment",
+            "services.storage.owning.assignment",
             "Assignment._take_released",
             "                    elif not state.owner:\n",
             "                    elif False:\n",
@@ -198,7 +204,7 @@ MUTATIONS = (
     Mutation(
         "readers are served until a partition is given back",
         Change(
-            "services.storage.handover",
+            "services.storage.owning.handover",
             "HandOver.prepare",
             "        partition.moving = True\n",
             "        partition.moving = True\n        self._owned._partitions.pop(partition.key)\n",
@@ -207,13 +213,13 @@ MUTATIONS = (
     ),
     Mutation(
         "who refuses an append tells who is to have the partition",
-        Change("services.storage.placing", "place", "owner=run.owned.elsewhere(partition.key)", 'owner=""'),
+        Change("services.storage.methods.append", "place", "owner=run.owned.elsewhere(partition.key)", 'owner=""'),
         _MOVES + "test_readers_are_served_until_a_partition_is_given_back",
     ),
     Mutation(
         "a scan does not believe a read that began before it asked",
         Change(
-            "services.storage.logs",
+            "services.storage.owning.logs",
             "Logs._fetch",
             "copy.view, fetch.offset, copy.reads",
             "copy.view, fetch.offset, copy.read",
@@ -223,7 +229,7 @@ MUTATIONS = (
     Mutation(
         "a scan that misses an object looks at the state again",
         Change(
-            "services.storage.logs",
+            "services.storage.owning.logs",
             "Logs._fetch",
             "            except Damaged:\n",
             "            except ZeroDivisionError:\n",
@@ -232,14 +238,14 @@ MUTATIONS = (
     ),
     Mutation(
         "scans remember a bounded number of partitions",
-        Change("services.storage.logs", "Logs._copy", "if len(self._copies) > self._capacity:", "if False:"),
+        Change("services.storage.owning.logs", "Logs._copy", "if len(self._copies) > self._capacity:", "if False:"),
         _SCANS + "test_scans_remember_a_bounded_number_of_partitions",
     ),
     Mutation(
         "one slow take-over does not hold up the appends of all partitions",
         Change(
-            "services.storage.service",
-            "StorageService.append",
+            "services.storage.methods.append",
+            "append",
             "for append in request.appends], patience=patience)",
             "for append in request.appends])",
         ),
@@ -247,19 +253,19 @@ MUTATIONS = (
     ),
     Mutation(
         "what failed just now is not waited for anew",
-        Change("services.storage.owned", "OwnedPartitions._begin", "load.since = failed.since", "pass"),
+        Change("services.storage.owning.owned", "OwnedPartitions._begin", "load.since = failed.since", "pass"),
         _MOVES + "test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_once",
     ),
     Mutation(
         "a take-over that failed long ago does not keep the next one from being waited for",
-        Change("services.storage.owned", "OwnedPartitions._begin", "now - failed.at < _SAME_TROUBLE", "True"),
+        Change("services.storage.owning.owned", "OwnedPartitions._begin", "now - failed.at < _SAME_TROUBLE", "True"),
         _SLOW_STORES + "test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for",
     ),
     Mutation(
         "what cannot be read does not keep back what is cached",
         Change(
-            "services.storage.fetches",
-            "answer_fetch",
+            "services.storage.methods.fetch",
+            "fetch",
             "with trio.move_on_at(deadline) as waiting:",
             "with trio.move_on_at(float('inf')) as waiting:",
         ),
@@ -268,8 +274,8 @@ MUTATIONS = (
     Mutation(
         "the cold partitions of one fetch are read at the same time",
         Change(
-            "services.storage.fetches",
-            "answer_fetch",
+            "services.storage.methods.fetch",
+            "fetch",
             "begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}",
             "begun: dict[int, Flight[bytes]] = {}",
         ),
@@ -278,7 +284,7 @@ MUTATIONS = (
     Mutation(
         "fetches that wait for the object store are bounded",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader.read",
             "return await self.begin(view, offset, max_bytes).wait()",
             "return await self._read(view, offset, max_bytes)",
@@ -297,22 +303,25 @@ MUTATIONS = (
     ),
     Mutation(
         "a state of a newer release is left alone",
-        Change("services.storage.takeover", "_fence", "if before.format != _FORMAT:", "if before.format > 9:"),
+        Change("services.storage.owning.takeover", "_fence", "if before.format != _FORMAT:", "if before.format > 9:"),
         _WRONG_METADATA + "test_a_state_that_a_newer_release_wrote_is_left_alone",
     ),
     Mutation(
         "what is remembered of partitions that are lost is bounded",
         Change(
-            "services.gateway.commit_view", "CommitView.apply", "if len(self._lost) > _LOST_REMEMBERED:", "if False:"
+            "services.gateway.owners.commit_view",
+            "CommitView.apply",
+            "if len(self._lost) > _LOST_REMEMBERED:",
+            "if False:",
         ),
         _COMMIT_VIEW + "test_partitions_that_come_and_go_leave_a_bounded_number_behind",
     ),
     Mutation(
         "records are deleted by an owner that proves its lease",
         Change(
-            "services.storage.service",
-            "StorageService._delete_records_of",
-            "refusal = await refusal_of(run, self._parts, partition, -1, view.log_start)",
+            "services.storage.methods.delete_records",
+            "_delete_records_of",
+            "refusal = await refusal_of(run, deps, partition, -1, view.log_start)",
             "refusal = None",
         ),
         _PAUSED_OWNERS + "test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records",

@@ -3,9 +3,9 @@
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
-_CREDENTIALS = "tests/unit/service/test_credentials.py::"
+_CREDENTIALS = "tests/unit/config/test_credentials.py::"
 _LIST_OFFSETS = "tests/unit/storage/test_list_offsets.py::"
-_NETWORK = "tests/unit/service/test_network.py::"
+_NETWORK = "tests/unit/config/test_network.py::"
 _POOL = "tests/unit/rpc/test_pool.py::"
 _READ_PATH = "tests/unit/storage/test_read_path.py::"
 _START = "tests/services/test_start.py::"
@@ -38,13 +38,13 @@ MUTATIONS = (
     ),
     Mutation(
         "look-ups by time need no indexer",
-        Change("services.storage.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
+        Change("services.storage.reading.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
         _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a segment without its index is read without an indexer",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._rebuilt_index",
             "            parsed = await self.parsed(view, segment)\n",
             "            parsed = self\n            raise\n",
@@ -91,7 +91,7 @@ MUTATIONS = (
     Mutation(
         "nobody is told to connect to all interfaces",
         Change(
-            "kafscale.service.network",
+            "kafscale.config.network",
             "NetworkSettings.__post_init__",
             "if advertised is None and self.rpc_addr is not None and self.rpc_addr.anywhere:",
             "if False:",
@@ -101,7 +101,7 @@ MUTATIONS = (
     Mutation(
         "a process that is stopped while it starts ends at once",
         Change(
-            "kafscale.service.cluster",
+            "kafscale.process.startup",
             "open_operations",
             "            if operations.health.starting:",
             "            if False:",

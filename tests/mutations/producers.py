@@ -10,13 +10,13 @@ _TRUNCATED_PRODUCERS = "tests/unit/storage/test_truncated_producers.py::"
 MUTATIONS = (
     Mutation(
         "a duplicate is acked at once, whatever becomes of its original",
-        Change("services.storage.placing", "_repeated", "end_offset=original.last_offset + 1", "end_offset=0"),
+        Change("services.storage.methods.append", "_repeated", "end_offset=original.last_offset + 1", "end_offset=0"),
         _IDEMPOTENCE + "test_a_duplicate_is_acked_when_its_original_is_and_lost_with_it",
     ),
     Mutation(
         "a snapshot of what was appended",
         Change(
-            "services.storage.snapshots",
+            "services.storage.owning.snapshots",
             "ProducerSnapshots._put",
             "partition.log.committed_end, partition.committed_producers.dump()",
             "partition.log.committed_end, partition.producers.dump()",
@@ -26,7 +26,7 @@ MUTATIONS = (
     Mutation(
         "no snapshot: what is restored comes from the last segments only",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "_entry",
             "        partition.refer(state)\n",
             "        state.producers_from = state.last_segment.base_offset\n",
@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "a new owner knows the producers of the one before",
         Change(
-            "services.storage.owned",
+            "services.storage.owning.owned",
             "OwnedPartitions._restore_producers",
             "restored = await self._restore(partition.log, partition.state)",
             "restored = Restored(type(partition.producers)(100), 0)",
@@ -46,7 +46,7 @@ MUTATIONS = (
     Mutation(
         "what was refused goes on counting",
         Change(
-            "services.storage.producers",
+            "services.storage.log.producers",
             "ProducerTable.original",
             "        if first == expected:\n            return None",
             "        if first >= expected:\n            return None",
@@ -56,7 +56,7 @@ MUTATIONS = (
     Mutation(
         "sequences go on with 0 after the largest",
         Change(
-            "services.storage.producers",
+            "services.storage.log.producers",
             "ProducerTable.original",
             "% _SEQUENCES if epoch == known.epoch else 0",
             "if epoch == known.epoch else 0",
@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         "only a proven owner deletes",
         Change(
-            "services.storage.snapshots",
+            "services.storage.owning.snapshots",
             "ProducerSnapshots._delete_of_former_owners",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed or partition.moving:",
@@ -80,13 +80,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the log start moves without a snapshot where the last one is enough",
-        Change("services.storage.snapshots", "_is_known_short_of", "known_up_to < offset", "True"),
+        Change("services.storage.owning.snapshots", "_is_known_short_of", "known_up_to < offset", "True"),
         _TRUNCATED_PRODUCERS + "test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enough",
     ),
     Mutation(
         "a new owner knows nobody who has expired before",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "_entry",
             "if not len(partition.committed_producers):",
             "if not len(partition.committed_producers) and not any(buffer.sequenced for buffer in buffers):",

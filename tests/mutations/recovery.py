@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "one damaged snapshot hides no other",
         Change(
-            "services.recovery.backups",
+            "kafscale_tools.recovery.backups",
             "read_manifests",
             "except CorruptBackup as error:\n                listed.append",
             "except NoBackup as error:\n                listed.append",
@@ -19,18 +19,18 @@ MUTATIONS = (
     ),
     Mutation(
         "records of the very time are there",
-        Change("services.recovery.cut", "kept_until", "until_ms + 1", "until_ms"),
+        Change("kafscale_tools.recovery.cut", "kept_until", "until_ms + 1", "until_ms"),
         _POINT_IN_TIME + "test_each_partition_ends_before_its_first_later_record",
     ),
     Mutation(
         "no later topic has the epoch of a copy that was given up",
-        Change("services.recovery.claim", "Claim.take", "before.lifted_to(epoch).value()", "before.value()"),
+        Change("kafscale_tools.recovery.claim", "Claim.take", "before.lifted_to(epoch).value()", "before.value()"),
         _POINT_IN_TIME + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
     ),
     Mutation(
         "no topic is made of objects that were deleted meanwhile",
         Change(
-            "services.recovery.claim",
+            "kafscale_tools.recovery.claim",
             "Claim._change",
             "[Unchanged(self._topic_key, 0), self._held]",
             "[Unchanged(self._topic_key, 0)]",
@@ -39,12 +39,19 @@ MUTATIONS = (
     ),
     Mutation(
         "a producer of the old topic begins anew in the copy",
-        Change("services.recovery.claim", "Claim._states", "producers_from=log.end,", "producers_from=log.start,"),
+        Change(
+            "kafscale_tools.recovery.claim", "Claim._states", "producers_from=log.end,", "producers_from=log.start,"
+        ),
         _POINT_IN_TIME + "test_producers_of_the_old_topic_and_new_ones_write_to_the_new",
     ),
     Mutation(
         "what is left of an earlier topic is no sign of metadata that was rolled back",
-        Change("services.storage.takeover", "_rolled_back", "if is_earlier_topics(header.epoch, floor):", "if False:"),
+        Change(
+            "services.storage.owning.takeover",
+            "_rolled_back",
+            "if is_earlier_topics(header.epoch, floor):",
+            "if False:",
+        ),
         _POINT_IN_TIME + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
     ),
 )

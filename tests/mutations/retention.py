@@ -11,7 +11,7 @@ MUTATIONS = (
     Mutation(
         "retention is stored and never enforced",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._due",
             "if not await self._too_old(partition, segment, now_ms):",
             "if True:",
@@ -20,13 +20,18 @@ MUTATIONS = (
     ),
     Mutation(
         "the limit is the most that is kept",
-        Change("services.storage.retention", "Retention._due", "if too_much < 0:", "if too_much + segment.size <= 0:"),
+        Change(
+            "services.storage.upkeep.retention",
+            "Retention._due",
+            "if too_much < 0:",
+            "if too_much + segment.size <= 0:",
+        ),
         _RETENTION + "test_as_much_as_the_size_limit_is_kept_at_least",
     ),
     Mutation(
         "objects that a lifecycle rule deleted hold up the log",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._check",
             "await self._move_over_missing(partition)",
             "pass",
@@ -36,7 +41,7 @@ MUTATIONS = (
     Mutation(
         "a hole is taken for the old end",
         Change(
-            "services.storage.old_end",
+            "services.storage.reading.old_end",
             "OldEnd._oldest_left",
             "first = await self._finder.oldest(view)",
             "first = view.segments.holding(view.committed_end - 1)",
@@ -46,7 +51,7 @@ MUTATIONS = (
     Mutation(
         "the log start is in the state before objects go",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._move_to",
             "await self._move(partition, start)",
             "partition.log.log_start = start",
@@ -56,7 +61,7 @@ MUTATIONS = (
     Mutation(
         "only a proven owner deletes",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed:",
@@ -66,7 +71,7 @@ MUTATIONS = (
     Mutation(
         "an orphan is a name that the log does not use",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete_orphans",
             "segment is not None and segment.base_offset != key.base_offset",
             "True",
@@ -81,7 +86,7 @@ MUTATIONS = (
     Mutation(
         "age is counted by a clock that the object store's confirms",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._due",
             "compared = compared or await self._clock_is_right(now_ms)",
             "compared = True",
@@ -90,13 +95,15 @@ MUTATIONS = (
     ),
     Mutation(
         "missing objects count where the cluster's mark is, in the same place",
-        Change("services.storage.old_end", "OldEnd.start", "not (marked and await self._is_marked())", "not marked"),
+        Change(
+            "services.storage.reading.old_end", "OldEnd.start", "not (marked and await self._is_marked())", "not marked"
+        ),
         _MISSING + "test_a_store_without_the_clusters_mark_moves_no_log_start",
     ),
     Mutation(
         "what counts as deleted lies below the log start that the deletion began with",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete_below",
             "partition.deleted_below = log_start",
             "partition.deleted_below = view.log_start",

@@ -18,7 +18,7 @@ _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 MUTATIONS = (
     Mutation(
         "a take-over compares that the former owner is still gone",
-        Change("services.storage.takeover", "_fence", "compares.append(Unchanged(member_key, 0))", "pass"),
+        Change("services.storage.owning.takeover", "_fence", "compares.append(Unchanged(member_key, 0))", "pass"),
         _FENCING + "test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition",
     ),
     Mutation(
@@ -30,13 +30,15 @@ MUTATIONS = (
     ),
     Mutation(
         "acks=0 and 1 need a lease that is proven",
-        Change("services.storage.placing", "place", "(append.unacknowledged and not run.membership.proven)", "False"),
+        Change(
+            "services.storage.methods.append", "place", "(append.unacknowledged and not run.membership.proven)", "False"
+        ),
         _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
     ),
     Mutation(
         "reads and offsets need a lease that is proven",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if not run.membership.proven and not (only_records and below_the_end):",
             "if False:",
@@ -46,7 +48,7 @@ MUTATIONS = (
     Mutation(
         "records below the end are read without a lease",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if not run.membership.proven and not (only_records and below_the_end):",
             "if not run.membership.proven:",
@@ -56,7 +58,7 @@ MUTATIONS = (
     Mutation(
         "acks=all needs no lease that is proven: its commit compares",
         Change(
-            "services.storage.placing",
+            "services.storage.methods.append",
             "place",
             "(append.unacknowledged and not run.membership.proven)",
             "not run.membership.proven",
@@ -65,27 +67,30 @@ MUTATIONS = (
     ),
     Mutation(
         "a later owner's object is not replaced",
-        Change("services.storage.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if True:"),
+        Change("services.storage.writing.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if True:"),
         _FENCING + "test_an_object_of_a_later_owner_fences_and_is_not_replaced",
     ),
     Mutation(
         "only objects of lower epochs are replaced",
         Change(
-            "services.storage.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if epoch <= partition.epoch:"
+            "services.storage.writing.flusher",
+            "Flusher._claim",
+            "if epoch < partition.epoch:",
+            "if epoch <= partition.epoch:",
         ),
         _FENCING + "test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced",
     ),
     Mutation(
         "an object of another epoch is not the log's",
-        Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
+        Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
         _LEFTOVERS + "test_a_dead_owners_object_inside_the_log_is_passed_over",
     ),
     Mutation(
         "out of range is said only after asking the metadata",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
-            "now = await parts.metadata.get(key)",
+            "now = await deps.metadata.get(key)",
             (
                 "now = None\n"
                 '        return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at '
@@ -97,7 +102,7 @@ MUTATIONS = (
     Mutation(
         "out of range is said only by the owner",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:",
             "if now is None:",
@@ -107,7 +112,7 @@ MUTATIONS = (
     Mutation(
         "what is taken in and not committed yet is not out of range",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "(view.committed_end if partition.offline else partition.buffer.next_offset)",
             "view.committed_end",
@@ -117,7 +122,7 @@ MUTATIONS = (
     Mutation(
         "what the state has is not out of range",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if offset <= PartitionState.FromString(now.value).committed_end:",
             "if False:",
@@ -127,24 +132,29 @@ MUTATIONS = (
     Mutation(
         "a transaction has no more partitions than the metadata store takes",
         Change(
-            "services.storage.committer", "Committer.run", "list(self._ready)[:_MOST_PARTITIONS]", "list(self._ready)"
+            "services.storage.writing.committer",
+            "Committer.run",
+            "list(self._ready)[:_MOST_PARTITIONS]",
+            "list(self._ready)",
         ),
         _COMMITTER + "test_more_partitions_than_fit_into_one_transaction_are_committed",
     ),
     Mutation(
         "a full cache drops what was used least recently",
-        Change("services.storage.cache", "LruCache.put", "while self.used_bytes > self._capacity:", "while False:"),
+        Change(
+            "services.storage.reading.cache", "LruCache.put", "while self.used_bytes > self._capacity:", "while False:"
+        ),
         _CACHE + "test_a_cache_holds_no_more_than_its_capacity",
     ),
     Mutation(
         "using a value keeps it",
-        Change("services.storage.cache", "LruCache.get", "kept.values.move_to_end(key)", "pass"),
+        Change("services.storage.reading.cache", "LruCache.get", "kept.values.move_to_end(key)", "pass"),
         _CACHE + "test_what_was_used_last_goes_last",
     ),
     Mutation(
         "all partitions together have a bound on what they buffer",
         Change(
-            "services.storage.placing",
+            "services.storage.methods.append",
             "place",
             "or run.buffered_bytes + len(records) > settings.buffer_bytes\n",
             "or False\n",
@@ -153,13 +163,13 @@ MUTATIONS = (
     ),
     Mutation(
         "producers that are slowed get their replies as room comes back",
-        Change("services.storage.placing", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
+        Change("services.storage.methods.append", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
         _WRITE_PATH + "test_a_producer_with_much_in_flight_is_slowed_and_never_refused",
     ),
     Mutation(
         "a connection has a bound on the bytes that are not answered",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection.__init__",
             "max_in_flight_bytes=environment.settings.max_in_flight_bytes,",
             "max_in_flight_bytes=1 << 40,",
@@ -183,13 +193,15 @@ MUTATIONS = (
     ),
     Mutation(
         "only so many requests of a connection have tasks of their own",
-        Change("services.gateway.connection", "ClientConnection._may_begin", "self._tasks >= _MAX_TASKS", "False"),
+        Change(
+            "services.gateway.clients.connection", "ClientConnection._may_begin", "self._tasks >= _MAX_TASKS", "False"
+        ),
         _LISTENER + "test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answered_in_the_end",
     ),
     Mutation(
         "a request that creates a topic is alone on its connection",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._start",
             "Order.ALONE if api.changes(call) else api.order",
             "api.order",
@@ -199,7 +211,7 @@ MUTATIONS = (
     Mutation(
         "reads from the object store at the same time are bounded",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader.__init__",
             "trio.CapacityLimiter(reads_in_flight)",
             "trio.CapacityLimiter(1_000)",
@@ -209,26 +221,32 @@ MUTATIONS = (
     Mutation(
         "readers of one thing share its load",
         Change(
-            "services.storage.single_flight", "SingleFlight.begin", "flight = self._flights.get(key)", "flight = None"
+            "services.storage.reading.single_flight",
+            "SingleFlight.begin",
+            "flight = self._flights.get(key)",
+            "flight = None",
         ),
         _LOAD + "test_readers_of_one_cold_segment_share_its_reads",
     ),
     Mutation(
         "segments ahead of a reader are read",
-        Change("services.storage.reader", "Reader._read", "self._read_ahead(view, segment)", "pass"),
+        Change("services.storage.reading.reader", "Reader._read", "self._read_ahead(view, segment)", "pass"),
         _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
     ),
     Mutation(
         "no more segments than set are read ahead",
         Change(
-            "services.storage.reader", "Reader._read_ahead", "for _ in range(self._readahead):", "for _ in range(64):"
+            "services.storage.reading.reader",
+            "Reader._read_ahead",
+            "for _ in range(self._readahead):",
+            "for _ in range(64):",
         ),
         _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
     ),
     Mutation(
         "segments of unknown time are looked at",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "_LookUp.first",
             "if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= self._timestamp:",
             "if segment.max_timestamp >= self._timestamp:",
@@ -238,7 +256,7 @@ MUTATIONS = (
     Mutation(
         "the largest time is looked for in all segments",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "list_offset",
             "await (look_up.largest() if timestamp == MAX_TIMESTAMP else look_up.first())",
             "await look_up.first()",
@@ -248,7 +266,7 @@ MUTATIONS = (
     Mutation(
         "the first segment with a match ends a look-up by time",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "_LookUp.first",
             ("                        return found\n                    candidates = []\n        return await"),
             (
@@ -263,7 +281,7 @@ MUTATIONS = (
     Mutation(
         "a take-over lists only what lies above the end",
         Change(
-            "services.storage.takeover",
+            "services.storage.owning.takeover",
             "_above_the_end",
             ('    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""\n'),
             (
@@ -293,7 +311,7 @@ MUTATIONS = (
     Mutation(
         "a stream is told how a partition stands when it subscribes",
         Change(
-            "services.storage.commits",
+            "services.storage.writing.commit_streams",
             "CommitStream.subscribe",
             "            self.tell(key, now())\n",
             "            pass\n",
@@ -303,7 +321,10 @@ MUTATIONS = (
     Mutation(
         "an object of another epoch does not come back by a listing",
         Change(
-            "services.storage.finder", "SegmentFinder._list", "if log.segments.belongs(key.base_offset):", "if True:"
+            "services.storage.reading.finder",
+            "SegmentFinder._list",
+            "if log.segments.belongs(key.base_offset):",
+            "if True:",
         ),
         _LEFTOVERS + "test_the_log_is_found_below_a_dead_owners_object",
     ),

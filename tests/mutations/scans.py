@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "what cannot be read is passed over",
         Change(
-            "services.storage.scan_stream",
+            "services.storage.methods.scan",
             "_Scan.run",
             "await self._fail(Status.DAMAGED, str(error))",
             "await self._send(ScanPiece(first_offset=self._told, next_offset=end))",
@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "what retention deletes under a scan is out of range, not damaged",
         Change(
-            "services.storage.scan_stream",
+            "services.storage.methods.scan",
             "_Scan._go_on",
             "view = self._checked(await self._run.logs.stored_log(ref))",
             "view = await self._run.logs.stored_log(ref)",
@@ -30,7 +30,7 @@ MUTATIONS = (
     Mutation(
         "a plan tells the log's end as it is now",
         Change(
-            "services.storage.logs",
+            "services.storage.owning.logs",
             "Logs.log_now",
             "return self._own(ref) or await self.stored_log(ref)",
             ("return self._own(ref) or self._copy((ref.topic_id, ref.partition)).view or await self.stored_log(ref)"),
@@ -40,7 +40,7 @@ MUTATIONS = (
     Mutation(
         "an owner says where its log ends only while it can prove its lease",
         Change(
-            "services.storage.logs",
+            "services.storage.owning.logs",
             "Logs._own",
             "or not partition.log.epochs or not self._membership.proven",
             "or not partition.log.epochs",
@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         "a scan puts nothing into the cache",
         Change(
-            "services.storage.pieces",
+            "services.storage.reading.pieces",
             "read_pieces",
             "cached = reader.glance(view, segment)",
             "cached = await reader.whole(view, segment)",
@@ -60,7 +60,7 @@ MUTATIONS = (
     Mutation(
         "offsets that are missing between imported segments are passed over",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader.behind_hole",
             ("if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):"),
             "if True:",
@@ -69,13 +69,13 @@ MUTATIONS = (
     ),
     Mutation(
         "an imported segment in which offsets are missing has no wrong index",
-        Change("services.storage.reader", "Reader._scan", "if epoch or not led:", "if True:"),
+        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not led:", "if True:"),
         _SCAN_STREAMS + "test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan",
     ),
     Mutation(
         "an offset that is missing is answered with what comes next",
         Change(
-            "services.storage.cache",
+            "services.storage.reading.cache",
             "CachedSegment.first_for",
             "return i + (peek(self.data, self.positions[i]).next_offset <= offset)",
             "return i",
@@ -84,13 +84,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the little that came since the last plan is not listed",
-        Change("services.storage.plans", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
+        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
         _PLANS + "test_what_came_since_the_last_plan_is_planned_without_a_listing",
     ),
     Mutation(
         "a search for what lies behind known segments begins there",
         Change(
-            "services.storage.finder",
+            "services.storage.reading.finder",
             "SegmentFinder.holding",
             "below, least = log.segments.before(offset)",
             "below, least = None, 0",
@@ -100,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "a count is of the range, not of the segments that it touches",
         Change(
-            "services.storage.known_counts",
+            "services.storage.methods.known_counts",
             "Counted.within",
             "return min(end, self.next_offset) - max(start, self.base_offset)",
             "return self.records",
@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         "a batch is left out for its largest timestamp only where all its records have it",
         Change(
-            "services.storage.wanted",
+            "services.storage.methods.wanted",
             "_out_of_time",
             'return request.HasField("until_ms") and header.is_log_append_time and header.max_timestamp',
             'return request.HasField("until_ms") and header.max_timestamp',
@@ -119,7 +119,7 @@ MUTATIONS = (
     ),
     Mutation(
         "splits are of even bytes",
-        Change("services.storage.splits", "cut", "if middle > number:", "if middle > number + 1:"),
+        Change("services.storage.log.splits", "cut", "if middle > number:", "if middle > number + 1:"),
         _PLANS + "test_splits_are_of_even_bytes_and_hold_every_offset_once",
     ),
 )

@@ -13,7 +13,7 @@ MUTATIONS = (
     Mutation(
         "how far a log is with an epoch is written with its end",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "_entry",
             "(noted for buffer in buffers for noted in buffer.sinks.items())",
             "(noted for buffer in partition.buffer.stored()[:0] for noted in buffer.sinks.items())",
@@ -23,7 +23,7 @@ MUTATIONS = (
     Mutation(
         "a partition leaves the record when its state says that all is in",
         Change(
-            "services.storage.sink_appends",
+            "services.storage.sinks.appends",
             "SinkAppends._append_all",
             "if await self._committed(partition, epoch, total):",
             "if total:",
@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         "what the state says is committed is passed over",
         Change(
-            "services.storage.sink_progress",
+            "services.storage.log.sink_progress",
             "SinkPositions.position",
             "return max(committed_batches(state, epoch), self._appended.get(epoch, 0))",
             "return self._appended.get(epoch, 0)",
@@ -43,7 +43,7 @@ MUTATIONS = (
     Mutation(
         "what waits in a buffer is passed over",
         Change(
-            "services.storage.sink_progress",
+            "services.storage.log.sink_progress",
             "SinkPositions.position",
             "return max(committed_batches(state, epoch), self._appended.get(epoch, 0))",
             "return committed_batches(state, epoch)",
@@ -53,7 +53,7 @@ MUTATIONS = (
     Mutation(
         "an owner reads the record after it has the partition",
         Change(
-            "services.storage.sink_appends",
+            "services.storage.sinks.appends",
             "SinkAppends._append_all",
             "record = await self._waiting_for(epoch, ref)\n",
             "record = self._view.get(epoch.sink)\n",
@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "a state forgets an epoch when its record is known not to wait",
         Change(
-            "services.storage.sink_appends",
+            "services.storage.sinks.appends",
             "SinkAppends._append_all",
             ("            await self._take_out(job, epoch, ref)\n            partition.sinks.finish(epoch)\n"),
             ("            partition.sinks.finish(epoch)\n            await self._take_out(job, epoch, ref)\n"),
@@ -73,14 +73,14 @@ MUTATIONS = (
     Mutation(
         "states forget",
         Change(
-            "services.storage.sink_appends", "SinkAppends.taken", "if partition.state.sinks:", "if partition.moving:"
+            "services.storage.sinks.appends", "SinkAppends.taken", "if partition.state.sinks:", "if partition.moving:"
         ),
         _SINKS + "test_a_state_forgets_what_its_owner_before_had_finished",
     ),
     Mutation(
         "sinks leave room in buffers",
         Change(
-            "services.storage.sink_appends",
+            "services.storage.sinks.appends",
             "SinkAppends._append_stage",
             "while _takes(partition) and not self._has_room(partition, len(batch)):",
             "while False:",
@@ -90,7 +90,7 @@ MUTATIONS = (
     Mutation(
         "a commit compares what it has read at first",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits._write",
             '            raise Unavailable("the sink was written by another call meanwhile")\n',
             "            revision = now.mod_revision if now is not None else 0\n",
@@ -100,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "stages are discarded when no commit of theirs can apply any more",
         Change(
-            "services.storage.staging",
+            "services.storage.sinks.staging",
             "Stages._taken_back",
             "            self._note_discarded(record, unused)\n",
             "            return unused\n",
@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         "stages of committed epochs are not discarded",
         Change(
-            "services.storage.staging",
+            "services.storage.sinks.staging",
             "Stages._taken_back",
             "unused = [key for key in keys if epoch_of(key) > record.epoch]",
             "unused = keys",
@@ -119,13 +119,15 @@ MUTATIONS = (
     ),
     Mutation(
         "a record names what was discarded",
-        Change("services.storage.sink_commits", "SinkCommits.commit", "            _check_kept(request, before)\n", ""),
+        Change(
+            "services.storage.sinks.commits", "SinkCommits.commit", "            _check_kept(request, before)\n", ""
+        ),
         _SINK_DISCARDS + "test_a_commit_that_begins_between_the_discard_s_write_and_its_deletes_is_refused",
     ),
     Mutation(
         "what was discarded stays named over commits of epochs before it",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits._record",
             ("        record.discarded.extend(one for one in before.discarded if one.epoch > request.epoch)\n"),
             "",
@@ -135,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "a sink is not forgotten while it names what could be committed",
         Change(
-            "services.storage.sink_upkeep",
+            "services.storage.sinks.upkeep",
             "SinkUpkeep._idle",
             "discarded_ms = max((one.discarded_ms for one in record.discarded), default=0)",
             "discarded_ms = 0",
@@ -145,7 +147,7 @@ MUTATIONS = (
     Mutation(
         "a sink of one write is forgotten when its stages have expired",
         Change(
-            "services.storage.sink_upkeep",
+            "services.storage.sinks.upkeep",
             "SinkUpkeep._idle",
             "of_one_write = record.once or record.epoch == NO_EPOCH",
             "of_one_write = record.epoch == NO_EPOCH",
@@ -155,7 +157,7 @@ MUTATIONS = (
     Mutation(
         "no epoch is committed to a topic that is gone",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits.commit",
             "            await self._check_topics(epoch.partitions)\n",
             "",
@@ -165,7 +167,7 @@ MUTATIONS = (
     Mutation(
         "stages in memory are bounded, and those that wait",
         Change(
-            "services.storage.staging",
+            "services.storage.sinks.staging",
             "Stages._reserve",
             "if not self._room.awaited or self._room.awaited + size <= most:",
             "if size:",
@@ -175,7 +177,7 @@ MUTATIONS = (
     Mutation(
         "a manifest that cannot be read keeps what its sink staged",
         Change(
-            "services.storage.sink_upkeep",
+            "services.storage.sinks.upkeep",
             "SinkUpkeep._collect",
             "of_known = [key for sink, key in page if sink not in unknown]",
             "of_known = [key for _, key in page]",
@@ -185,7 +187,7 @@ MUTATIONS = (
     Mutation(
         "a commit whose answer is lost is asked about",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits._write",
             ("                await outage.pause(error, sink=record.sink)\n                continue\n"),
             "                raise Unavailable(str(error)) from error\n",
@@ -195,7 +197,7 @@ MUTATIONS = (
     Mutation(
         "an epoch follows the one before",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits._settled",
             "if request.epoch <= before.epoch or not before.remaining:",
             "if before is not None:",
@@ -205,7 +207,7 @@ MUTATIONS = (
     Mutation(
         "a repeated commit deletes nothing that the epoch consists of",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits._delete_unused",
             "[stage.key for stage in request.stages if stage.key not in used]",
             "[stage.key for stage in request.stages]",
@@ -215,9 +217,9 @@ MUTATIONS = (
     Mutation(
         "what the collector may delete is not committed",
         Change(
-            "services.storage.sink_commits",
+            "services.storage.sinks.commits",
             "SinkCommits._record",
-            "if epoch.oldest_ms < self._parts.now_ms() - self._parts.settings.stage_expiry_ms // 2:",
+            "if epoch.oldest_ms < self._deps.now_ms() - self._deps.settings.stage_expiry_ms // 2:",
             "if epoch.oldest_ms < 0:",
         ),
         _SINKS + "test_what_was_staged_long_ago_is_not_committed_and_goes",
@@ -225,7 +227,7 @@ MUTATIONS = (
     Mutation(
         "the collector keeps what a committed epoch consists of",
         Change(
-            "services.storage.sink_upkeep",
+            "services.storage.sinks.upkeep",
             "SinkUpkeep._collect",
             "unused = [key for key in of_known if key not in used]",
             "unused = [key for key in of_known if key or used]",
@@ -235,7 +237,7 @@ MUTATIONS = (
     Mutation(
         "an epoch of a forgotten sink is another one than before",
         Change(
-            "services.storage.sink_progress",
+            "services.storage.log.sink_progress",
             "SinkEpoch.of",
             "return cls(value.sink, value.epoch, value.committed_ms)",
             "return cls(value.sink, value.epoch, 0)",
@@ -245,7 +247,7 @@ MUTATIONS = (
     Mutation(
         "an epoch does not wait for a deleted topic",
         Change(
-            "services.storage.sink_upkeep",
+            "services.storage.sinks.upkeep",
             "SinkUpkeep._take_out_deleted",
             "gone.add(key_of(ref))",
             "gone.discard(key_of(ref))",
@@ -255,7 +257,7 @@ MUTATIONS = (
     Mutation(
         "a damaged stage is not appended",
         Change(
-            "services.storage.sink_records",
+            "services.storage.sinks.records",
             "read_staged",
             "if len(body) != size or crc32c(body) != crc:",
             "if len(body) != size:",

@@ -16,7 +16,7 @@ MUTATIONS = (
     Mutation(
         "a put that failed counts as done: its records are acked",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._until_done",
             'log.warning("put failed, kept and tried again", key=key, error=str(error))',
             "return",
@@ -61,7 +61,7 @@ MUTATIONS = (
     Mutation(
         "one upload at a time",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._until_done",
             "                await attempt()\n",
             (
@@ -73,13 +73,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the partitions of one request are sealed one after another",
-        Change("services.storage.service", "StorageService.flush", 'run.seal(one, "request")', "continue"),
+        Change("services.storage.methods.flush", "flush", 'run.seal(one, "request")', "continue"),
         _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
     ),
     Mutation(
         "the end moves before the object is there",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._store",
             "                index = await self._index(segment)\n",
             (
@@ -93,7 +93,7 @@ MUTATIONS = (
     Mutation(
         "the end moves though the transaction was not answered",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._commit",
             "await outage.pause(error, partitions=len(entries))",
             "[self._apply(entry, entry.compare) for entry in entries]\n                return",
@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         "a put that failed counts as done: its records are acked",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._until_done",
             'log.warning("put failed, kept and tried again", key=key, error=str(error))',
             "partition.buffer._open.next_offset = partition.log.committed_end",
@@ -137,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "a deleted topic's objects stay",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._empty",
             "while page := await self._objects.list_from(prefix, after, _PAGE):",
             "for page in ():",
@@ -154,8 +154,8 @@ MUTATIONS = (
                 "        async def mark() -> None:\n"
                 "            while True:\n"
                 "                await trio.sleep(1)\n"
-                "                name = f'{self._parts.namespace}/{trio.current_time()}'\n"
-                "                await self._parts.objects.put_if_absent(name, b'')\n"
+                "                name = f'{self._deps.namespace}/{trio.current_time()}'\n"
+                "                await self._deps.objects.put_if_absent(name, b'')\n"
                 "\n"
                 "        self._nursery.start_soon(mark)\n"
             ),
@@ -164,18 +164,18 @@ MUTATIONS = (
     ),
     Mutation(
         "only the first batch of a record set is placed",
-        Change("services.storage.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
+        Change("services.storage.log.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
         _WRITE_PATH + "test_every_batch_of_an_append_is_read_back_after_commit",
     ),
     Mutation(
         "what stands at our name is never ours",
-        Change("services.storage.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
+        Change("services.storage.writing.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
         _WRITE_PATH + "test_own_put_of_lost_answer_is_not_taken_for_fencing",
     ),
     Mutation(
         "every name that is taken is fencing",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._put_segment",
             "await self._claim(partition, key, segment.data)",
             'raise Fenced(f"{key} is taken")',
@@ -184,13 +184,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a range that does not reach the offset is the answer",
-        Change("services.storage.reader", "Reader._scan", "length *= 4", 'return b"", offset'),
+        Change("services.storage.reading.reader", "Reader._scan", "length *= 4", 'return b"", offset'),
         _READ_PATH + "test_small_batches_beyond_one_index_interval_do_not_stall",
     ),
     Mutation(
         "a limit cuts through a batch: from the object store, and from the cache",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._scan",
             "return StoredRange(piece[start:end], entry.position + start, following)",
             "return StoredRange(piece[start:end][:max_bytes], entry.position + start, following)",
@@ -200,7 +200,7 @@ MUTATIONS = (
     Mutation(
         "a batch above the limit comes whole",
         Change(
-            "services.storage.cache",
+            "services.storage.reading.cache",
             "CachedSegment.cut",
             "last = max(last, first + 1)",
             "return memoryview(self.data)[start : start + max_bytes], self.next_offset",
@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         "the batch that holds the offset is skipped: in the cache, and in the object store",
         Change(
-            "services.storage.cache",
+            "services.storage.reading.cache",
             "CachedSegment.first_for",
             "bisect_right(self.offsets, offset) - 1",
             "bisect_right(self.offsets, offset - 1)",
@@ -220,7 +220,7 @@ MUTATIONS = (
     Mutation(
         "middle of a batch gives that batch",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._scan",
             "if header.next_offset <= offset:",
             "if header.base_offset < offset:",
@@ -230,7 +230,7 @@ MUTATIONS = (
     Mutation(
         "nothing found below the end is an empty answer",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader.range",
             'raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")',
             'return StoredRange(b"", 0, offset)',
@@ -239,13 +239,15 @@ MUTATIONS = (
     ),
     Mutation(
         ("a timestamp gives the end: always, and where no record is as young; or the beginning of its batch"),
-        Change("services.storage.offsets", "list_offset", "if timestamp == LATEST:", "if timestamp != EARLIEST:"),
+        Change(
+            "services.storage.reading.offsets", "list_offset", "if timestamp == LATEST:", "if timestamp != EARLIEST:"
+        ),
         _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a time gives the first record at or after it",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "list_offset",
             "else _answer(view, -1, -1)",
             "else _answer(view, view.committed_end, -1)",
@@ -264,13 +266,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition's own limit is ignored",
-        Change("services.storage.fetches", "_fetch_one", "limit = min(fetch.max_bytes, left)", "limit = left"),
+        Change("services.storage.methods.fetch", "_fetch_one", "limit = min(fetch.max_bytes, left)", "limit = left"),
         _READ_PATH + "test_limits_hold_for_each_partition_and_over_all",
     ),
     Mutation(
         "a commit that had applied before its answer was lost is somebody else's",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._settle",
             "if now is not None and now.value == entry.value:",
             "if False:",
@@ -280,7 +282,7 @@ MUTATIONS = (
     Mutation(
         "the end moves though the transaction was not answered",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._commit",
             "await outage.pause(error, partitions=len(entries))",
             (
@@ -300,14 +302,17 @@ MUTATIONS = (
             "owner's that may still be alive"
         ),
         Change(
-            "services.storage.handover", "HandOver.release", "partition.may_land(self._objects.settle_seconds)", "False"
+            "services.storage.owning.handover",
+            "HandOver.release",
+            "partition.may_land(self._objects.settle_seconds)",
+            "False",
         ),
         _OWNERSHIP + "test_the_name_waits_for_requests_that_may_still_land",
     ),
     Mutation(
         "the name waits for what a dead owner sent",
         Change(
-            "services.storage.owned",
+            "services.storage.owning.owned",
             "OwnedPartitions._partition",
             "partition.unclean = taken.unclean",
             "partition.unclean = False",
@@ -317,7 +322,7 @@ MUTATIONS = (
     Mutation(
         "the name waits for what a dead owner sent",
         Change(
-            "services.storage.partition",
+            "services.storage.log.partition",
             "Partition.may_land",
             "self.taken_at if self.unclean else -math.inf",
             "-math.inf",
@@ -326,13 +331,18 @@ MUTATIONS = (
     ),
     Mutation(
         "the name waits for what a dead owner sent",
-        Change("services.storage.deletion", "_Deletion._take", "if state.unclean or state.owner:", "if state.unclean:"),
+        Change(
+            "services.storage.upkeep.deletion",
+            "_Deletion._take",
+            "if state.unclean or state.owner:",
+            "if state.unclean:",
+        ),
         _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
     ),
     Mutation(
         "a topic is its name, for who waited to delete it",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._take",
             "if topic is None or Topic.FromString(topic.value).id != self._topic.id:",
             "if topic is None:",
@@ -342,7 +352,7 @@ MUTATIONS = (
     Mutation(
         "the name waits for an owner whose lease still holds",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._take",
             (
                 'raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")\n'
@@ -354,13 +364,13 @@ MUTATIONS = (
     ),
     Mutation(
         "a topic is its name",
-        Change("services.storage.takeover", "checked_topic", "if topic.id != ref.topic_id:", "if False:"),
+        Change("services.storage.owning.takeover", "checked_topic", "if topic.id != ref.topic_id:", "if False:"),
         _OWNERSHIP + "test_a_deleted_topics_name_comes_back_empty",
     ),
     Mutation(
         "one segment that is missing moves the log's start",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._missing",
             "view.segments.forget_stretch(segment.base_offset)",
             "view.log_start = segment.base_offset + 1",
@@ -393,7 +403,7 @@ MUTATIONS = (
     Mutation(
         "one fenced partition takes along all those whose commits share its transaction",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._settle",
             "again.append(entry)",
             "self._fenced(entry.partition, _who(now))",
@@ -402,13 +412,13 @@ MUTATIONS = (
     ),
     Mutation(
         "whatever index stands at our name is taken for ours",
-        Change("services.storage.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
+        Change("services.storage.writing.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
         _WRITE_PATH + "test_a_dead_owners_index_at_our_name_is_replaced",
     ),
     Mutation(
         "the index that led astray is read again instead of being rebuilt",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._index",
             "found = None if rebuild else await self._stored_index(view, segment)",
             "found = await self._stored_index(view, segment)",
@@ -417,7 +427,12 @@ MUTATIONS = (
     ),
     Mutation(
         "an index that leads astray makes its segment unreadable",
-        Change("services.storage.reader", "Reader.range", "for rebuild in (False, True):", "for rebuild in (False,):"),
+        Change(
+            "services.storage.reading.reader",
+            "Reader.range",
+            "for rebuild in (False, True):",
+            "for rebuild in (False,):",
+        ),
         _READ_PATH + "test_an_index_that_leads_astray_is_rebuilt",
     ),
     Mutation(

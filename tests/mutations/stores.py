@@ -5,21 +5,21 @@ from tests.support.change import Change
 
 _LOCAL = "tests/contract/objects/test_local.py::"
 _RETRY = "tests/unit/objects/test_retry.py::"
-_SETTINGS = "tests/unit/service/test_settings.py::"
+_SETTINGS = "tests/unit/config/test_settings.py::"
 _SQLITE = "tests/unit/metadata/test_sqlite.py::"
-_STORES = "tests/unit/service/test_stores.py::"
+_STORES = "tests/unit/config/test_stores.py::"
 _TOPICS = "tests/unit/metadata/test_topics.py::"
 
 MUTATIONS = (
     Mutation(
         "a value that cannot be read falls back to the default",
-        Change("kafscale.service.settings", "load", "    if wrong:\n", "    if False:\n"),
+        Change("kafscale.config.settings", "load", "    if wrong:\n", "    if False:\n"),
         _SETTINGS + "test_a_bad_setting_stops_the_start_and_names_itself",
     ),
     Mutation(
         "without S3 objects are kept in memory",
         Change(
-            "kafscale.service.stores",
+            "kafscale.config.stores",
             "open_object_store",
             "await store.probe(settings.namespace, patience=patience)",
             (
@@ -36,7 +36,7 @@ MUTATIONS = (
     ),
     Mutation(
         "half of the settings for S3 mean the local directory",
-        Change("kafscale.service.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
+        Change("kafscale.config.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
         _STORES + "test_half_of_the_settings_for_s3_stop_the_start",
     ),
     Mutation(

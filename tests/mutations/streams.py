@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "of a partition whose batch was refused, what is queued behind it goes out all the same",
         Change(
-            "services.gateway.appender",
+            "services.gateway.owners.appends",
             "AppendStream.replied",
             "                self._queue.refuse(append.key, behind(error))\n",
             "",
@@ -20,8 +20,8 @@ MUTATIONS = (
     Mutation(
         "messages are applied as they arrive",
         Change(
-            "services.storage.service",
-            "StorageService.append",
+            "services.storage.methods.append",
+            "append",
             "if stream is None or not await stream.turn(request.sequence):",
             "if stream is None:",
         ),
@@ -30,14 +30,17 @@ MUTATIONS = (
     Mutation(
         "a reply waits for news, whatever was told before it came",
         Change(
-            "services.gateway.commit_view", "CommitView.hold", "        if verdict is None:\n", "        if True:\n"
+            "services.gateway.owners.commit_view",
+            "CommitView.hold",
+            "        if verdict is None:\n",
+            "        if True:\n",
         ),
         _STORAGE_LINK + "test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go",
     ),
     Mutation(
         "a stream that has fallen silent is kept",
         Change(
-            "services.gateway.storage_link",
+            "services.gateway.owners.link",
             "StorageLink._follow",
             "trio.move_on_after(self._silence)",
             'trio.move_on_after(float("inf"))',

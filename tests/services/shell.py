@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 LONG_SECONDS = 90.0
-PROGRAM = "from services.cli.main import main; main(prog_name='kafscale')"
+PROGRAM = "from kafscale_tools.cli.main import main; main(prog_name='kafscale')"
 
 
 class Shell:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
-from services.cli.exits import Exit
+from kafscale_tools.cli.exits import Exit
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message, ProduceOptions
 from tests.servers.cluster import Cluster, running_cluster

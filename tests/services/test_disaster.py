@@ -10,8 +10,8 @@ import minio as client_of_minio
 import pytest
 import trio
 
-from kafscale.service.run import EXIT_CONFIG
-from services.cli.exits import Exit
+from kafscale.process.signals import EXIT_CONFIG
+from kafscale_tools.cli.exits import Exit
 from tests.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
 from tests.chaos.history import events, judge
 from tests.chaos.run import await_acks, finish, until

@@ -18,9 +18,9 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.objects.metrics import OUTCOMES, WITH_BODIES
-from kafscale.service.metrics import Described
-from services.cli import docs
-from services.gateway.registry import APIS
+from kafscale.process.metrics import Described
+from kafscale_tools.documents import generate as docs
+from services.gateway.clients.registry import APIS
 from services.operator.figures import OperatorFigures
 from services.operator.monitoring import families
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from kafscale.service.listeners import DEFAULT_ADDRESS
-from kafscale.service.network import DEFAULTS
+from kafscale.config.listeners import DEFAULT_ADDRESS
+from kafscale.config.network import DEFAULTS
 from tests.servers.ports import free_ports
 from tests.servers.tools import tool
 

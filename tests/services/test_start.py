@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from services.cli.exits import Exit
+from kafscale_tools.cli.exits import Exit
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.clients.process import ServerProcess
@@ -125,7 +125,7 @@ def test_sigterm_while_it_waits_for_etcd_ends_a_process_at_once(
 
 def test_the_one_process_mode_warns_of_what_only_services_of_their_own_read(tmp_path: Path) -> None:
     env = {"KAFSCALE_DATA_DIR": str(tmp_path / "data"), "KAFSCALE_ETCD_ENDPOINTS": NOBODY, **_own_ports()}
-    command = [sys.executable, "-c", "from services.cli.main import main; main()", "run"]
+    command = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run"]
     with ServerProcess(command, log=tmp_path / "log", env=env) as process:
         process.wait_for(
             lambda line: True if "KAFSCALE_ETCD_ENDPOINTS is set, but nothing" in line else None, timeout=60
@@ -134,7 +134,7 @@ def test_the_one_process_mode_warns_of_what_only_services_of_their_own_read(tmp_
 
 def test_the_one_process_mode_answers_the_command(tmp_path: Path) -> None:
     ports = _own_ports()
-    command = [sys.executable, "-c", "from services.cli.main import main; main()", "run"]
+    command = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run"]
     shell = Shell({}, f"{NOBODY},{ports['KAFSCALE_RPC_ADDR']}")
     with ServerProcess(
         command, log=tmp_path / "log", env={"KAFSCALE_DATA_DIR": str(tmp_path / "data"), **ports}

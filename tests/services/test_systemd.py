@@ -13,10 +13,10 @@ from typing import Any
 import httpcore
 import pytest
 
-from kafscale.service.cluster import check_shared
-from kafscale.service.network import DEFAULTS, HttpSettings, NetworkSettings
-from kafscale.service.process import LAST_SECONDS, Loaded
-from kafscale.service.settings import documented
+from kafscale.config.network import DEFAULTS, HttpSettings, NetworkSettings
+from kafscale.config.settings import documented
+from kafscale.process.process import LAST_SECONDS, Loaded
+from kafscale.process.startup import check_shared
 from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.indexer import __main__ as indexer

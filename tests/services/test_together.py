@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from services.cli.exits import Exit
+from kafscale_tools.cli.exits import Exit
 from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks, running_defaults
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from kafscale.config.settings import load
 from kafscale.errors import ConfigError
-from kafscale.service import tracing
-from kafscale.service.settings import load
+from kafscale.process import tracing
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.services.collector import Collector, TakenSpan, running_collector
@@ -91,7 +91,7 @@ async def test_without_the_extra_an_endpoint_stops_the_start_with_a_message_that
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    monkeypatch.delitem(sys.modules, "kafscale.service.otel", raising=False)
+    monkeypatch.delitem(sys.modules, "kafscale.process.otel", raising=False)
     settings = load(tracing.TracingSettings, {"KAFSCALE_TRACING_ENDPOINT": "http://127.0.0.1:4317"})
     with pytest.raises(ConfigError, match=r"KAFSCALE_TRACING_ENDPOINT needs the extra `tracing`"):
         async with tracing.open_tracer(settings, "gateway", "127.0.0.1:9094"):

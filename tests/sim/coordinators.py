@@ -20,7 +20,7 @@ from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.methods import Method
 from kafscale.rpc.services import bind_coordinator
-from services.coordinator.run import Parts
+from services.coordinator.run import Dependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from tests.sim.faults import Faults
@@ -92,7 +92,7 @@ async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, setti
     metadata = cluster.metadata_of(process)
     members = Members(metadata, NAMESPACE, "coordinator")
     service = CoordinatorService(
-        Parts(
+        Dependencies(
             settings=settings,
             namespace=NAMESPACE,
             metadata=metadata,

@@ -6,7 +6,7 @@ import trio
 
 from kafscale import paths
 from kafscale.v1.metadata_pb2 import Member
-from services.storage.cache import SegmentId
+from services.storage.reading.cache import SegmentId
 from tests.sim import stored
 from tests.sim.admin import Admin
 from tests.sim.faults import Faults

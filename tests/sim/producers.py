@@ -10,7 +10,7 @@ from collections import deque
 import trio
 from kio.schema.errors import ErrorCode
 
-from services.storage.producers import REMEMBERED_BATCHES
+from services.storage.log.producers import REMEMBERED_BATCHES
 from tests.sim import wire
 from tests.sim.batches import IN_FLIGHT, REQUEST_SECONDS, RETRY_SECONDS, Batch, Source
 from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise

@@ -16,6 +16,7 @@ from unittest import mock
 import trio
 import trio.testing
 
+from kafscale.config.listeners import Listener
 from kafscale.errors import Unavailable
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
@@ -24,15 +25,14 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
-from kafscale.service.listeners import Listener
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
-from services.gateway.connection import ClientConnection
+from services.gateway.clients.connection import ClientConnection
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from services.storage.parts import Parts
+from services.storage.dependencies import Dependencies
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 from tests.sim.faults import Faults
@@ -94,7 +94,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
     elsewhere = cluster.objects_of(Process(f"{process.name}.indexer", "", cluster.defect))
     indexer = IndexerService(elsewhere, NAMESPACE, IndexerSettings(), run_sync=run_inline)
     service = StorageService(
-        Parts(
+        Dependencies(
             settings=cluster.storage_settings,
             namespace=NAMESPACE,
             objects=objects,
@@ -169,7 +169,7 @@ class _Stream:
 
 
 class _Acceptor:
-    """Stands for `services.gateway.listener.Acceptor`: connections come in by memory streams."""
+    """Stands for `services.gateway.clients.listener.Acceptor`: connections come in by memory streams."""
 
     def __init__(self, process: GatewayProcess, listeners: tuple[Listener, ...]) -> None:
         self._process = process
@@ -259,9 +259,11 @@ def _no_coordinator(_: Process, member: LiveMember) -> AbstractAsyncContextManag
 def small_logs() -> Iterator[None]:
     """While this lasts, catalogs have pages, and producers are stored, after few segments."""
     with ExitStack() as stack:
-        for module in ("kafscale.catalog.page", "services.storage.catalogs", "services.storage.pages"):
+        for module in ("kafscale.catalog.page", "services.storage.reading.catalogs", "services.storage.log.pages"):
             stack.enter_context(mock.patch(f"{module}.SEGMENTS_PER_PAGE", _SEGMENTS_PER_PAGE))
-        stack.enter_context(mock.patch("services.storage.snapshots.SEGMENTS_BETWEEN", _SEGMENTS_BETWEEN_SNAPSHOTS))
+        stack.enter_context(
+            mock.patch("services.storage.owning.snapshots.SEGMENTS_BETWEEN", _SEGMENTS_BETWEEN_SNAPSHOTS)
+        )
         yield
 
 

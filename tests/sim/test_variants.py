@@ -67,7 +67,7 @@ def test_a_variant_is_found_again_by_its_seed() -> None:
 
 
 def test_a_change_that_fits_no_line_is_refused() -> None:
-    change = Change("services.storage.committer", "Committer._commit", "no such line", "")
+    change = Change("services.storage.writing.committer", "Committer._commit", "no such line", "")
     with pytest.raises(ValueError, match="0 times"), change.applied():
         pass
 

@@ -12,7 +12,7 @@ VARIANTS: dict[str, Variant] = {
         "a partition leaves a sink's record when the epoch is in its buffer",
         (
             Change(
-                "services.storage.sink_appends",
+                "services.storage.sinks.appends",
                 "SinkAppends._append_all",
                 "if await self._committed(partition, epoch, total):",
                 "if total:",
@@ -24,7 +24,7 @@ VARIANTS: dict[str, Variant] = {
         "a new owner appends an epoch without a look at how far the log is",
         (
             Change(
-                "services.storage.sink_progress",
+                "services.storage.log.sink_progress",
                 "SinkPositions.position",
                 "return max(committed_batches(state, epoch), self._appended.get(epoch, 0))",
                 "return self._appended.get(epoch, 0)",
@@ -37,7 +37,7 @@ VARIANTS: dict[str, Variant] = {
         "acks=all is answered when the records are in the owner's buffer",
         (
             Change(
-                "services.gateway.appender",
+                "services.gateway.owners.appends",
                 "AppendStream.replied",
                 "append.wait_for = result.hold_until if append.unacknowledged else result.end_offset",
                 "append.wait_for = result.hold_until",
@@ -62,7 +62,7 @@ VARIANTS: dict[str, Variant] = {
         "commits do not compare the state's revision",
         (
             Change(
-                "services.storage.committer",
+                "services.storage.writing.committer",
                 "Committer._commit",
                 "[Unchanged(self._key(entry), entry.compare) for entry in entries],",
                 "[],",
@@ -75,7 +75,7 @@ VARIANTS: dict[str, Variant] = {
         "the committed end moves before the segment is stored",
         (
             Change(
-                "services.storage.flusher",
+                "services.storage.writing.flusher",
                 "Flusher._store",
                 "                index = await self._index(segment)\n",
                 "                index = await self._index(segment)\n"
@@ -90,7 +90,7 @@ VARIANTS: dict[str, Variant] = {
         "a new owner does not know what idempotent producers sent before",
         (
             Change(
-                "services.storage.owned",
+                "services.storage.owning.owned",
                 "OwnedPartitions._restore_producers",
                 "await self._restore(partition.log, partition.state)",
                 "Restored(type(partition.producers)(1000), 0)",
@@ -101,15 +101,15 @@ VARIANTS: dict[str, Variant] = {
     "no-epoch-test-on-read": Variant(
         "an object at a base below the committed end is taken for the log's",
         (
-            Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
+            Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader._parsed",
                 "if parsed.header.epoch != view.epoch_of(segment.base_offset):",
                 "if False:",
             ),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader._scan",
                 "at_end=at_end, epoch=epoch)",
                 "at_end=at_end)",
@@ -121,7 +121,7 @@ VARIANTS: dict[str, Variant] = {
         "a commit without an answer has failed: its offsets are given again in the same epoch",
         (
             Change(
-                "services.storage.committer",
+                "services.storage.writing.committer",
                 "Committer._commit",
                 "await outage.pause(error, partitions=len(entries))",
                 "for entry in entries:\n"
@@ -138,7 +138,7 @@ VARIANTS: dict[str, Variant] = {
         "a dead owner's object is deleted before ours is written",
         (
             Change(
-                "services.storage.flusher",
+                "services.storage.writing.flusher",
                 "Flusher._claim",
                 "await self._objects.replace_if_match(key, data, there.etag)",
                 "await self._objects.delete_many([key]); await self._objects.put_if_absent(key, data)",
@@ -167,13 +167,13 @@ VARIANTS: dict[str, Variant] = {
                 "            ),\n",
             ),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader._id",
                 "segment.base_offset, view.epoch_of(segment.base_offset))",
                 "segment.base_offset, 0)",
             ),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader.holding",
                 "if header.epoch == key.epoch:",
                 "if header.epoch == view.epoch_of(segment.base_offset):",
@@ -196,7 +196,7 @@ VARIANTS: dict[str, Variant] = {
         "a repeated batch is acked although its original is only buffered",
         (
             Change(
-                "services.storage.placing",
+                "services.storage.methods.append",
                 "_repeated",
                 "end_offset=original.last_offset + 1,",
                 "end_offset=0,",
@@ -222,7 +222,7 @@ VARIANTS: dict[str, Variant] = {
         "a gateway goes on waiting for a commit stream that tells nothing any more",
         (
             Change(
-                "services.gateway.storage_link",
+                "services.gateway.owners.link",
                 "StorageLink._follow",
                 "with trio.move_on_after(self._silence) as silence:",
                 "with trio.move_on_after(1000.0) as silence:",
@@ -235,7 +235,7 @@ VARIANTS: dict[str, Variant] = {
         "a topic of a deleted one's name begins with the epochs that the deleted one had",
         (
             Change(
-                "services.storage.deletion",
+                "services.storage.upkeep.deletion",
                 "TopicDeleter._delete",
                 "topic.name, topic.id, highest, deleter",
                 "topic.name, topic.id, 0, deleter",

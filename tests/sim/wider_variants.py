@@ -10,7 +10,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "a listing ends at a key that is no segment's",
         (
             Change(
-                "services.storage.finder",
+                "services.storage.reading.finder",
                 "SegmentFinder._list",
                 "if key is None:\n                    continue",
                 "if key is None:\n                    break",
@@ -23,7 +23,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "every leader epoch is told to end where the log does",
         (
             Change(
-                "services.storage.partition",
+                "services.storage.log.partition",
                 "CommittedLog.end_of_epoch",
                 "if i < len(self.epochs) and not unknown",
                 "if False",
@@ -35,7 +35,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "a gateway keeps the partitions that a topic had when it first needed them",
         (
             Change(
-                "services.gateway.topics",
+                "services.gateway.topic_cache",
                 "TopicCache._current",
                 "if view.by_id.get(key) is known.info}",
                 "if key in view.by_id}",
@@ -47,7 +47,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "objects that a listing does not show are gone, whatever bucket answers",
         (
             Change(
-                "services.storage.old_end",
+                "services.storage.reading.old_end",
                 "OldEnd._is_marked",
                 "        except ObjectNotFound:\n            return False\n"
                 "        return mark.body == cluster.cluster_id.encode()",
@@ -59,13 +59,13 @@ WIDER_VARIANTS: dict[str, Variant] = {
     ),
     "nothing-kept-by-size": Variant(
         "retention by size deletes everything that it can",
-        (Change("services.storage.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
+        (Change("services.storage.upkeep.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
     ),
     "plan-by-an-old-state": Variant(
         "a plan goes by a state that was read before the plan was asked for",
         (
             Change(
-                "services.storage.logs",
+                "services.storage.owning.logs",
                 "Logs.stored_log",
                 "self._refreshed(copy, ref, copy.reads)",
                 "self._refreshed(copy, ref, copy.reads - 1)",
@@ -103,7 +103,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "the deletion of a topic takes what another cluster keeps below a partition's prefix",
         (
             Change(
-                "services.storage.deletion",
+                "services.storage.upkeep.deletion",
                 "_Deletion._empty",
                 'for info in page if "/" not in info.key.removeprefix(prefix)]',
                 "for info in page]",
@@ -115,7 +115,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "what lies below the log start is deleted with what another cluster keeps deeper",
         (
             Change(
-                "services.storage.retention",
+                "services.storage.upkeep.retention",
                 "Retention._delete_below",
                 "paths.parse_segment_key_in(prefix, info.key)",
                 "paths.parse_segment_key(info.key)",
@@ -127,7 +127,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "a deleted topic's producer snapshots stay",
         (
             Change(
-                "services.storage.deletion",
+                "services.storage.upkeep.deletion",
                 "_Deletion._empty",
                 "                paths.producers_prefix(self._namespace, self._topic.name, index),\n",
                 "",
@@ -138,9 +138,9 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "what a sink staged stays when all logs have it",
         (
             Change(
-                "services.storage.sink_appends",
+                "services.storage.sinks.appends",
                 "SinkAppends._delete_applied",
-                "await delete_staged(self._parts.objects, self._membership, [*keys, record.manifest])",
+                "await delete_staged(self._deps.objects, self._membership, [*keys, record.manifest])",
                 "pass",
             ),
         ),
@@ -149,7 +149,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "what a sink takes back stays",
         (
             Change(
-                "services.storage.staging",
+                "services.storage.sinks.staging",
                 "Stages.discard",
                 "await self.delete(await self._taken_back(sink, keys))",
                 "await self._taken_back(sink, keys)",
@@ -160,9 +160,9 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "what a sink staged and left behind stays for ever",
         (
             Change(
-                "services.storage.sink_upkeep",
+                "services.storage.sinks.upkeep",
                 "SinkUpkeep._collect",
-                "await delete_staged(self._parts.objects, self._membership, unused)",
+                "await delete_staged(self._deps.objects, self._membership, unused)",
                 "pass",
             ),
         ),
@@ -182,7 +182,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "a partition that could not be read when it was taken over is not looked at again",
         (
             Change(
-                "services.storage.offline",
+                "services.storage.owning.offline",
                 "OfflineRetries.begin",
                 "self._nursery.start_soon(self._look_again, partition)",
                 "pass",
@@ -195,7 +195,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "a header that was read once says which epoch an object is of",
         (
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader.holding",
                 "                await self._parsed(view, segment)\n            except",
                 "                view.segments.forget(segment.base_offset)\n"
@@ -209,7 +209,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "retention by time asks nobody whether its clock is right",
         (
             Change(
-                "services.storage.retention",
+                "services.storage.upkeep.retention",
                 "Retention._due",
                 "compared or await self._clock_is_right(now_ms)",
                 "compared or True",
@@ -222,19 +222,19 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "idle producers are forgotten by a clock that nothing proves",
         (
             Change(
-                "services.storage.snapshots",
+                "services.storage.owning.snapshots",
                 "ProducerSnapshots.expire",
                 "if not clocks_agree(self._objects.clock_skew_seconds):\n            return",
                 "",
             ),
             Change(
-                "services.storage.producer_clock",
+                "services.storage.log.producer_clock",
                 "ProducerClock.idle_until_ms",
                 "min(self._now_ms(), self._undisturbed())",
                 "self._now_ms()",
             ),
             Change(
-                "services.storage.producer_clock",
+                "services.storage.log.producer_clock",
                 "ProducerClock.arrival_ms",
                 "max(self._now_ms(), self._undisturbed())",
                 "self._now_ms()",
@@ -247,7 +247,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         "the log start does not move over objects that somebody has deleted",
         (
             Change(
-                "services.storage.retention",
+                "services.storage.upkeep.retention",
                 "Retention._move_over_missing",
                 'await self._move_to(partition, start, "older objects are gone")',
                 "assert start >= 0",

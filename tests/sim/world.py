@@ -12,7 +12,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from services.gateway.settings import GatewaySettings
-from services.storage.cluster_mark import mark_prefix
+from services.storage.owning.cluster_mark import mark_prefix
 from services.storage.settings import StorageSettings
 from tests.sim import scheduling, stored
 from tests.sim.admin import Admin

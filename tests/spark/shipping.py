@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_BUILT_FROM = ("kafscale", "services", "spark", "pyproject.toml", "README.md", "LICENSE")
+_BUILT_FROM = ("kafscale", "kafscale_tools", "services", "spark", "pyproject.toml", "README.md", "LICENSE")
 
 
 def built_wheel(directory: Path) -> Path:

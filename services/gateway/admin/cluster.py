@@ -9,8 +9,8 @@ import trio
 from kafscale.errors import KafscaleError
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.paths import GROUP_SHARDS
+from kafscale.process.health import Health
 from kafscale.rpc.peer_health import PeerHealth
-from kafscale.service.health import Health
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.api import Environment
 from services.gateway.service import GatewayParts

@@ -10,9 +10,9 @@ from kafscale.topics.definitions import DEFINITIONS
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.topics import API, cleanup_policy
 from services.gateway.api import Environment
-from services.gateway.configs import ConfigSource, topic_configs
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import Change, ResourceType, change_all, topic_of
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.configs import ConfigSource, topic_configs
+from services.gateway.topics.resources import Change, ResourceType, change_all, topic_of
 
 _SOURCES = {ConfigSource.TOPIC: "topic", ConfigSource.STATIC_BROKER: "broker", ConfigSource.DEFAULT: "default"}
 

@@ -19,7 +19,7 @@ from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.gateway.api import Environment
-from services.gateway.commit_view import Key
+from services.gateway.owners.commit_view import Key
 from services.gateway.service import GatewayParts
 
 _STATUS = grpc.StatusCode

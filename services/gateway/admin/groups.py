@@ -13,10 +13,11 @@ from services.gateway.admin.assignment import assigned_partitions
 from services.gateway.admin.logs import UNKNOWN, ends_of, key_of
 from services.gateway.admin.topics import API
 from services.gateway.api import Environment
-from services.gateway.coordinators import IN_PROCESS
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.group_questions import delete_groups, describe_groups, fetch_offsets, topics_gone
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.links import IN_PROCESS
+from services.gateway.coordinators.questions import delete_groups, describe_groups, fetch_offsets
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.deleted import deleted_topics
 
 _CONSUMER = "consumer"
 _NO_COORDINATOR_TEXT = "No coordinator has answered for the group; asking again may help."
@@ -47,7 +48,7 @@ async def committed(environment: Environment, group: str) -> Sequence[coordinato
     if question.result is None:
         raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
     _check(question.result.error, group)
-    gone = await topics_gone(environment, API, [question.result])
+    gone = await deleted_topics(environment, API, [question.result])
     return [offset for offset in question.result.offsets if offset.topic_id not in gone and offset.offset >= 0]
 
 

@@ -7,9 +7,9 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
 from services.gateway.api import Environment
-from services.gateway.commit_view import Key
-from services.gateway.owners import Question, Result, ask_owners
-from services.gateway.storage_link import StorageLink
+from services.gateway.owners.commit_view import Key
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, Result, ask_owners
 
 LATEST, EARLIEST = -1, -2
 UNKNOWN = -1

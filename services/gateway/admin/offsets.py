@@ -15,8 +15,8 @@ from services.gateway.admin.groups import committed, described
 from services.gateway.admin.logs import UNKNOWN, Ends, ends_of, key_of
 from services.gateway.admin.partitions import known_topic, partition_of
 from services.gateway.api import Environment
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.owners.errors import RefusedPart
 
 _WITHOUT_MEMBERSHIP = -1
 _E = coordinator_pb.GroupError

@@ -11,12 +11,12 @@ from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import LogSize, PartitionFlushed, SegmentsReply, SegmentsRequest, SizeQuery
 from services.gateway.admin.logs import NOBODY, UNKNOWN, ends_of, key_of, refusal_text
 from services.gateway.api import Environment
-from services.gateway.commit_view import Key
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.owners import Question, ask_owners
-from services.gateway.resources import topic_of
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.commit_view import Key
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
+from services.gateway.topic_cache import KnownTopic
+from services.gateway.topics.resources import topic_of
 
 _MOST_OF_THE_TIMEOUT = 0.8
 

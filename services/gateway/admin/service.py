@@ -15,7 +15,7 @@ from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.watch import Watches
 from services.gateway.api import Environment
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
 from services.gateway.service import Gateway
 
 _STATUS = grpc.StatusCode

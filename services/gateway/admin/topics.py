@@ -8,9 +8,9 @@ import trio
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.topics.definitions import CLEANUP_POLICY
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway import topic_changes
 from services.gateway.api import Environment
-from services.gateway.resources import topic_of
+from services.gateway.topics import changes as topic_changes
+from services.gateway.topics.resources import topic_of
 
 API = "Admin"
 """What asks the metadata store, in the log."""

@@ -14,7 +14,7 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.cluster import ClusterReport, describe
 from services.gateway.admin.logs import UNKNOWN
-from services.gateway.commit_view import Key
+from services.gateway.owners.commit_view import Key
 from services.gateway.service import GatewayParts
 
 _STATUS = grpc.StatusCode

@@ -1,1 +1,1 @@
-"""One module for each Kafka API; ``services.gateway.registry`` lists them."""
+"""One module for each Kafka API; ``services.gateway.clients.registry`` lists them."""

@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import Change, ChangedResource, change_all
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.resources import Change, ChangedResource, change_all
 
 KEY = 33
 

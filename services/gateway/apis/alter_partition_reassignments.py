@@ -15,8 +15,8 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.assignments import check_replicas
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.assignments import check_replicas
 
 KEY = 45
 

@@ -17,9 +17,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.assignments import check_replicas
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.topic_changes import check_growth, grow_topic
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.assignments import check_replicas
+from services.gateway.topics.changes import check_growth, grow_topic
 
 KEY = 37
 

@@ -21,11 +21,10 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.assignments import check_replicas
 from services.gateway.brokers import BrokerList
-from services.gateway.configs import ShownConfig, topic_configs
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.topic_changes import (
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.assignments import check_replicas
+from services.gateway.topics.changes import (
     DEFAULT_PARTITIONS,
     NewTopic,
     check_name,
@@ -33,6 +32,7 @@ from services.gateway.topic_changes import (
     create_topic,
     partitions_of_new,
 )
+from services.gateway.topics.configs import ShownConfig, topic_configs
 
 KEY = 19
 

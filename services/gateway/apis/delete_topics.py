@@ -16,8 +16,8 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec, legacy
 from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.topic_changes import delete_topic
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.changes import delete_topic
 
 KEY = 20
 

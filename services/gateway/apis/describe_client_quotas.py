@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
 
 KEY = 48
 

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.brokers import Broker
-from services.gateway.shown import ALL_ON_CLUSTER, NOT_ASKED_FOR
+from services.gateway.topics.views import ALL_ON_CLUSTER, NOT_ASKED_FOR
 
 KEY = 60
 

@@ -17,9 +17,9 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import ResourceType, check_broker, topic_of, unsupported
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
+from services.gateway.topics.resources import ResourceType, check_broker, topic_of, unsupported
 
 KEY = 32
 

@@ -12,9 +12,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.coordinators import Question
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.group_questions import describe_groups
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.links import Question
+from services.gateway.coordinators.questions import describe_groups
 
 KEY = 15
 

@@ -20,9 +20,9 @@ from kafscale.kafka import codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import LogSize, SizeQuery
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
+from services.gateway.topic_cache import KnownTopic
 
 KEY = 35
 

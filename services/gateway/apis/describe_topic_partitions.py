@@ -15,7 +15,7 @@ from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicsView
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.shown import ALL_ON_TOPIC, ShownPartition, shown_partition
+from services.gateway.topics.views import ALL_ON_TOPIC, ShownPartition, shown_partition
 
 KEY = 75
 

@@ -36,13 +36,13 @@ from kafscale.records.batch import walk
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.commit_view import Key, Waiter
 from services.gateway.fetch_sessions import Visit
-from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
-from services.gateway.owners import owners_grace
-from services.gateway.routing import Router
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.commit_view import Key, Waiter
+from services.gateway.owners.errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import owners_grace
+from services.gateway.owners.routing import Router
+from services.gateway.topic_cache import KnownTopic
 
 _READ_COMMITTED = 1
 _LONGEST_WAIT_MS = 300_000

@@ -19,8 +19,8 @@ from kafscale.kafka import codec
 from kafscale.topics.configs import default_values
 from kafscale.topics.definitions import DEFINITIONS, ConfigType
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import DELETE, Change, ChangedResource, change_all
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.resources import DELETE, Change, ChangedResource, change_all
 
 KEY = 44
 

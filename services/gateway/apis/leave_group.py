@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 13
 

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.resources import ResourceType
+from services.gateway.topics.resources import ResourceType
 
 KEY = 74
 

@@ -21,9 +21,9 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
+from services.gateway.owners.errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
 
 KEY = 2
 

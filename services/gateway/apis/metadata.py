@@ -28,8 +28,8 @@ from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, Topi
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
-from services.gateway.ids import new_topic_id
-from services.gateway.shown import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED_FOR, ShownPartition, shown_partition
+from services.gateway.topics.changes import new_topic_id
+from services.gateway.topics.views import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED_FOR, ShownPartition, shown_partition
 
 KEY = 3
 

@@ -21,7 +21,7 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.tracing import Span, within
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 8
 

@@ -20,8 +20,9 @@ from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH, group_code
-from services.gateway.group_questions import fetch_offsets, topics_gone
+from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH, group_code
+from services.gateway.coordinators.questions import fetch_offsets
+from services.gateway.topics.deleted import deleted_topics
 
 KEY = 9
 
@@ -109,7 +110,7 @@ async def _fetch(call: Call, request: Any) -> None:
     questions = await fetch_offsets(call.environment.coordinators, queries, stable=stable)
     try:
         found = [question.result for question in questions if question.result is not None]
-        gone = await topics_gone(call.environment, API.name, found)
+        gone = await deleted_topics(call.environment, API.name, found)
     except STORE_FAILURES:
         _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in asked])
         return

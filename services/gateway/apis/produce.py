@@ -43,10 +43,10 @@ from kafscale.kafka.produce import (
 from kafscale.kafka.wire import Buffer
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.kafka_errors import NEVER_KEPT
-from services.gateway.pending import PendingAppend
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.errors import NEVER_KEPT
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.pending import PendingAppend
+from services.gateway.topic_cache import KnownTopic
 from services.gateway.validation import (
     RefusedRecords,
     check_records,

@@ -4,7 +4,7 @@ import trio
 from click.testing import CliRunner, Result
 
 from kafscale.objects.s3 import S3ObjectStore
-from services.cli.main import main
+from kafscale_tools.cli.main import main
 from tests.servers.minio import Minio
 from tests.unit.segment.samples import KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT
 

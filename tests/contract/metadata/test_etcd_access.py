@@ -10,14 +10,14 @@ import trio
 import trustme
 
 from kafscale import paths
+from kafscale.config.etcd import EtcdSettings, open_etcd_store
+from kafscale.config.settings import load
 from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.metadata.etcd_maintenance import EtcdStatus
 from kafscale.metadata.interface import Event, Put
 from kafscale.rpc.tls import RpcTls
-from kafscale.service.etcd import EtcdSettings, open_etcd_store
-from kafscale.service.settings import load
 from tests.servers.etcd import ROOT_PASSWORD, Etcd, ServerTls, running_etcd
 
 NAMESPACE = "prod"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
+from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
 
 INSTANCE = {"instance": "a:1"}
 SCRAPE = {**INSTANCE, "job": "kafscale"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafscale.objects.health import StoreHealth, Thresholds
+from kafscale.objects.availability import StoreHealth, Thresholds
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.local import LocalObjectStore
 from kafscale.objects.memory import MemoryObjectStore

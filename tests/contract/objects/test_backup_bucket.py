@@ -9,17 +9,17 @@ import trio
 from click.testing import CliRunner, Result
 
 from kafscale import paths
+from kafscale.config.backup_bucket import BackupSettings
+from kafscale.config.settings import load
+from kafscale.config.stores import S3Settings
 from kafscale.errors import ConfigError
 from kafscale.metadata.interface import Put
 from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
-from kafscale.service.backup_bucket import BackupSettings
-from kafscale.service.settings import load
-from kafscale.service.stores import S3Settings
-from services.cli import on_stores
-from services.cli.main import main
-from services.recovery.stores import opened
+from kafscale_tools.cli import on_stores
+from kafscale_tools.cli.main import main
+from kafscale_tools.recovery.stores import opened
 from tests.servers.minio import Minio
 
 CLUSTER = "iiL196Ctcr2ySsHvN51hHw"

@@ -14,13 +14,13 @@ from minio import Minio as MinioClient
 from minio.commonconfig import ENABLED, Filter
 from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersionExpiration, Rule
 
+from kafscale.config.stores import S3Settings, open_object_store
 from kafscale.errors import Refused
-from kafscale.objects.health import StoreHealth, Thresholds
+from kafscale.objects.availability import StoreHealth, Thresholds
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
-from kafscale.service.stores import S3Settings, open_object_store
 from kafscale.vitals import Finding, State
 
 EXAMPLE = Path(__file__).parents[3] / "k8s" / "s3" / "lifecycle.json"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import trio
 
+from kafscale.process.malloc import keep_freed_memory
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
-from kafscale.service.memory import keep_freed_memory
 from kafscale.v1.storage_pb2 import FetchReply, FetchRequest
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 

@@ -12,6 +12,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from kafscale.errors import ConfigError, CorruptData, Refused, Unavailable
 from kafscale.objects.memory import MemoryObjectStore
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded
+from kafscale.process.startup import EVERY_SERVICE, Endpoint
 from kafscale.rpc.client import Channel, Exchange
 from kafscale.rpc.direct import Direct
 from kafscale.rpc.generated import IndexerClient
@@ -19,9 +22,6 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_indexer, bind_storage
-from kafscale.service.cluster import EVERY_SERVICE, Endpoint
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (

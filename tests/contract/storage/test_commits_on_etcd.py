@@ -8,13 +8,13 @@ import pytest
 import trio
 
 from kafscale import paths
+from kafscale.config.etcd import EtcdSettings
 from kafscale.errors import Unavailable
 from kafscale.metadata.etcd_space import EtcdSpace
 from kafscale.metadata.interface import Compacted, MetadataStore, Put
-from kafscale.service.cluster import EVERY_SERVICE, open_metadata
-from kafscale.service.etcd import EtcdSettings
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded
+from kafscale.process.startup import EVERY_SERVICE, open_metadata
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppend

@@ -19,8 +19,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafscale.service.metrics import Described
-from services.cli import docs
+from kafscale.process.metrics import Described
+from kafscale_tools.documents import generate as docs
 from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.adapters.interface import Message
 from tests.k8s.live import container

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.server import RpcServer
-from services.cli.main import main
+from kafscale_tools.cli.main import main
 from tests.unit.gateway.admin import admin_of
 from tests.unit.gateway.harness import Harness, running_gateway
 

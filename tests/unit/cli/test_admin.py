@@ -13,10 +13,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
-from services.cli.admin.group import reset_to
-from services.cli.admin.output import plain
-from services.cli.exits import Exit
-from services.cli.main import main
+from kafscale_tools.cli.admin.group import reset_to
+from kafscale_tools.cli.admin.output import plain
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.main import main
 from tests.unit.cli.admin_server import AdminServer, admin_server
 from tests.unit.gateway.group_asking import commit, stable
 from tests.unit.gateway.harness import Harness

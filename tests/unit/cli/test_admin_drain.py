@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.cli.exits import Exit
+from kafscale_tools.cli.exits import Exit
 from tests.unit.cli.admin_server import AdminServer, admin_server
 from tests.unit.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.harness import Harness

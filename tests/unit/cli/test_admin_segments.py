@@ -7,8 +7,8 @@ import pytest
 
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
-from services.cli.admin import segments as reading
-from services.cli.exits import Exit
+from kafscale_tools.cli.admin import segments as reading
+from kafscale_tools.cli.exits import Exit
 from tests.unit.cli.admin_server import AdminServer, admin_server
 from tests.unit.gateway.asking import produce
 from tests.unit.gateway.harness import Harness, batch

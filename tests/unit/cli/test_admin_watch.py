@@ -1,7 +1,7 @@
 """`kafscale watch`: a line for each change."""
 
 from kafscale.v1 import admin_pb2 as pb
-from services.cli.admin.watch import line
+from kafscale_tools.cli.admin.watch import line
 
 
 def test_changes_are_lines() -> None:

@@ -8,7 +8,7 @@ import pytest
 from kafscale import paths
 from kafscale.errors import CorruptData, Unavailable
 from kafscale.objects.memory import Fault, MemoryObjectStore
-from services.cli.etcd_snapshots import NoSnapshot, Snapshots
+from kafscale_tools.cli.etcd_snapshots import NoSnapshot, Snapshots
 
 NAMESPACE = "tested"
 

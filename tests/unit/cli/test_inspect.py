@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
-from services.cli.main import main
+from kafscale_tools.cli.main import main
 from tests.unit.catalog.samples import PAGE, TOPIC_OBJECT
 from tests.unit.segment.samples import (
     KAFSCALE_1_INDEX,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cli.present import quoted, table, time_text
+from kafscale_tools.cli.present import quoted, table, time_text
 
 
 @pytest.mark.parametrize(

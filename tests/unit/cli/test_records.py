@@ -15,10 +15,10 @@ from kafscale.records.batch import CONTROL_BIT, pack_header, peek, seal
 from kafscale.records.record import Record
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
-from services.cli import records
-from services.cli.exits import Exit
-from services.cli.kafka import client
-from services.cli.kafka.formats import Format, unescaped
+from kafscale_tools.cli import records
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.kafka import client
+from kafscale_tools.cli.kafka.formats import Format, unescaped
 from tests.servers.ports import free_ports
 from tests.unit.cli.admin_server import AdminServer, admin_server
 from tests.unit.gateway.asking import produce

@@ -16,10 +16,10 @@ from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
-from services.cli import on_stores, recovery
-from services.cli.exits import Exit
-from services.cli.main import main
-from services.recovery.stores import opened
+from kafscale_tools.cli import on_stores, recovery
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.main import main
+from kafscale_tools.recovery.stores import opened
 
 CLUSTER = "iiL196Ctcr2ySsHvN51hHw"
 TOPIC = TopicObject(

@@ -7,8 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kafscale_tools.cli.main import main
 from services.all_in_one import main as all_in_one
-from services.cli.main import main
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
@@ -26,6 +26,6 @@ def test_each_command_is_there_by_its_name() -> None:
 
 
 def test_a_command_does_not_wait_for_what_only_others_need() -> None:
-    program = "import sys; from services.cli.main import main; main(['topic', '--help'], standalone_mode=False)"
+    program = "import sys; from kafscale_tools.cli.main import main; main(['topic', '--help'], standalone_mode=False)"
     loaded = f"{program}; assert not {{'kio', 'minio', 'services.gateway'}} & sys.modules.keys(), sys.modules.keys()"
     subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, timeout=60)

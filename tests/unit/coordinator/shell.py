@@ -18,7 +18,7 @@ from kafscale.rpc.direct import Direct
 from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.rpc.services import bind_coordinator
 from kafscale.v1 import coordinator_pb2 as pb
-from services.coordinator.run import Parts
+from services.coordinator.run import Dependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from tests.unit.coordinator.harness import WALL, E, subscription, topic_id
@@ -52,7 +52,7 @@ class Instance:
     address: str
     service: CoordinatorService
     client: GroupCoordinatorClient
-    parts: Parts
+    deps: Dependencies
     gate: Gate
     scope: trio.CancelScope
     clock: Clocks
@@ -142,7 +142,7 @@ class Coordinators:
             "group_initial_rebalance_delay_ms": 1_000,
             "group_lag_series": 0,
         }
-        parts = Parts(
+        deps = Dependencies(
             settings=CoordinatorSettings(**settings | changes),
             namespace=NAMESPACE,
             metadata=gate,
@@ -153,10 +153,10 @@ class Coordinators:
             boot_clock=clock.boot,
             member_suffix=lambda: f"{address}-{next(self._suffixes)}",
         )
-        service = CoordinatorService(parts)
+        service = CoordinatorService(deps)
         with trio.CancelScope() as scope:
             instance = Instance(
-                address, service, GroupCoordinatorClient(Direct(bind_coordinator(service))), parts, gate, scope, clock
+                address, service, GroupCoordinatorClient(Direct(bind_coordinator(service))), deps, gate, scope, clock
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(members.run)

@@ -24,7 +24,7 @@ def _shown(instance: Instance) -> tuple[dict[tuple[str, ...], object], object]:
     service = instance.service
     by_name = {
         family.name: family.read()
-        for family in families(instance.parts.figures, lambda: service.current, service.settings)
+        for family in families(instance.deps.figures, lambda: service.current, service.settings)
     }
     lags = by_name["kafscale_coordinator_group_lag"]
     return dict(lags), by_name["kafscale_coordinator_group_lags_left_out"][()]

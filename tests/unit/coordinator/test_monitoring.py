@@ -3,7 +3,7 @@
 import trio
 
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from services.coordinator.monitoring import show
 from tests.unit.coordinator.shell import LEASE_SECONDS, Instance, coordinators
 
@@ -11,7 +11,7 @@ from tests.unit.coordinator.shell import LEASE_SECONDS, Instance, coordinators
 def _shown(instance: Instance) -> tuple[object, float, float]:
     """The state of the check, and the shards that are served and awaited."""
     operations = Operations()
-    show(instance.service, instance.parts.figures, operations)
+    show(instance.service, instance.deps.figures, operations)
     lines = operations.metrics.text().decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     owned, awaited = (float(values[f"kafscale_coordinator_shards_{name}"]) for name in ("owned", "awaited"))

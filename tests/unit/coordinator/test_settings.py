@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafscale.service.settings import load
+from kafscale.config.settings import load
 from services.coordinator.settings import CoordinatorSettings
 from tests.unit.coordinator.harness import E, World
 

@@ -23,7 +23,7 @@ def store() -> MemoryMetadataStore:
 async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.commit({0: 0})
-        figures = made.instances[0].parts.figures
+        figures = made.instances[0].deps.figures
         before = figures.writes["stored"]
         store.faults.append(Fault(method="txn", key=HEADER, delay=1))
         for number in range(300):
@@ -39,7 +39,7 @@ async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore,
 async def test_a_commit_of_4095_offsets_is_one_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made:
         await made.serving()
-        figures = made.instances[0].parts.figures
+        figures = made.instances[0].deps.figures
         before = figures.writes["stored"]
         assert set((await made.commit({number: number for number in range(4095)})).errors) == {E.NONE}
         assert figures.writes["stored"] == before + 1

@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from kafscale.metadata.members import LiveMember, Members
+from kafscale.process.health import Health
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.peer_health import PeerHealth
-from kafscale.service.health import Health
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from tests.unit.gateway.harness import NAMESPACE, Harness

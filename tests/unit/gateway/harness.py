@@ -14,6 +14,7 @@ from kio.serial import entity_reader
 from kio.static.primitive import i16, i32
 
 from kafscale import paths
+from kafscale.config.listeners import Listener
 from kafscale.kafka import codec
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import LiveMember, Members, MembersView
@@ -23,7 +24,6 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
-from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import EpochHistory, Member
 from services.gateway.service import Gateway, GatewayParts
 from services.gateway.settings import GatewaySettings

@@ -10,7 +10,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import no_answer
 from kafscale.metadata.topic_values import TopicInfo
-from kafscale.service.health import Health
+from kafscale.process.health import Health
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.metadata_pb2 import Member

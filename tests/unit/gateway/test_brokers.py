@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
+from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import Members
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import Member
 from services.gateway.brokers import Brokers
 from services.gateway.registration import Registration

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from kafscale import paths
-from services.gateway.registry import APIS
+from services.gateway.clients.registry import APIS
 from tests.unit.gateway.asking import parts, produce
 from tests.unit.gateway.exchanges import SECONDS_5, nested
 from tests.unit.gateway.harness import NAMESPACE, Client, batch, running_gateway

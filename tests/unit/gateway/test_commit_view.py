@@ -4,9 +4,9 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import Committed
-from services.gateway.commit_view import CommitView, Key, Waiter
-from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
-from services.gateway.pending import PendingAppend
+from services.gateway.owners.commit_view import CommitView, Key, Waiter
+from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
+from services.gateway.owners.pending import PendingAppend
 
 
 def _key(number: int) -> Key:

@@ -8,14 +8,14 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale import paths
+from kafscale.config.group_limits import GroupSettings
+from kafscale.config.settings import load
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault
-from kafscale.service.groups import GroupSettings
-from kafscale.service.settings import load
 from kafscale.topics.definitions import DEFINITIONS
 from services.coordinator.limits import GroupLimits
 from services.coordinator.settings import CoordinatorSettings
-from services.gateway.configs import BROKER_CONFIGS
+from services.gateway.topics.configs import BROKER_CONFIGS
 from tests.unit.gateway.asking import produce
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.harness import NAMESPACE, Client, Harness, batch, running_gateway

@@ -18,7 +18,7 @@ from kafscale.v1.coordinator_pb2 import (
     SyncGroupRequest,
 )
 from kafscale.v1.metadata_pb2 import Member
-from services.gateway.connection import kafka_host
+from services.gateway.clients.connection import kafka_host
 from tests.unit.gateway import group_asking as asking
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.fake_coordinator import FakeCoordinator

@@ -9,9 +9,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from kafscale.errors import Unavailable
 from kafscale.v1.storage_pb2 import PartitionFetch
+from services.gateway.owners.link import StorageLink
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
-from services.gateway.storage_link import StorageLink
 from tests.unit.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.test_storage_link import Appends, ref
 

@@ -12,7 +12,7 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.paths import member_key
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH
+from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH
 from tests.unit.gateway import group_asking as asking
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.errors import ConfigError
 from kafscale.kafka.connection import Request
-from services.gateway.connection import ClientConnection
+from services.gateway.clients.connection import ClientConnection
 from services.gateway.service import Gateway
 from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
 from tests.unit.gateway.harness import batch, parts_of, read_response, running_gateway

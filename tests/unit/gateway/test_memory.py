@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.kafka.connection import KafkaConnection
-from kafscale.service.room import Room
+from kafscale.process.byte_quota import ByteQuota
 from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
 from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
 
@@ -196,7 +196,7 @@ async def test_connections_stay_within_the_limit_of_open_files(monkeypatch: pyte
 
 
 async def test_room_is_given_in_turn_and_taken_back_from_those_that_leave() -> None:
-    memory = Room(100)
+    memory = ByteQuota(100)
     order: list[str] = []
 
     async def take(name: str, size: int) -> None:

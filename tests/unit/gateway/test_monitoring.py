@@ -3,7 +3,7 @@
 from trio.testing import MockClock
 
 from kafscale.errors import Unavailable
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from services.gateway.monitoring import show
 from tests.unit.gateway import group_asking as asking
 from tests.unit.gateway.asking import fetch_body

@@ -16,7 +16,7 @@ from kafscale.rpc.limits import LARGEST_PAYLOAD, RpcLimits
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
-from services.gateway.kafka_errors import code_of
+from services.gateway.owners.errors import code_of
 from tests.unit.gateway.asking import produce, produce_body, produced
 from tests.unit.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.harness import NOW_MS, batch, read_response, running_gateway

@@ -12,10 +12,10 @@ from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendRequest
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
-from services.gateway.pending import PendingAppend
 from services.gateway.settings import GatewaySettings
-from services.gateway.storage_link import StorageLink
 from tests.unit.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.harness import batch
 

@@ -1,6 +1,6 @@
 """Which traced batches a group's commit passes, and what that costs."""
 
-from services.gateway.traced import TracedBatches
+from services.gateway.owners.traced import TracedBatches
 
 ONE, OTHER = (b"one-one-one-one-", 0), (b"one-one-one-one-", 1)
 

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from kafscale.errors import Refused
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest
-from services.gateway.kafka_errors import OVERLOADED
+from services.gateway.owners.errors import OVERLOADED
 from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
 from tests.unit.gateway.exchanges import nested
 from tests.unit.gateway.fake_storage import FakeStorage

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from kafscale.kafka.connection import ReplySlot
 from kafscale.kafka.schema_reader import entity_reader
 from services.gateway.api import Api
-from services.gateway.registry import APIS
-from services.gateway.wire_log import WireLog
+from services.gateway.clients.registry import APIS
+from services.gateway.clients.wire_log import WireLog
 from tests.unit.gateway.asking import fetch, produce, produce_body
 from tests.unit.gateway.fake_coordinator import FakeCoordinator
 from tests.unit.gateway.fake_storage import FakeStorage

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from services.cli.docs import METRICS
+from kafscale_tools.documents.generate import METRICS
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "monitoring"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.cli.docs import METRICS, SERVICES
+from kafscale_tools.documents.generate import METRICS, SERVICES
 from tests.unit.monitoring.catalogue import DASHBOARDS, MONITORING, complaints, known_labels, panels, selectors
 
 # Grafana's ids: https://github.com/grafana/grafana/blob/main/packages/grafana-data/src/valueFormats/categories.ts

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.errors import KafscaleError, Refused, Unavailable
-from kafscale.objects.health import StoreHealth, Thresholds, clock_finding
+from kafscale.objects.availability import StoreHealth, Thresholds, clock_finding
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.objects.metrics import MeteredObjectStore, OperationCounters

@@ -5,10 +5,10 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
+from services.operator.controllers import on_cluster_change, on_topic_change
 from services.operator.following import Followed
 from services.operator.queue import Key, WorkQueue
 from services.operator.resources import CLUSTER, TOPIC, Object
-from services.operator.run import on_cluster_change, on_topic_change
 from tests.unit.operator.world import World
 
 

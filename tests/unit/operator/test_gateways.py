@@ -4,11 +4,11 @@ import grpc
 import pytest
 import trio
 
+from kafscale.config.calls import RpcSettings
+from kafscale.config.settings import load
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.server import RpcServer
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.settings import load
 from services.operator.gateways import Gateways, is_refusal, reason_of
 from services.operator.topics.plan import Configure, Create, Grow
 from tests.unit.cli.admin_server import PATIENT

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kafscale.service.process import LAST_SECONDS, Loaded
-from kafscale.service.settings import documented
+from kafscale.config.settings import documented
+from kafscale.process.process import LAST_SECONDS, Loaded
 from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.indexer import __main__ as indexer

@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 
+from kafscale.config.calls import RpcSettings
 from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
-from kafscale.service.rpc import RpcSettings
 from kafscale.v1 import admin_pb2 as pb
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler

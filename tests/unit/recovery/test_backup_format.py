@@ -6,7 +6,15 @@ import pytest
 
 from kafscale.paths import BackupId
 from kafscale.records.checksum import crc32c
-from services.recovery.backup_format import CorruptBackup, Item, Manifest, Part, encode_part, parse_manifest, parse_part
+from kafscale_tools.recovery.backup_format import (
+    CorruptBackup,
+    Item,
+    Manifest,
+    Part,
+    encode_part,
+    parse_manifest,
+    parse_part,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "backup"
 ITEMS = [Item("cluster", b"\x08\x01"), Item("groups/3/caf%C3%A9/header", b""), Item("topics/orders", bytes(range(256)))]

@@ -10,8 +10,8 @@ from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.objects.interface import ObjectNotFound
 from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.paths import BackupId, BackupKey
-from services.recovery.backup_format import CorruptBackup, Item, Manifest
-from services.recovery.backups import (
+from kafscale_tools.recovery.backup_format import CorruptBackup, Item, Manifest
+from kafscale_tools.recovery.backups import (
     NoBackup,
     NotThisCluster,
     list_backups,

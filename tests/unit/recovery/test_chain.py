@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from services.recovery.chain import Chain, Found, Hole, chain_of
+from kafscale_tools.recovery.chain import Chain, Found, Hole, chain_of
 
 IN_FLIGHT = 8
 

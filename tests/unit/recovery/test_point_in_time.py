@@ -20,11 +20,11 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.recovery.claim import CopiedLog, LeftOver, NameTaken
-from services.recovery.cut import CannotCopy, kept_until
-from services.recovery.point_in_time import NoSuchTopic, NothingLeft, PointInTime
-from services.recovery.restore import Restore
-from services.recovery.stores import Stores
+from kafscale_tools.recovery.claim import CopiedLog, LeftOver, NameTaken
+from kafscale_tools.recovery.cut import CannotCopy, kept_until
+from kafscale_tools.recovery.point_in_time import NoSuchTopic, NothingLeft, PointInTime
+from kafscale_tools.recovery.restore import Restore
+from kafscale_tools.recovery.stores import Stores
 from tests.unit.storage.harness import NAMESPACE, Caller, World, inline, siblings
 
 INTO = "orders-restored"

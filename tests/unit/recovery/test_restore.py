@@ -16,11 +16,11 @@ from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.groups_pb2 import Group, GroupOffset, GroupShard
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds
-from services.recovery.apply import NotEmpty
-from services.recovery.backups import NotThisCluster, take_backup
-from services.recovery.rebuild import EPOCH_STEP, Rebuilt
-from services.recovery.restore import Restore, Undecided
-from services.recovery.stores import Stores
+from kafscale_tools.recovery.apply import NotEmpty
+from kafscale_tools.recovery.backups import NotThisCluster, take_backup
+from kafscale_tools.recovery.rebuild import EPOCH_STEP, Rebuilt
+from kafscale_tools.recovery.restore import Restore, Undecided
+from kafscale_tools.recovery.stores import Stores
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 from tests.unit.storage.sinking import commit, sink_record, stage_keys, staged
 from tests.unit.storage.test_idempotence import flushed, numbers, send

@@ -57,8 +57,8 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from services.storage.dependencies import Dependencies
 from services.storage.figures import StorageFigures
-from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -270,7 +270,7 @@ class World:
         metadata = metadata or self.metadata
         catalog = TopicCatalog(metadata, NAMESPACE)
         members = Members(metadata, NAMESPACE, "storage")
-        parts = Parts(
+        deps = Dependencies(
             settings=replace(self.settings, **changes).resolved(directory=False),
             namespace=NAMESPACE,
             objects=objects or self.objects,
@@ -292,7 +292,7 @@ class World:
             runs.append(f"run-{self.runs}")
             return runs[-1]
 
-        service = StorageService(parts, make_run_id=make_run_id)
+        service = StorageService(deps, make_run_id=make_run_id)
         stop, stopped = trio.Event(), trio.Event()
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:

@@ -1,6 +1,6 @@
 """The read caches stay within their bytes; the least recently used goes first."""
 
-from services.storage.cache import LruCache, SegmentId
+from services.storage.reading.cache import LruCache, SegmentId
 
 
 def _id(base: int) -> SegmentId:

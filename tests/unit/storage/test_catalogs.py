@@ -14,10 +14,10 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from services.storage import owned
-from services.storage.offsets import MAX_TIMESTAMP
-from services.storage.pages import MOST_WAITING, UnfinishedPage
-from services.storage.segments import SegmentMap
+from services.storage.log.pages import MOST_WAITING, UnfinishedPage
+from services.storage.log.segments import SegmentMap
+from services.storage.owning import owned
+from services.storage.reading.offsets import MAX_TIMESTAMP
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
 from tests.unit.storage.test_retention import CHECK, HOUR, truncate
 

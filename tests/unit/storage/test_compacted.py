@@ -9,11 +9,11 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.objects.interface import ObjectInfo, ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
-from services.storage import finder
-from services.storage.finder import SegmentFinder
+from services.storage.log.partition import CommittedLog, Measured
+from services.storage.log.segments import KnownSegment, SegmentMap
 from services.storage.monitoring import families
-from services.storage.partition import CommittedLog, Measured
-from services.storage.segments import KnownSegment, SegmentMap
+from services.storage.reading import finder
+from services.storage.reading.finder import SegmentFinder
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 from tests.unit.storage.harness import NAMESPACE, World

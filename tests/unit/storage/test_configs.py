@@ -11,8 +11,8 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Fault
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.storage.owned import OwnedPartitions
-from services.storage.partition import Partition
+from services.storage.log.partition import Partition
+from services.storage.owning.owned import OwnedPartitions
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 

@@ -4,8 +4,8 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.v1.common_pb2 import Status
-from services.storage.partition import CommittedLog
-from services.storage.segments import SegmentMap
+from services.storage.log.partition import CommittedLog
+from services.storage.log.segments import SegmentMap
 from tests.unit.storage.cluster import cluster
 from tests.unit.storage.harness import World, batch
 

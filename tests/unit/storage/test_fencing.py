@@ -11,8 +11,8 @@ from kafscale.metadata.memory import Fault, no_answer
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
-from services.storage.buffer import WriteBuffer
-from services.storage.takeover import StillOwned, take_over
+from services.storage.log.buffer import WriteBuffer
+from services.storage.owning.takeover import StillOwned, take_over
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 

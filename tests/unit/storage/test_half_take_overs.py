@@ -10,7 +10,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.storage.takeover import NotAvailable, take_over
+from services.storage.owning.takeover import NotAvailable, take_over
 from tests.unit.storage.cluster import Cluster, cluster, until
 from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
 

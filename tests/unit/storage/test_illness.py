@@ -10,13 +10,13 @@ from kafscale import paths
 from kafscale.errors import Refused, Unavailable
 from kafscale.metadata.memory import Fault as MetadataFault
 from kafscale.metadata.memory import Method, no_answer
-from kafscale.objects.health import StoreHealth, Thresholds
+from kafscale.objects.availability import StoreHealth, Thresholds
 from kafscale.objects.memory import Call, Fault
 from kafscale.objects.metrics import MeteredObjectStore
 from kafscale.objects.retry import RetryingObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.vitals import State
-from services.storage.cache import LruCache, SegmentId
+from services.storage.reading.cache import LruCache, SegmentId
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, values
 
 

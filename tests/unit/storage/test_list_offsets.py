@@ -10,7 +10,7 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
-from services.storage.offsets import MAX_TIMESTAMP
+from services.storage.reading.offsets import MAX_TIMESTAMP
 from tests.unit.storage.harness import TIMEOUT, Caller, World, batch
 from tests.unit.storage.test_offline import Endpoint
 

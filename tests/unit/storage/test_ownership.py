@@ -12,7 +12,7 @@ from kafscale.metadata.interface import Delete, LeaseNotFound, Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Member
-from services.storage.partition import settled
+from services.storage.log.partition import settled
 from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.storage import pages
-from services.storage.pages import KnownPage, KnownPages
-from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log import pages
+from services.storage.log.pages import KnownPage, KnownPages
+from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 
 
 def test_a_page_is_asked_for_until_it_was_read_and_then_only_for_what_it_holds() -> None:

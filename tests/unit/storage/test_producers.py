@@ -10,7 +10,7 @@ from kafscale.errors import CorruptData
 from kafscale.records.batch import BatchHeader, peek
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import ProducerSnapshot
-from services.storage.producers import ProducerTable, Sequenced, SequenceRefused
+from services.storage.log.producers import ProducerTable, Sequenced, SequenceRefused
 from tests.unit.storage.harness import batch
 
 LAST = 2**31 - 1

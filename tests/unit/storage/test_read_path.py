@@ -11,7 +11,7 @@ from kafscale.records.batch import walk
 from kafscale.segment.index import build_index, parse_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionFetch
-from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 from tests.unit.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, siblings, state_key, values
 
 

@@ -13,8 +13,9 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionFetched, PartitionOffset, PartitionTruncation
-from services.storage import finder, owned
-from services.storage.segments import SegmentMap
+from services.storage.log.segments import SegmentMap
+from services.storage.owning import owned
+from services.storage.reading import finder
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
 HOUR = 3_600_000

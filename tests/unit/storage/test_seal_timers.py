@@ -5,8 +5,8 @@ from typing import cast
 import trio
 from trio.testing import MockClock
 
-from services.storage.partition import Partition
-from services.storage.seal_timers import SealTimers
+from services.storage.log.partition import Partition
+from services.storage.writing.seal_timers import SealTimers
 
 
 class _Timed:

@@ -6,7 +6,7 @@ import trio.lowlevel
 import trio.testing
 
 from kafscale.errors import Unavailable
-from services.storage.single_flight import SingleFlight
+from services.storage.reading.single_flight import SingleFlight
 
 
 async def test_all_who_ask_meanwhile_get_one_load() -> None:

@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from kafscale.config.variables import VARIABLES
 from kafscale.records.codecs import Codec
-from kafscale.service.variables import VARIABLES
 from kafscale.topics.configs import InvalidConfig, TopicConfig, default_values, validate
 from kafscale.topics.definitions import DEFINITIONS, LONGEST_FLUSH_MS
 

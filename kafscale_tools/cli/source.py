@@ -1,0 +1,94 @@
+"""Where `kafscale inspect` reads from: files and S3 objects."""
+
+import os
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import trio
+
+from kafscale.config.settings import load
+from kafscale.errors import ConfigError
+from kafscale.objects.interface import ObjectNotFound
+
+_SCHEME = "s3://"
+
+
+class Source(Protocol):
+    """One file or object. ``read`` raises KafscaleError or OSError whose text is for a person."""
+
+    @property
+    def suffix(self) -> str: ...
+    def read(self) -> bytes: ...
+    def beside(self, suffix: str) -> "Source":
+        """The one of the same name with another suffix, there or not."""
+        ...
+
+
+class FileSource:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.suffix = path.suffix
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def read(self) -> bytes:
+        return self._path.read_bytes()
+
+    def beside(self, suffix: str) -> "FileSource":
+        return FileSource(self._path.with_suffix(suffix))
+
+
+class S3Source:
+    """An object of any bucket, read with the settings of the service (KAFSCALE_S3_*) but for the bucket."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self._bucket, self._key = bucket, key
+        self.suffix = PurePosixPath(key).suffix
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self._bucket}/{self._key}"
+
+    def read(self) -> bytes:
+        try:
+            return trio.run(self._get)
+        except ExceptionGroup as group:
+            raise _first(group) from group
+
+    def beside(self, suffix: str) -> "S3Source":
+        return S3Source(self._bucket, str(PurePosixPath(self._key).with_suffix(suffix)))
+
+    async def _get(self) -> bytes:
+        # What speaks to S3 takes as long to import as all that other commands need.
+        from kafscale.config.stores import S3Settings, open_credentials  # noqa: PLC0415
+        from kafscale.objects.s3 import S3ObjectStore  # noqa: PLC0415
+
+        settings = replace(load(S3Settings, os.environ), bucket=self._bucket)
+        async with (
+            open_credentials(settings, patience=0) as credentials,
+            S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
+        ):
+            return (await store.get(self._key)).body
+
+
+def parse_source(text: str) -> Source:
+    """Raises ConfigError where an s3:// address is not whole."""
+    if not text.startswith(_SCHEME):
+        return FileSource(Path(text))
+    bucket, _, key = text.removeprefix(_SCHEME).partition("/")
+    if not bucket or not key or key.endswith("/"):
+        raise ConfigError(f"{text} is not s3://BUCKET/KEY")
+    return S3Source(bucket, key)
+
+
+def is_missing(error: Exception) -> bool:
+    return isinstance(error, ObjectNotFound | FileNotFoundError)
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """Of what went wrong at the same time, one."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

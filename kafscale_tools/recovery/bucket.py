@@ -1,0 +1,188 @@
+"""What the bucket tells of topics and their logs, read by a few requests at a time."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from kafscale import paths
+from kafscale.catalog.topic_object import TopicObject, parse_topic_object
+from kafscale.errors import CorruptData, KafscaleError
+from kafscale.objects.interface import MAX_KEYS, ObjectInfo, ObjectNotFound, ObjectStore
+from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
+from kafscale.segment.reader import START_SIZE, parse_start
+from kafscale_tools.recovery.backups import Advance
+from kafscale_tools.recovery.chain import Found
+from services.storage.log.producers import ProducerTable
+
+_LAST = "~"  # sorts behind all names
+
+
+@dataclass(slots=True)
+class PartitionObjects:
+    """``segments`` ascending by base. ``unreadable``: keys, by base, of segments whose first or last bytes are none.
+
+    ``producers``: committed ends of producer snapshots with their epochs and keys, ascending. ``highest_epoch``: of all
+    objects of the partition; -1 without any.
+    """
+
+    segments: list[Found] = field(default_factory=list)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    producers: list[tuple[int, int, str]] = field(default_factory=list)
+    highest_epoch: int = -1
+
+
+class Bucket:
+    """Of one namespace. ``parallel``: how many segments are read at a time, and how many partitions are looked at."""
+
+    def __init__(self, objects: ObjectStore, namespace: str, *, parallel: int) -> None:
+        self._objects = objects
+        self._namespace = namespace
+        self._reads = trio.CapacityLimiter(parallel)
+        self.partitions = trio.CapacityLimiter(parallel)
+
+    async def topic_objects(self) -> tuple[dict[str, TopicObject], list[str]]:
+        """By name; and why others cannot be read. Raises Unavailable, Refused."""
+        found: dict[str, TopicObject] = {}
+        faults: list[str] = []
+        for info in await self._all(paths.topic_objects_prefix(self._namespace)):
+            try:
+                topic = parse_topic_object((await self._objects.get(info.key)).body)
+            except CorruptData as error:
+                faults.append(f"object {info.key}: {error}")
+                continue
+            if info.key == paths.topic_object_key(self._namespace, topic.name):
+                found[topic.name] = topic
+        return found, faults
+
+    async def topics_with_segments(self) -> dict[str, int]:
+        """Names of which there are segments, with the highest number of a partition that has some."""
+        return {
+            name: max(partitions)
+            for name in await self._children(f"{self._namespace}/")
+            if paths.is_topic_name(name) and (partitions := await self._partitions(name))
+        }
+
+    async def partition(self, topic: str, partition: int, advance: Advance) -> PartitionObjects:
+        """``advance`` is told of every segment that was read. Raises Unavailable, Refused."""
+        objects = PartitionObjects()
+        async with aclosing(self._pages(paths.partition_prefix(self._namespace, topic, partition))) as pages:
+            async for page in pages:
+                advance(await self._read_page(page, objects))
+        prefix = paths.producers_prefix(self._namespace, topic, partition)
+        for info in await self._all(prefix):
+            epoch = paths.producer_snapshot_epoch(info.key)
+            if epoch >= 0:
+                end = int(info.key.removeprefix(prefix).partition("-")[0])
+                objects.producers.append((end, epoch, info.key))
+                objects.highest_epoch = max(objects.highest_epoch, epoch)
+        for info in await self._all(paths.catalog_prefix(self._namespace, topic, partition)):
+            page_key = paths.parse_catalog_page_key(info.key)
+            if page_key is not None:
+                objects.highest_epoch = max(objects.highest_epoch, page_key.epoch)
+        return objects
+
+    async def is_producer_snapshot(self, key: str) -> bool:
+        """Whether the object can be read as one. Raises Unavailable, Refused."""
+        try:
+            ProducerTable.load((await self._objects.get(key)).body, 0)
+        except (CorruptData, ObjectNotFound):
+            return False
+        return True
+
+    async def _read_page(self, page: list[ObjectInfo], objects: PartitionObjects) -> int:
+        """Read the segments of a page of keys; gives how many there are."""
+        keys = [(paths.parse_segment_key(info.key), info.size) for info in page]
+        segments = [(key, size) for key, size in keys if key is not None and key.kind == "kfs"]
+        read = await self._together([_reading(self._objects, str(key), size) for key, size in segments])
+        for (key, _), found in zip(segments, read, strict=True):
+            if found is None or found.base != key.base_offset:
+                objects.unreadable[key.base_offset] = str(key)
+            else:
+                objects.segments.append(found)
+                objects.highest_epoch = max(objects.highest_epoch, found.epoch)
+        return len(segments)
+
+    async def _partitions(self, topic: str) -> list[int]:
+        found = []
+        for name in await self._children(f"{self._namespace}/{topic}/"):
+            for info in await self._objects.list_from(f"{self._namespace}/{topic}/{name}/", "", 1):
+                key = paths.parse_segment_key(info.key)
+                if key is not None and (key.namespace, key.topic) == (self._namespace, topic):
+                    found.append(key.partition)
+        return found
+
+    async def _children(self, prefix: str) -> list[str]:
+        """The names right below a prefix that ends with a slash, but for those that begin with ``~``."""
+        names: list[str] = []
+        after = prefix
+        while listed := await self._objects.list_from(prefix, after, 1):
+            name = listed[0].key.removeprefix(prefix).partition("/")[0]
+            if name.startswith(_LAST):
+                break
+            if listed[0].key != f"{prefix}{name}":
+                names.append(name)
+            after = max(f"{prefix}{name}/{_LAST}", listed[0].key)
+        return names
+
+    async def _all(self, prefix: str) -> list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        async with aclosing(self._pages(prefix)) as pages:
+            async for page in pages:
+                found += page
+        return found
+
+    async def _pages(self, prefix: str) -> AsyncGenerator[list[ObjectInfo], None]:
+        after, page = "", [ObjectInfo("", 0, "")] * MAX_KEYS
+        while len(page) == MAX_KEYS:
+            page = await self._objects.list_from(prefix, after, MAX_KEYS)
+            if page:
+                yield page
+                after = page[-1].key
+
+    async def _together(self, steps: list[Callable[[], Awaitable[Found | None]]]) -> list[Found | None]:
+        results: list[Found | None] = [None] * len(steps)
+
+        async def one(number: int) -> None:
+            results[number] = await steps[number]()
+
+        await together(self._reads, (partial(one, number) for number in range(len(steps))))
+        return results
+
+
+def _reading(objects: ObjectStore, key: str, size: int) -> Callable[[], Awaitable[Found | None]]:
+    async def read() -> Found | None:
+        """None where the object is no segment."""
+        try:
+            header = parse_start(await objects.get_range(key, 0, START_SIZE))
+            footer = SegmentFooter.parse(await objects.get_range(key, max(size - FOOTER_SIZE, 0), FOOTER_SIZE))
+        except (CorruptData, ObjectNotFound):
+            return None
+        following = footer.last_offset + 1
+        if following <= header.base_offset:
+            return None
+        return Found(header.base_offset, following, header.epoch, size, footer.crc, header.created_ms)
+
+    return read
+
+
+async def together(limit: trio.CapacityLimiter, steps: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """As many at a time as ``limit`` allows. Raises what the first that fails does."""
+
+    async def one(step: Callable[[], Awaitable[None]]) -> None:
+        async with limit:
+            await step()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for step in steps:
+                nursery.start_soon(one, step)
+    except* KafscaleError as group:
+        raise _first(group) from group
+
+
+def _first(group: ExceptionGroup[KafscaleError]) -> KafscaleError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error

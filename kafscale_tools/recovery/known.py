@@ -1,0 +1,69 @@
+"""What a snapshot knows of topics and partitions: the least that is true of them now."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from kafscale import paths
+from kafscale.errors import CorruptData
+from kafscale.metadata.interface import KeyValue
+from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
+from kafscale.v1.metadata_pb2 import PartitionState, ProducerIds
+from kafscale_tools.recovery.backup_format import Item
+
+
+@dataclass(slots=True)
+class KnownPartition:
+    """Of the topic with ``topic_id``, when the snapshot was made."""
+
+    topic_id: bytes
+    log_start: int
+    committed_end: int
+
+
+@dataclass(slots=True)
+class Known:
+    """Nothing, where there is no snapshot."""
+
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], KnownPartition] = field(default_factory=dict)
+    epoch_floor: int = 0
+    highest_epoch: int = 0
+    next_producer_id: int = 0
+
+    def partition(self, topic_id: bytes, topic: str, partition: int) -> KnownPartition:
+        found = self.partitions.get((topic, partition))
+        return found if found is not None and found.topic_id == topic_id else KnownPartition(topic_id, 0, 0)
+
+    def rise_above(self, other: "Known") -> None:
+        """Nothing that ``other`` has given is given again."""
+        self.epoch_floor = max(self.epoch_floor, other.epoch_floor)
+        self.highest_epoch = max(self.highest_epoch, other.highest_epoch)
+        self.next_producer_id = max(self.next_producer_id, other.next_producer_id)
+
+
+async def read_known(items: AsyncGenerator[Item, None], namespace: str) -> Known:
+    """Raises CorruptData, and what reading the snapshot raises."""
+    known, root = Known(), paths.metadata_root(namespace)
+    topics, states = paths.topics_prefix(namespace), paths.partition_states_prefix(namespace)
+    async with aclosing(items):
+        async for item in items:
+            stored = KeyValue(f"{root}{item.key}", item.value, 0, 0)
+            try:
+                if stored.key == paths.cluster_key(namespace):
+                    known.epoch_floor = ClusterInfo.read(stored).epoch_floor
+                elif stored.key == paths.producer_ids_key(namespace):
+                    known.next_producer_id = ProducerIds.FromString(item.value).next
+                elif stored.key.startswith(topics):
+                    topic = TopicInfo.read(stored)
+                    known.topics[topic.name] = topic
+                    known.highest_epoch = max(known.highest_epoch, topic.epoch_floor)
+                elif (named := paths.parse_partition(states, stored.key)) is not None:
+                    state = PartitionState.FromString(item.value)
+                    known.partitions[named] = KnownPartition(state.topic_id, state.log_start, state.committed_end)
+                    known.highest_epoch = max(known.highest_epoch, state.epoch)
+            except DecodeError as error:
+                raise CorruptData(f"metadata key {stored.key} does not parse") from error
+    return known

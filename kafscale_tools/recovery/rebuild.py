@@ -1,0 +1,242 @@
+"""The metadata as it has to be for the objects that there are: what a person is told first, and what is then written.
+
+The bucket says which topics there are and where logs end; a snapshot adds what no object holds: groups with their
+offsets, sinks, broker ids. Every partition begins a new epoch above all that were seen, by a wide step: an epoch that
+stored nothing left no object, but clients may know of it, and believe nothing that is older.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from kafscale import paths
+from kafscale.catalog.topic_object import TopicObject
+from kafscale.errors import CorruptData
+from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds, SinkProgress
+from kafscale_tools.recovery.bucket import Bucket, PartitionObjects, together
+from kafscale_tools.recovery.chain import Chain, chain_of
+from kafscale_tools.recovery.known import Known
+from services.storage.log.partition import settled
+from services.storage.owning.snapshots import SEGMENTS_BETWEEN
+from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
+
+_FORMAT = 1
+EPOCH_STEP = 1000
+_MOST_EPOCH = 2**31 - 1 - EPOCH_STEP
+_WITHOUT_SNAPSHOT = SEGMENTS_BETWEEN + 2 * MOST_FLUSHES_IN_FLIGHT
+"""So many segments at most have batches of producers that no snapshot has: the last ones need not be committed."""
+_PRODUCER_ID_BITS = 20
+"""A producer id that was never given: of the present millisecond a million. Ids are 63 bits, given one by one."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far it is: logs are looked at as wholes, ``done`` of ``partitions``, by their ``segments``."""
+
+    partitions: int
+    done: int = 0
+    segments: int = 0
+
+
+Tell = Callable[[Reading], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """One partition: its log, and what of its objects is for a person to know."""
+
+    partition: int
+    chain: Chain
+    unreadable: tuple[str, ...]
+    producer_snapshot: str
+    producers_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """``adopted``: there was neither an object nor a snapshot of it, only segments."""
+
+    info: TopicInfo
+    logs: tuple[LogFound, ...]
+    adopted: bool = False
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """``undecided``: names with segments of which nothing says whether they are topics."""
+
+    cluster_id: str
+    epoch: int = 0
+    topics: list[TopicFound] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    next_producer_id: int = 0
+
+    @property
+    def damaged(self) -> list[str]:
+        """What is wrong, for a person; a log with a hole can be read but for that."""
+        logs = [(topic.info.name, log) for topic in self.topics for log in topic.logs]
+        holes = [
+            f"{name}-{log.partition}: objects of offsets {hole.start} to {hole.end - 1} are missing"
+            for name, log in logs
+            for hole in log.chain.holes
+        ]
+        return [*self.faults, *holes, *(f"object {key} is no segment" for _, log in logs for key in log.unreadable)]
+
+
+async def rebuild(
+    bucket: Bucket,
+    known: Known,
+    cluster_id: str,
+    *,
+    adopt: Collection[str],
+    ignore: Collection[str],
+    now_ms: int,
+    tell: Tell = lambda _: None,
+) -> Rebuilt:
+    """Raises Unavailable, Refused. Nothing is written."""
+    stored, faults = await bucket.topic_objects()
+    with_segments = await bucket.topics_with_segments()
+    rebuilt = Rebuilt(cluster_id, faults=faults)
+    rebuilt.undecided = sorted(with_segments.keys() - stored.keys() - set(adopt) - set(ignore))
+    highest = max(known.highest_epoch, known.epoch_floor)
+    names = sorted(stored.keys() | (with_segments.keys() & set(adopt)))
+    infos = [_info(name, stored, known, cluster_id, now_ms) for name in names]
+    topics = [replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1)) for info in infos]
+    looked: dict[tuple[str, int], tuple[LogFound, int]] = {}
+    reading = Reading(sum(info.partitions for info in topics))
+
+    def advance(segments: int) -> None:
+        reading.segments += segments
+        tell(reading)
+
+    async def look(info: TopicInfo, number: int) -> None:
+        objects = await bucket.partition(info.name, number, advance)
+        before = known.partition(info.id, info.name, number)
+        topic = stored.get(info.name)
+        least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
+        found = await _log(bucket, number, objects, info, least=least, proven_end=before.committed_end)
+        looked[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
+        reading.done += 1
+        tell(reading)
+
+    await together(
+        bucket.partitions, (partial(look, info, number) for info in topics for number in range(info.partitions))
+    )
+    highest = max([highest, *(epoch for _, epoch in looked.values())])
+    for info in topics:
+        logs = tuple(looked[info.name, number][0] for number in range(info.partitions))
+        rebuilt.topics.append(TopicFound(info, logs, adopted=info.name not in stored))
+    for name in set(ignore) & with_segments.keys() - stored.keys():
+        for number in range(with_segments[name] + 1):
+            highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)
+    if highest > _MOST_EPOCH:
+        raise CorruptData(f"epoch {highest} leaves no room for a higher one")
+    rebuilt.epoch = highest + EPOCH_STEP
+    rebuilt.next_producer_id = max(known.next_producer_id, now_ms << _PRODUCER_ID_BITS)
+    return rebuilt
+
+
+def _info(name: str, stored: Mapping[str, TopicObject], known: Known, cluster_id: str, now_ms: int) -> TopicInfo:
+    """The topic as its object says, or a snapshot where that is of a later life; else a new one."""
+    found, before = stored.get(name), known.topics.get(name)
+    if found is None:
+        if before is not None:
+            return before
+        # The same one however often this is done.
+        topic_id = hashlib.blake2b(f"{cluster_id}/{name}".encode(), digest_size=16).digest()
+        return TopicInfo(name, topic_id, 1, {}, True, 0, now_ms)
+    if before is not None and before.id == found.id:
+        # It is newer than the snapshot, but does not say that the topic is being deleted.
+        partitions = max(found.partitions, before.partitions)
+        return TopicInfo(name, found.id, partitions, found.configs, before.live, found.epoch_floor, found.created_ms)
+    if before is not None and before.created_ms > found.created_ms:
+        return before
+    return TopicInfo(name, found.id, found.partitions, found.configs, True, found.epoch_floor, found.created_ms)
+
+
+async def _log(
+    bucket: Bucket, number: int, objects: PartitionObjects, info: TopicInfo, *, least: int, proven_end: int
+) -> LogFound:
+    # A snapshot of producers is of what was committed.
+    snapshots = [(end, key) for end, epoch, key in objects.producers if epoch > info.epoch_floor]
+    chain = chain_of(
+        objects.segments,
+        unreadable=sorted(objects.unreadable),
+        log_start=least,
+        floor=info.epoch_floor,
+        proven_end=max([proven_end, *(end for end, _ in snapshots)]),
+        in_flight=MOST_FLUSHES_IN_FLIGHT,
+    )
+    unsaved = chain.segments[-_WITHOUT_SNAPSHOT:]
+    producers_from, snapshot = (unsaved[0].base if unsaved else chain.end), ""
+    for end, key in reversed(snapshots):
+        if end <= chain.end and await bucket.is_producer_snapshot(key):
+            producers_from, snapshot = max(producers_from, end), key
+            break
+    unreadable = tuple(objects.unreadable[base] for base in chain.unreadable)
+    return LogFound(number, chain, unreadable, snapshot, max(producers_from, chain.start))
+
+
+def topic_values(
+    rebuilt: Rebuilt, topic: TopicFound, namespace: str, progress: Mapping[tuple[bytes, int], list[SinkProgress]]
+) -> list[tuple[str, bytes]]:
+    """Keys and values of a topic and its partitions, as they are stored."""
+    info = topic.info
+    values = [(paths.topic_key(namespace, info.name), info.value())]
+    for log in topic.logs:
+        chain, last = log.chain, log.chain.last
+        state = PartitionState(
+            format=_FORMAT,
+            topic_id=info.id,
+            epoch=rebuilt.epoch,
+            log_start=chain.start,
+            committed_end=chain.end,
+            producer_snapshot=log.producer_snapshot,
+            producers_from=log.producers_from,
+            # Requests of who was there before may still land.
+            unclean=True,
+            sinks=progress.get((info.id, log.partition), []),
+        )
+        if last is not None:
+            state.last_segment.base_offset, state.last_segment.size, state.last_segment.crc = (
+                last.base,
+                last.size,
+                last.crc,
+            )
+        entries = settled(chain.history(), epoch=rebuilt.epoch, first_offset=chain.end, log_start=chain.start)
+        history = EpochHistory(
+            format=_FORMAT,
+            entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in entries],
+            topic_id=info.id,
+        )
+        values += [
+            (paths.partition_state_key(namespace, info.name, log.partition), state.SerializeToString()),
+            (paths.epoch_history_key(namespace, info.name, log.partition), history.SerializeToString()),
+        ]
+    return values
+
+
+def cluster_values(rebuilt: Rebuilt, namespace: str) -> list[tuple[str, bytes]]:
+    """What there is once: the cluster's own is the last one."""
+    ids = ProducerIds(format=_FORMAT, next=rebuilt.next_producer_id)
+    return [
+        (paths.producer_ids_key(namespace), ids.SerializeToString()),
+        (paths.cluster_key(namespace), ClusterInfo(rebuilt.cluster_id, rebuilt.epoch).value()),
+    ]
+
+
+def topic_object(topic: TopicFound, revision: int) -> TopicObject:
+    """What is to be kept of it beside its segments: revisions of a new metadata store begin anew."""
+    info = topic.info
+    return TopicObject(
+        name=info.name,
+        id=info.id,
+        configs=info.configs,
+        epoch_floor=info.epoch_floor,
+        created_ms=info.created_ms,
+        log_starts=tuple(log.chain.start for log in topic.logs),
+        metadata_revision=revision,
+    )

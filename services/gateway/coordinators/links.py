@@ -1,0 +1,287 @@
+"""Which coordinator has a consumer group: a link to each live one, and the questions that are put to them.
+
+A group belongs to one of so many shards, and a shard is given to the member that weighs most for it. A coordinator that
+does not have a group names the run that has it, which is asked then: once more for each request, within its time.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+import trio
+
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.members import LiveMember, Members, MembersView
+from kafscale.paths import GROUP_SHARDS, group_shard
+from kafscale.rpc.generated import GroupCoordinatorClient
+from kafscale.v1.coordinator_pb2 import (
+    GroupError,
+    HeartbeatReply,
+    HeartbeatRequest,
+    HeartbeatResult,
+    ListedGroup,
+    ListGroupsReply,
+    ListGroupsRequest,
+    MemberHeartbeat,
+)
+from services.gateway.coordinators.heartbeats import CALLS_IN_FLIGHT, HeartbeatGatherer
+from services.gateway.pauses import Pauses
+from services.gateway.settings import GatewaySettings
+
+ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]
+"""A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
+
+IN_PROCESS = "this process"
+"""Stands for the address of a coordinator that is called directly."""
+_log = structlog.get_logger(__name__)
+_ALL_SHARDS = list(range(GROUP_SHARDS))
+
+
+class Answer(Protocol):
+    """What a coordinator answers for one group."""
+
+    @property
+    def error(self) -> GroupError.Code: ...
+
+    @property
+    def owner(self) -> str: ...
+
+
+Q = TypeVar("Q")
+R = TypeVar("R", bound=Answer)
+T = TypeVar("T")
+
+
+class CoordinatorLink:
+    """One run of a coordinator. `run` must be running."""
+
+    def __init__(self, run_id: str, address: str, client: GroupCoordinatorClient, timeout: float) -> None:
+        self.run_id = run_id
+        self.address = address
+        self.client = client
+        # What the last call showed that ended by itself.
+        self.answers = True
+        self._timeout = timeout
+        self._calls: set[trio.CancelScope] = set()
+        self._gatherer = HeartbeatGatherer(self._call_heartbeat)
+        self._life = trio.CancelScope()
+        self._ended = False
+
+    async def heartbeat(self, beat: MemberHeartbeat) -> HeartbeatResult:
+        """By a call that serves several. Raises Unavailable."""
+        return await self._gatherer.heartbeat(beat)
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """A context around a call; raises Unavailable when the coordinator has gone, or goes meanwhile."""
+        if self._ended:
+            raise Unavailable("the coordinator has gone")
+        with trio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                with self._noted():
+                    yield
+            finally:
+                self._calls.discard(scope)
+        if scope.cancelled_caught:
+            raise Unavailable("the coordinator has gone")
+
+    async def run(self) -> None:
+        """Send heartbeats until `end`."""
+        with self._life:
+            async with trio.open_nursery() as nursery:
+                for _ in range(CALLS_IN_FLIGHT):
+                    nursery.start_soon(self._gatherer.run)
+
+    def end(self) -> None:
+        """It is not registered any more: what waits for it, a JoinGroup perhaps, waits in vain."""
+        self._ended = True
+        self._life.cancel()
+        for scope in self._calls:
+            scope.cancel()
+
+    async def _call_heartbeat(self, request: HeartbeatRequest) -> HeartbeatReply:
+        with self._noted():
+            return await self.client.heartbeat(request, timeout=self._timeout)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable:
+            self.answers = False
+            raise
+        self.answers = True
+
+
+@dataclass(slots=True, eq=False)
+class Question(Generic[Q, R]):
+    """``result`` is None where no coordinator is known, none has answered, or none says that it has the group."""
+
+    group: str
+    query: Q
+    result: R | None = None
+    asked: CoordinatorLink | None = None
+
+
+Ask = Callable[[CoordinatorLink, list[Q], float], Awaitable[Sequence[R]]]
+"""Makes one call, which may take so many seconds; a result for each query, in order. Raises KafscaleError."""
+
+
+class Coordinators:
+    """`run` must be running, and so must ``members``. Nothing here waits for a coordinator to come."""
+
+    def __init__(
+        self, members: Members, connect: ConnectCoordinator, settings: GatewaySettings, pauses: Pauses
+    ) -> None:
+        self._members = members
+        self._pauses = pauses
+        self._connect = connect
+        self._timeout = settings.coordinator_timeout_ms / 1000
+        self._view = MembersView.of(0, ())
+        self._links: dict[str, CoordinatorLink] = {}
+        # Runs, by what a NOT_COORDINATOR answer said of a shard.
+        self._hints: dict[int, str] = {}
+        self.gone = 0
+
+    def link(self, group: str) -> CoordinatorLink | None:
+        """The link to the coordinator of a group; None: none is known."""
+        shard = group_shard(group)
+        hint = self._hints.get(shard)
+        if hint is not None and hint in self._links:
+            return self._links[hint]
+        given = self._view.shard_owner(shard)
+        return None if given is None else self._links.get(given.run_id)
+
+    def links(self) -> Iterable[CoordinatorLink]:
+        """One for each coordinator that is registered."""
+        return self._links.values()
+
+    def shards(self) -> Counter[str]:
+        """How many of the shards each coordinator is given, by its address."""
+        counts = Counter({link.address: 0 for link in self._links.values()})
+        for shard in range(GROUP_SHARDS):
+            owner = self._view.shard_owner(shard)
+            if owner is not None and owner.run_id in self._links:
+                counts[owner.address or IN_PROCESS] += 1
+        return counts
+
+    async def ask(
+        self, group: str, call: Callable[[CoordinatorLink, float], Awaitable[R]], *, waits: bool = False
+    ) -> R | None:
+        """What the coordinator of ``group`` answers; None: to be answered retriably.
+
+        ``waits``: for other members, as long as the coordinator lets it.
+        """
+
+        async def ask(link: CoordinatorLink, _: list[None], timeout: float) -> Sequence[R]:
+            return [await call(link, timeout)]
+
+        question: Question[None, R] = Question(group, None)
+        await self.ask_all([question], ask, waits=waits)
+        return question.result
+
+    async def ask_all(self, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], *, waits: bool = False) -> None:
+        """Fill the results in: each coordinator gets one call with what is its own, all at the same time."""
+        deadline = math.inf if waits else trio.current_time() + self._timeout
+        with trio.move_on_at(deadline):
+            await self._ask_each(questions, ask, deadline)
+            moved = [question for question in questions if self._has_moved(question)]
+            again = [question for question in moved if self.link(question.group) not in (None, question.asked)]
+            await self._ask_each(again, ask, deadline)
+        for question in questions:
+            if self._has_moved(question):
+                question.result = None
+
+    async def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup] | None:
+        """All groups; None: not every shard is in exactly one answer, perhaps because it is on its way."""
+        replies: list[ListGroupsReply] = []
+
+        async def ask(link: CoordinatorLink) -> None:
+            try:
+                with link.calling():
+                    replies.append(await link.client.list_groups(request, timeout=self._timeout))
+            except KafscaleError as error:
+                _log.warning("a coordinator does not list its groups", run=link.run_id, error=str(error))
+
+        with trio.move_on_after(self._timeout):
+            async with trio.open_nursery() as nursery:
+                for link in list(self._links.values()):
+                    nursery.start_soon(ask, link)
+        answered = sorted(shard for reply in replies for shard in reply.shards)
+        return [each for reply in replies for each in reply.groups] if answered == _ALL_SHARDS else None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""
+        async with trio.open_nursery() as nursery:
+            view = self._members.view
+            await self._follow(view, nursery)
+            task_status.started()
+            while True:
+                view = await self._members.wait_change(view)
+                await self._follow(view, nursery)
+
+    async def _follow(self, view: MembersView, nursery: trio.Nursery) -> None:
+        present = {member.run_id for member in view.present}
+        for member in view.present:
+            if member.run_id not in self._links:
+                await nursery.start(self._keep_link, member)
+        self._view = view
+        for run_id in [run_id for run_id in self._links if run_id not in present]:
+            _log.info("coordinator gone", run=run_id)
+            self.gone += 1
+            self._links.pop(run_id).end()
+        self._hints = {shard: run_id for shard, run_id in self._hints.items() if run_id in present}
+
+    async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
+        _log.info("coordinator", run=member.run_id, address=member.address)
+        async with self._connect(member) as client:
+            link = CoordinatorLink(member.run_id, member.address or IN_PROCESS, client, self._timeout)
+            self._links[member.run_id] = link
+            task_status.started()
+            await link.run()
+
+    async def _ask_each(self, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], deadline: float) -> None:
+        by_link: dict[CoordinatorLink, list[Question[Q, R]]] = {}
+        for question in questions:
+            question.asked = self.link(question.group)
+            if question.asked is not None:
+                by_link.setdefault(question.asked, []).append(question)
+        async with trio.open_nursery() as nursery:
+            for link, group in by_link.items():
+                nursery.start_soon(self._ask_one, link, group, ask, deadline - trio.current_time())
+
+    async def _ask_one(
+        self, link: CoordinatorLink, questions: list[Question[Q, R]], ask: Ask[Q, R], timeout: float
+    ) -> None:
+        for question in questions:
+            question.result = None
+        self._pauses.look()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            with link.calling():
+                results = await ask(link, [question.query for question in questions], timeout)
+        except KafscaleError:
+            # The outcome may be unknown: whether to ask again is the client's to know.
+            return
+        if len(results) != len(questions):
+            return
+        for question, result in zip(questions, results, strict=True):
+            question.result = result
+            if result.error == GroupError.NOT_COORDINATOR:
+                self._moved(link.run_id, group_shard(question.group), result.owner)
+
+    @staticmethod
+    def _has_moved(question: Question[Q, R]) -> bool:
+        return question.result is not None and question.result.error == GroupError.NOT_COORDINATOR
+
+    def _moved(self, run_id: str, shard: int, owner: str) -> None:
+        """Run ``run_id`` does not have the shard, and ``owner`` does or will, as far as it knows."""
+        if owner and owner != run_id:
+            self._hints[shard] = owner
+        elif self._hints.get(shard) == run_id:
+            del self._hints[shard]

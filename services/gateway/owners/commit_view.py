@@ -1,0 +1,190 @@
+"""What one commit stream has told of its partitions, and what waits for it: held replies and parked fetches.
+
+A reply may come before or after the event that decides it. Decisions are made here, in one step, without awaiting.
+"""
+
+from collections.abc import Iterable
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.v1.storage_pb2 import Committed
+from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
+from services.gateway.owners.pending import PendingAppend
+
+_LOST_REMEMBERED = 1024
+"""Partitions whose loss decides replies that come after it; of those that were lost before them nothing is kept."""
+
+Key = tuple[bytes, int]
+"""Topic id and partition: a topic that was made anew shares nothing with its predecessor."""
+
+
+class Waiter:
+    """A parked fetch, woken by the first news of any of its partitions."""
+
+    __slots__ = ("event",)
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def wake(self) -> None:
+        self.event.set()
+
+
+class _Partition:
+    __slots__ = ("committed_end", "epoch", "held", "lost", "recent_from", "waiters")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.committed_end = -1
+        # Where the last announced commit began.
+        self.recent_from = -1
+        self.lost = False
+        self.held: list[PendingAppend] = []
+        self.waiters: set[Waiter] = set()
+
+    def verdict(self, append: PendingAppend) -> ErrorCode | None:
+        """The outcome of an append as far as this partition's news go; None: not known yet."""
+        if append.epoch > self.epoch:
+            return None
+        if append.epoch == self.epoch:
+            if append.wait_for <= self.committed_end:
+                return ErrorCode.none
+            if not self.lost:
+                return None
+        return MAY_BE_KEPT
+
+
+class CommitView:
+    """The partitions of one commit stream."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[Key, _Partition] = {}
+        self._holding: set[Key] = set()
+        # In the order in which they were lost.
+        self._lost: dict[Key, None] = {}
+
+    def __len__(self) -> int:
+        """Partitions that it knows something of."""
+        return len(self._partitions)
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._holding)
+
+    def holds(self, key: Key) -> bool:
+        """Whether appends to the partition wait for their commit."""
+        return key in self._holding
+
+    @property
+    def held(self) -> int:
+        """Appends that wait for their commit."""
+        return sum(len(self._partitions[key].held) for key in self._holding)
+
+    def apply(self, news: Iterable[Committed]) -> None:
+        """Take what the stream announced: let replies go and wake fetches. News of an older epoch is old."""
+        for event in news:
+            key = (event.partition.topic_id, event.partition.partition)
+            partition = self._partition(key)
+            if event.epoch < partition.epoch:
+                continue
+            if event.epoch > partition.epoch:
+                partition.epoch, partition.committed_end, partition.lost = event.epoch, event.committed_end, False
+                partition.recent_from = event.committed_end
+            elif event.committed_end > partition.committed_end:
+                partition.recent_from = partition.committed_end
+            partition.committed_end = max(partition.committed_end, event.committed_end)
+            partition.lost = partition.lost or event.lost
+            self._settle(key, partition)
+            for waiter in partition.waiters:
+                waiter.wake()
+            self._lost.pop(key, None)
+            if partition.lost:
+                self._lost[key] = None
+                if len(self._lost) > _LOST_REMEMBERED:
+                    self._forget(next(iter(self._lost)))
+
+    def hold(self, append: PendingAppend) -> None:
+        """Answer the append, which is buffered at ``append.epoch``, when ``append.wait_for`` is committed, or lost."""
+        partition = self._partition(append.key)
+        verdict = partition.verdict(append)
+        if verdict is None:
+            partition.held.append(append)
+            self._holding.add(append.key)
+        else:
+            append.finish(verdict)
+
+    def is_ahead(self, key: Key, epoch: int, committed_end: int) -> bool:
+        """Whether the stream has told of more than a fetch saw that was answered with this epoch and end."""
+        partition = self._partitions.get(key)
+        if partition is None:
+            return False
+        return partition.epoch > epoch or (partition.epoch == epoch and partition.committed_end > committed_end)
+
+    def is_recent(self, key: Key, offset: int) -> bool:
+        """Whether what follows ``offset`` came with the last commit or is still to come: the owner has it in memory."""
+        partition = self._partitions.get(key)
+        return partition is not None and not partition.lost and 0 <= partition.recent_from <= offset
+
+    def watch(self, key: Key, waiter: Waiter) -> None:
+        self._partition(key).waiters.add(waiter)
+
+    def unwatch(self, key: Key, waiter: Waiter) -> None:
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.waiters.discard(waiter)
+            if partition.epoch < 0 or (partition.lost and key not in self._lost):
+                self._forget(key)
+
+    def wake(self, key: Key) -> None:
+        """Wake what watches the partition."""
+        partition = self._partitions.get(key)
+        for waiter in partition.waiters if partition is not None else ():
+            waiter.wake()
+
+    def expire(self, now: float) -> None:
+        """Fail held replies whose producer has waited long enough."""
+        for key in list(self._holding):
+            partition = self._partitions[key]
+            for append in partition.held:
+                if append.deadline <= now:
+                    append.finish(TIMED_OUT)
+            self._forget_finished(key, partition)
+
+    def end(self) -> None:
+        """The stream is no more: nothing that waits for it will be announced."""
+        for partition in self._partitions.values():
+            for append in partition.held:
+                append.finish(MAY_BE_KEPT)
+            for waiter in partition.waiters:
+                waiter.wake()
+        self._partitions.clear()
+        self._lost.clear()
+        self._holding.clear()
+
+    def _partition(self, key: Key) -> _Partition:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition()
+        return partition
+
+    def _forget(self, key: Key) -> None:
+        """Let go of a partition; if something waits for its news it is the same as if none had come."""
+        self._lost.pop(key, None)
+        partition = self._partitions[key]
+        if not partition.held and not partition.waiters:
+            del self._partitions[key]
+
+    def _settle(self, key: Key, partition: _Partition) -> None:
+        if not partition.held:
+            return
+        for append in partition.held:
+            verdict = partition.verdict(append)
+            if verdict is not None:
+                append.finish(verdict)
+        self._forget_finished(key, partition)
+
+    def _forget_finished(self, key: Key, partition: _Partition) -> None:
+        partition.held = [append for append in partition.held if not append.finished]
+        if not partition.held:
+            self._holding.discard(key)

@@ -1,0 +1,33 @@
+"""Flush: store and commit what partitions have buffered."""
+
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.storage_pb2 import FlushReply, FlushRequest, PartitionFlushed
+from services.storage.log.partition import Partition
+from services.storage.methods.acquiring import acquired
+from services.storage.owning.takeover import NotAvailable
+from services.storage.run import Run
+
+
+async def flush(run: Run, request: FlushRequest) -> FlushReply:
+    """A result for each partition of the request; of an empty one, for each that this run owns."""
+    if request.partitions:
+        found = await acquired(run, list(request.partitions))
+    else:
+        found = list(run.owned)
+    # Sealed all at once: while one is waited for, the others are uploaded too.
+    for one in found:
+        if isinstance(one, Partition):
+            run.seal(one, "request")
+    reply = FlushReply()
+    for one in found:
+        if isinstance(one, NotAvailable):
+            reply.results.append(PartitionFlushed(status=one.status, detail=str(one), owner=one.owner))
+            continue
+        done = await run.flush(one, "request")
+        result = PartitionFlushed(partition=one.ref, committed_end=one.log.committed_end)
+        if one.offline:
+            result.status, result.detail = Status.DAMAGED, one.offline
+        elif not done:
+            result.status, result.owner = Status.NOT_OWNER, run.owned.elsewhere(one.key)
+        reply.results.append(result)
+    return reply

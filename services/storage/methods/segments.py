@@ -1,0 +1,197 @@
+"""Segments: the segments of a log, for operators, and whether what is stored of each is whole."""
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import trio
+
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.rpc.generated import IndexerClient
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.indexer_pb2 import SegmentRef
+from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
+from services.storage.dependencies import Dependencies
+from services.storage.log.partition import IMPORTED, CommittedLog, Partition
+from services.storage.log.segments import KnownSegment
+from services.storage.owning.takeover import NotAvailable
+from services.storage.reading.finder import Damaged, OfAnotherEpoch
+from services.storage.run import Run
+
+_MOST = 1000
+_MOST_VERIFIED, _MOST_VERIFIED_BYTES = 32, 64 << 20
+"""In one reply: they are read within a call's time. One segment is, however large."""
+_INDEX_SECONDS = 20.0
+"""The epoch of a segment that another system wrote."""
+
+
+async def segments(run: Run, deps: Dependencies, request: SegmentsRequest) -> SegmentsReply:
+    """Some of the partition's segments, from where the request says. What cannot be told is in the reply's status."""
+    most = _MOST_VERIFIED if request.verify else _MOST
+    limit = min(request.limit or most, most)
+    try:
+        partition = await run.owned.acquire(request.partition)
+        log = partition.log
+        page = await _page(run, partition, request.start, limit, _MOST_VERIFIED_BYTES if request.verify else math.inf)
+        reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, committed_end=log.committed_end)
+        if request.verify:
+            await _verify(run, log, deps.indexer, page.found, reply, reindex=request.reindex)
+        if page.hole is not None:
+            reply.segments.insert(0, page.hole)
+        return reply
+    except NotAvailable as error:
+        return SegmentsReply(status=error.status, detail=str(error), owner=error.owner)
+    except STORE_FAILURES as error:
+        return SegmentsReply(status=Status.UNAVAILABLE, detail=str(error))
+
+
+class _Page(NamedTuple):
+    """``hole``: offsets before the segments, which no object holds. ``end``: one past the last one's last offset."""
+
+    hole: StoredSegment | None
+    found: list[KnownSegment]
+    end: int
+
+
+async def _page(run: Run, partition: Partition, start: int, limit: int, most_bytes: float) -> _Page:
+    """At most ``limit`` segments, a hole counted as one, that take ``most_bytes`` or are a single one.
+
+    Raises NotAvailable, Unavailable, Refused.
+    """
+    log = partition.log
+    offset = max(start, log.log_start)
+    if offset >= log.committed_end:
+        return _Page(None, [], log.committed_end)
+    hole: StoredSegment | None = None
+    found: list[KnownSegment] = []
+    segment: KnownSegment | None
+    try:
+        segment = await run.reader.holding(log, offset)
+    except Damaged as error:
+        if not run.membership.proven:
+            # What is missing may have been deleted by a later owner.
+            raise NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key)) from error
+        if offset < log.log_start:
+            # It was deleted while it was looked for.
+            return await _page(run, partition, start, limit, most_bytes)
+        run.retention.look_at(partition)
+        segment = await _listed(run, log, offset)
+        if segment is None or segment.base_offset > offset:
+            hole = _hole(log, offset, log.committed_end if segment is None else segment.base_offset)
+            limit -= 1
+    size = 0
+    while segment is not None and len(found) < limit:
+        size += segment.size
+        if found and size > most_bytes:
+            break
+        found.append(segment)
+        segment = await run.reader.finder.after(log, segment)
+    return _Page(hole, found, log.committed_end if segment is None else segment.base_offset)
+
+
+async def _listed(run: Run, log: CommittedLog, offset: int) -> KnownSegment | None:
+    """The segment that should hold ``offset``, whatever is in its object; where there is none, the next one."""
+    try:
+        return await run.reader.finder.holding(log, offset)
+    except Damaged:
+        return await run.reader.finder.oldest(log)
+
+
+def _hole(log: CommittedLog, start: int, end: int) -> StoredSegment:
+    fault = f"{log.topic}-{log.partition}: no segment holds the offsets from {start} to {end - 1}"
+    return StoredSegment(base_offset=start, end_offset=end, epoch=log.epoch_of(start), faults=[fault])
+
+
+def _shown(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
+    ends = [*(following.base_offset for _, following in pairwise(page.found)), page.end]
+    return [
+        StoredSegment(
+            base_offset=segment.base_offset,
+            end_offset=segment_end,
+            bytes=segment.size,
+            epoch=log.epoch_of(segment.base_offset),
+            object=run.reader.key(log, segment),
+        )
+        for segment, segment_end in zip(page.found, ends, strict=False)
+    ]
+
+
+async def _verify(
+    run: Run,
+    log: CommittedLog,
+    indexer: IndexerClient,
+    found: list[KnownSegment],
+    reply: SegmentsReply,
+    *,
+    reindex: bool,
+) -> None:
+    """Note what is wrong; ``reindex``: indexes are written anew first. What was deleted meanwhile, or is no part of the
+    log, is left out.
+
+    Raises Unavailable, Refused.
+    """
+    kept: dict[int, StoredSegment] = {}
+    failures: list[KafscaleError] = []
+
+    async def verify(number: int, segment: KnownSegment) -> None:
+        shown = reply.segments[number]
+        try:
+            async with run.verify_turns:
+                shown.faults.extend(await _faults(run, log, indexer, segment, shown if reindex else None))
+            kept[number] = shown
+        except OfAnotherEpoch:
+            return
+        except STORE_FAILURES as error:
+            failures.append(error)
+            # The others' results would not be told.
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for number, segment in enumerate(found):
+            nursery.start_soon(verify, number, segment)
+    if failures:
+        raise failures[0]
+    whole = [kept[number] for number in sorted(kept) if kept[number].end_offset > log.log_start]
+    reply.ClearField("segments")
+    reply.segments.extend(whole)
+
+
+async def _faults(
+    run: Run, log: CommittedLog, indexer: IndexerClient, segment: KnownSegment, rebuilt: StoredSegment | None
+) -> list[str]:
+    """``rebuilt``: have the index written anew where it is not right, and note it there.
+
+    Raises OfAnotherEpoch for an object that is left of a dead owner; Unavailable, Refused.
+    """
+    try:
+        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))
+    except OfAnotherEpoch:
+        raise
+    except Damaged as error:
+        return [str(error)]
+    ref = SegmentRef(topic=log.topic, partition=log.partition, base_offset=segment.base_offset)
+    if rebuilt is None:
+        index = await indexer.verify(ref, timeout=_INDEX_SECONDS)
+        return faults if index.intact else [*faults, index.detail]
+    reply = await indexer.rebuild(ref, timeout=_INDEX_SECONDS)
+    if reply.status == Status.UNAVAILABLE:
+        raise Unavailable(reply.detail)
+    rebuilt.reindexed = reply.rebuilt
+    return faults if reply.status == Status.OK else [*faults, reply.detail]
+
+
+async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> tuple[int, int]:
+    """Of a segment that is read for that as a whole, and let go. Raises Damaged, Unavailable, Refused."""
+    parsed = await run.reader.parsed(log, segment)
+    return parsed.next_offset, parsed.header.epoch
+
+
+async def _behind(run: Run, log: CommittedLog, end: int, epoch: int) -> list[str]:
+    """Whether the log goes on where a segment ends. Raises Damaged, Unavailable, Refused."""
+    # Imported segments may have lost records to compaction elsewhere.
+    if end == log.committed_end or end <= log.log_start or epoch == IMPORTED:
+        return []
+    if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:
+        return []
+    return [f"{log.topic}-{log.partition}: the segment at offset {end} is missing from the object store"]

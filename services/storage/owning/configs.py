@@ -1,0 +1,40 @@
+"""Lets the configs of topics count for the partitions that this run owns, as soon as they change."""
+
+from collections.abc import Callable, Iterator
+
+from kafscale.metadata.topic_values import TopicInfo, TopicsView
+from kafscale.metadata.topics import TopicCatalog
+from services.storage.log.partition import Partition
+from services.storage.owning.owned import OwnedPartitions
+
+
+class TopicConfigs:
+    """`run` must be running. ``changed`` is called with each partition whose configs are not what they were."""
+
+    def __init__(self, catalog: TopicCatalog, owned: OwnedPartitions, changed: Callable[[Partition], None]) -> None:
+        self._catalog = catalog
+        self._owned = owned
+        self._changed = changed
+
+    def apply(self, partition: Partition) -> None:
+        topic = self._catalog.view.live_by_id(partition.topic.id)
+        if topic is not None and self._owned.configure(partition, topic.configs):
+            self._changed(partition)
+
+    async def run(self) -> None:
+        before, view = TopicsView.of(0, ()), self._catalog.view
+        while True:
+            for topic in _other_configs(before, view):
+                for index in range(topic.partitions):
+                    partition = self._owned.get((topic.id, index))
+                    if partition is not None:
+                        self.apply(partition)
+            before, view = view, await self._catalog.wait_change(view)
+
+
+def _other_configs(before: TopicsView, view: TopicsView) -> Iterator[TopicInfo]:
+    """The topics of ``view`` whose configs are not known from ``before``; few, when one of ten thousand changes."""
+    for topic in view.by_id.values():
+        known = before.by_id.get(topic.id)
+        if known is not topic and (known is None or known.configs != topic.configs):
+            yield topic

@@ -1,0 +1,155 @@
+"""Commits stored segments: in offset order per partition, many partitions in one transaction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from kafscale import paths
+from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TooLarge, TxnResult, Unchanged
+from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
+from services.storage.figures import StorageFigures
+from services.storage.log.buffer import Buffer
+from services.storage.log.partition import Partition
+
+_MOST_PARTITIONS = 100  # compares and operations of a transaction are limited to 128
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    partition: Partition
+    buffers: list[Buffer]
+    state: PartitionState
+    value: bytes
+
+    @property
+    def compare(self) -> int:
+        return self.partition.state_revision
+
+
+class Committer:
+    """One transaction at a time; what becomes ready meanwhile shares the next one.
+
+    A transaction of unknown outcome is repeated as it is until a read shows this value or another's: nothing else of
+    the partition is written before that.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        *,
+        namespace: str,
+        committed: Callable[[Partition, list[Buffer], PartitionState], None],
+        fenced: Callable[[Partition, str], None],
+        figures: StorageFigures,
+    ) -> None:
+        self._metadata = metadata
+        self._namespace = namespace
+        self._committed = committed
+        self._fenced = fenced
+        self._figures = figures
+        self._ready: dict[Partition, None] = {}
+        self._wake = trio.Event()
+
+    def ready(self, partition: Partition) -> None:
+        """One more sealed buffer of the partition is stored, or its log start is to move."""
+        self._ready[partition] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._ready:
+                partitions = list(self._ready)[:_MOST_PARTITIONS]
+                for partition in partitions:
+                    del self._ready[partition]
+                entries = [entry for entry in map(_entry, partitions) if entry is not None]
+                if entries:
+                    began = trio.current_time()
+                    await self._commit(entries)
+                    self._figures.commit_seconds.observe(trio.current_time() - began)
+
+    async def _commit(self, entries: list[_Entry]) -> None:
+        outage = Outage("commit not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while entries:
+            try:
+                result = await self._metadata.txn(
+                    [Unchanged(self._key(entry), entry.compare) for entry in entries],
+                    [Put(self._key(entry), entry.value) for entry in entries],
+                    [Get(self._key(entry)) for entry in entries],
+                )
+            except TooLarge as error:
+                # Nothing was written: etcd's limits may be lower than by default. A part may fit.
+                if len(entries) > 1:
+                    middle = len(entries) // 2
+                    await self._commit(entries[:middle])
+                    entries = entries[middle:]
+                else:
+                    await outage.pause(error, partitions=1)
+                continue
+            except STORE_FAILURES as error:
+                await outage.pause(error, partitions=len(entries))
+                continue
+            entries = self._settle(entries, result)
+
+    def _settle(self, entries: list[_Entry], result: TxnResult) -> list[_Entry]:
+        """Take in one answer and give what must be tried again: those whose own compare held."""
+        if result.succeeded:
+            for entry in entries:
+                self._apply(entry, result.revision)
+            return []
+        again = []
+        for entry, now in zip(entries, result.reads, strict=True):
+            if now is not None and now.value == entry.value:
+                # An earlier try of the same transaction had applied.
+                self._apply(entry, now.mod_revision)
+            elif now is not None and now.mod_revision == entry.compare:
+                again.append(entry)
+            else:
+                self._fenced(entry.partition, _who(now))
+        return again
+
+    def _apply(self, entry: _Entry, revision: int) -> None:
+        former = entry.partition.state
+        entry.partition.state = entry.state
+        entry.partition.state_revision = revision
+        self._committed(entry.partition, entry.buffers, former)
+
+    def _key(self, entry: _Entry) -> str:
+        ref = entry.partition.ref
+        return paths.partition_state_key(self._namespace, ref.topic, ref.partition)
+
+
+def _entry(partition: Partition) -> _Entry | None:
+    buffers = partition.buffer.stored()
+    if partition.closed or not (buffers or partition.unsaid):
+        return None
+    state = PartitionState()
+    state.CopyFrom(partition.state)
+    for segment in (buffer.segment for buffer in buffers):
+        if segment is not None:
+            state.committed_end = segment.next_offset
+            state.last_segment.CopyFrom(
+                LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
+            )
+    partition.sinks.note(state, (noted for buffer in buffers for noted in buffer.sinks.items()))
+    state.log_start = max(state.log_start, min(partition.wanted_log_start, state.committed_end))
+    if not len(partition.committed_producers):
+        # Nobody is known up to the end as it was: what is to be read begins with this commit at the earliest.
+        sequenced = any(buffer.sequenced for buffer in buffers)
+        state.producer_snapshot = ""
+        state.producers_from = partition.state.committed_end if sequenced else state.committed_end
+    else:
+        partition.refer(state)
+    return _Entry(partition, buffers, state, state.SerializeToString())
+
+
+def _who(now: KeyValue | None) -> str:
+    if now is None:
+        return "its state is gone"
+    state = PartitionState.FromString(now.value)
+    return f"run {state.owner or '(none)'} has it at epoch {state.epoch}"

@@ -1,0 +1,226 @@
+"""From a sealed buffer to a stored segment: compress, build, index, put both, whatever it takes."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError
+from kafscale.metadata.interface import MetadataStore
+from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.records.codecs import Codec
+from kafscale.records.record import compress_batch
+from kafscale.rpc.generated import IndexerClient
+from kafscale.segment.format import SegmentHeader
+from kafscale.segment.index import build_index
+from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
+from kafscale.threads import RunSync
+from kafscale.tracing import Span, Tracer, within
+from kafscale.v1.indexer_pb2 import BuildRequest
+from services.storage.figures import StorageFigures
+from services.storage.log.buffer import Buffer
+from services.storage.log.partition import Partition
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+_INLINE_BYTES = 128 * 1024  # building less than this costs less than a thread
+
+
+class Fenced(KafscaleError):
+    """Somebody else owns the partition now."""
+
+
+class WentOffline(KafscaleError):
+    """An object stands where ours belongs and neither metadata nor epoch explains it."""
+
+
+class Flusher:
+    """Uploads sealed buffers, a bounded number of each partition at a time.
+
+    A buffer is kept and tried again until it is stored or its epoch is over: its offsets are given, nothing else may
+    ever have them in this epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        nursery: trio.Nursery,
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        indexer: IndexerClient,
+        namespace: str,
+        in_flight: int,
+        index_timeout: float,
+        index_interval: int,
+        now_ms: Callable[[], int],
+        run_sync: RunSync,
+        stored: Callable[[Partition], None],
+        given_up: Callable[[Partition, str, bool], None],
+        figures: StorageFigures,
+        tracer: Tracer | None,
+    ) -> None:
+        self._nursery = nursery
+        self._objects = objects
+        self._metadata = metadata
+        self._indexer = indexer
+        self._namespace = namespace
+        self._in_flight = in_flight
+        self._index_timeout = index_timeout
+        self._index_interval = index_interval
+        self._now_ms = now_ms
+        self._run_sync = run_sync
+        self._stored = stored
+        self._given_up = given_up
+        self._figures = figures
+        self._tracer = tracer
+
+    def start(self, partition: Partition) -> None:
+        """Begin as many of the partition's sealed buffers as may be in flight."""
+        if partition.closed or partition.offline:
+            return
+        for buffer in partition.buffer.to_start(self._in_flight):
+            partition.last_flush = trio.current_time()
+            partition.under_way += 1
+            self._nursery.start_soon(self._store, partition, buffer)
+
+    async def _store(self, partition: Partition, buffer: Buffer) -> None:
+        began = trio.current_time()
+        self._figures.flushes[buffer.trigger] += 1
+        try:
+            with within(self._span(partition, buffer)):
+                segment = await self._build(partition, buffer)
+                index = await self._index(segment)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._put_segment, partition, segment)
+                    nursery.start_soon(self._put_index, partition, segment, index)
+        except* Fenced as errors:
+            self._given_up(partition, str(errors.exceptions[0]), False)
+        except* WentOffline as errors:
+            self._given_up(partition, str(errors.exceptions[0]), True)
+        else:
+            self._figures.flush_seconds.observe(trio.current_time() - began)
+            if not partition.closed:
+                buffer.segment = segment
+                self._stored(partition)
+        finally:
+            partition.request_ended()
+            self.start(partition)
+
+    def _span(self, partition: Partition, buffer: Buffer) -> Span | None:
+        """Of the flush, for all traced batches of the buffer: below the first one's, linked to the others'."""
+        if self._tracer is None or not buffer.traces:
+            return None
+        first, *others = buffer.traces
+        name, size = partition.name, buffer.size
+        return self._tracer.go_on(
+            "flush",
+            first,
+            links=others,
+            partition=name,
+            base_offset=buffer.base_offset,
+            bytes=size,
+            trigger=buffer.trigger,
+        )
+
+    async def _build(self, partition: Partition, buffer: Buffer) -> BuiltSegment:
+        codec, epoch, created = partition.config.compression, partition.epoch, self._now_ms()
+
+        def build() -> BuiltSegment:
+            pieces = [_compressed(piece, codec) for piece in buffer.pieces] if codec else buffer.pieces
+            applied = any(piece is not came for piece, came in zip(pieces, buffer.pieces, strict=True))
+            return build_segment(pieces, epoch=epoch, created_ms=created, flags=codec if applied else Codec.NONE)
+
+        return build() if buffer.size < _INLINE_BYTES else await self._run_sync(build)
+
+    async def _index(self, segment: BuiltSegment) -> bytes:
+        request = BuildRequest(offsets=segment.offsets, positions=segment.positions)
+        try:
+            index = (await self._indexer.build(request, timeout=self._index_timeout)).index
+        except KafscaleError as error:
+            # Refused too: what no message can hold.
+            if not self._figures.no_indexer:
+                log.warning("no indexer answered, indexes are built here", error=str(error))
+            self._figures.no_indexer = str(error)
+            self._figures.builds["storage"] += 1
+            return build_index(segment.offsets, segment.positions, self._index_interval)
+        self._figures.no_indexer = ""
+        self._figures.builds["indexer"] += 1
+        return index
+
+    async def _put_segment(self, partition: Partition, segment: BuiltSegment) -> None:
+        key = paths.segment_key(self._namespace, partition.ref.topic, partition.ref.partition, segment.base_offset)
+
+        async def attempt() -> None:
+            try:
+                await self._objects.put_if_absent(key, segment.data)
+            except PreconditionFailed:
+                await self._claim(partition, key, segment.data)
+
+        await self._until_done(partition, key, attempt)
+
+    async def _put_index(self, partition: Partition, segment: BuiltSegment, index: bytes) -> None:
+        key = paths.index_key(self._namespace, partition.ref.topic, partition.ref.partition, segment.base_offset)
+
+        async def attempt() -> None:
+            try:
+                await self._objects.put_if_absent(key, index)
+            except PreconditionFailed:
+                there = await self._objects.get(key)
+                if there.body != index:
+                    await self._objects.replace_if_match(key, index, there.etag)
+
+        await self._until_done(partition, key, attempt)
+
+    async def _claim(self, partition: Partition, key: str, data: bytes) -> None:
+        """The name is taken: by our own put, by a dead owner's rest, or by somebody who fenced us."""
+        there = await self._objects.get(key)
+        if there.body == data:
+            return
+        try:
+            epoch = SegmentHeader.parse(there.body).epoch
+        except CorruptData:
+            epoch = -1
+        if (await self._objects.get(key)).body != there.body:
+            # Nothing proves a header: one bad read is no reason to replace an object, nor to stop.
+            raise PreconditionFailed(f"two reads of {key} differ")
+        if epoch < partition.epoch:
+            await self._objects.replace_if_match(key, data, there.etag)
+            return
+        state_key = paths.partition_state_key(self._namespace, partition.ref.topic, partition.ref.partition)
+        now = await self._metadata.get(state_key)
+        if now is None or now.mod_revision != partition.state_revision:
+            raise Fenced(f"object {key} has epoch {epoch}, ours is {partition.epoch}")
+        raise WentOffline(f"object {key} has epoch {epoch} and other bytes, but epoch {partition.epoch} is ours")
+
+    async def _until_done(self, partition: Partition, key: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        pause = 0.1
+        while not partition.closed:
+            try:
+                await attempt()
+                return
+            except trio.Cancelled:
+                # The buffer's other upload has failed: this one may land all the same.
+                partition.last_unknown_request = trio.current_time()
+                raise
+            except (PreconditionFailed, ObjectNotFound):
+                log.info("object changed while it was looked at", key=key)
+            except (Fenced, WentOffline):
+                raise
+            except KafscaleError as error:
+                # Refused too: a full disk or a revoked key can be mended while the buffer waits.
+                partition.last_unknown_request = trio.current_time()
+                log.warning("put failed, kept and tried again", key=key, error=str(error))
+            await trio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+
+def _compressed(came: tuple[bytes, memoryview], codec: Codec) -> tuple[bytes, memoryview]:
+    """The batch compressed, or ``came`` itself where it is compressed already or would not get smaller."""
+    batch = b"".join(came)
+    packed = compress_batch(batch, codec)
+    if packed is batch:
+        return came
+    return packed[:PREFIX_SIZE], memoryview(packed)[PREFIX_SIZE:]
