@@ -90,7 +90,7 @@ class ClientConnection:
         return self._unsent >= limit
 
     def stalls(self, now: float, patience: float) -> bool:
-        """ByteQuota is held for a large request, and its client sends nothing for ``patience`` seconds, or bit by bit."""
+        """Room is held for a large request, and its client sends nothing for ``patience`` seconds, or bit by bit."""
         if not (self._receiving and self._large.held):
             return False
         since = self._large_since
