@@ -205,8 +205,8 @@ def producers_prefix(namespace: str, topic: str, partition: int) -> str:
     return f"{namespace}/~producers/{topic}/{partition}/"
 
 
-def producer_snapshot_key(namespace: str, topic: str, partition: int, committed_end: int, epoch: int) -> str:
-    return f"{producers_prefix(namespace, topic, partition)}{committed_end:020d}-{epoch}"
+def producer_snapshot_key(namespace: str, topic: str, partition: int, high_watermark: int, epoch: int) -> str:
+    return f"{producers_prefix(namespace, topic, partition)}{high_watermark:020d}-{epoch}"
 
 
 def producer_snapshot_epoch(key: str) -> int:

@@ -98,7 +98,7 @@ def misfit(
     *,
     epochs: Sequence[tuple[int, int]],
     log_start: int,
-    committed_end: int,
+    high_watermark: int,
 ) -> str | None:
     """Why a page does not tell of this log, or None: what it says of segments from ``log_start`` on can be believed.
 
@@ -109,9 +109,9 @@ def misfit(
         return "it is of another topic that had the name"
     if (content.topic, content.partition) != (partition.topic, partition.partition):
         return f"it is of {content.topic}-{content.partition}"
-    if content.segments[-1].next_offset > committed_end:
-        return f"it goes on to offset {content.segments[-1].next_offset}, the log ends at {committed_end}"
-    ends = [*(first for _, first in epochs[1:]), committed_end]
+    if content.segments[-1].next_offset > high_watermark:
+        return f"it goes on to offset {content.segments[-1].next_offset}, the log ends at {high_watermark}"
+    ends = [*(first for _, first in epochs[1:]), high_watermark]
     stretches = {epoch: (first, end) for (epoch, first), end in zip(epochs, ends, strict=False)}
     for segment in content.segments:
         if segment.next_offset <= log_start:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from kafscale.metadata.etcd_maintenance import NOSPACE, EtcdStatus
-from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from kafscale.telemetry import HEALTHY, Family, Finding, State, by_label, counter, gauge
 
 _ALARMS = (NOSPACE, "CORRUPT")
 _REASONS = ("time", "size", "alarm")

@@ -23,7 +23,7 @@ from kafscale.metadata.interface import (
     Unchanged,
     Watch,
 )
-from kafscale.vitals import HEALTHY, Family, Finding, Histogram, State
+from kafscale.telemetry import HEALTHY, Family, Finding, Histogram, State
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import trio
 from kafscale.errors import KafscaleError
 from kafscale.objects.interface import ObjectStore, clocks_agree
 from kafscale.objects.metrics import ANSWERS, Request
-from kafscale.vitals import HEALTHY, Family, Finding, State
+from kafscale.telemetry import HEALTHY, Family, Finding, State
 
 _SLICES = 12  # of the window
 _FEWEST = 10  # requests, before a share of them means anything

@@ -13,7 +13,7 @@ import trio
 from kafscale.errors import Refused, Unavailable
 from kafscale.objects.s3_wire import parse_xml
 from kafscale.paths import backups_prefix, etcd_snapshots_prefix, probe_key
-from kafscale.vitals import HEALTHY, Finding, State
+from kafscale.telemetry import HEALTHY, Finding, State
 
 _PAUSE_SECONDS = 300.0
 _FIRST_READ_SECONDS = 5.0

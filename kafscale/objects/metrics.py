@@ -19,7 +19,7 @@ from kafscale.objects.interface import (
     ObjectStore,
     PreconditionFailed,
 )
-from kafscale.vitals import Family, Histogram, by_label
+from kafscale.telemetry import Family, Histogram, by_label
 
 T = TypeVar("T")
 

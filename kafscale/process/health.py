@@ -13,7 +13,7 @@ import trio
 from kafscale.config.settings import integer, seconds, setting, share, within
 from kafscale.errors import ConfigError
 from kafscale.objects.availability import Thresholds
-from kafscale.vitals import Family, Finding, State
+from kafscale.telemetry import Family, Finding, State
 
 _LOOK_SECONDS = 1.0
 _log = structlog.get_logger(__name__)

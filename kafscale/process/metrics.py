@@ -1,4 +1,4 @@
-"""What /metrics shows: the figures of a process's parts, read when somebody asks, in Prometheus' text format."""
+"""What /metrics shows: the counters of a process's parts, read when somebody asks, in Prometheus' text format."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kafscale.vitals import Family, Histogram
+from kafscale.telemetry import Family, Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

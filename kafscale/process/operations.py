@@ -27,10 +27,10 @@ from kafscale.process.health import Health
 from kafscale.process.http import HttpServer, Response, Route
 from kafscale.process.metrics import CONTENT_TYPE, Metrics
 from kafscale.process.process_metrics import EventLoop, process_families
-from kafscale.rpc.figures import CallFigures
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.server import RpcServer
+from kafscale.telemetry import HEALTHY, Family, Finding, State, gauge
 from kafscale.tracing import Tracer
-from kafscale.vitals import HEALTHY, Family, Finding, State, gauge
 
 _log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class Operations:
         self.tracer: Tracer | None = None
         """None: nothing is traced."""
         self._loop = EventLoop()
-        self._calls: CallFigures | None = None
+        self._calls: CallCounters | None = None
         self.metrics.add([*process_families(service), *self._loop.families(), *self.health.families()])
 
     @classmethod
@@ -120,10 +120,10 @@ class Operations:
         """Show whether a second process says that it is reached where this one, one of ``members``, is."""
         self.health.add("address", lambda: _address(current(), members.view), unready_from=unready_from)
 
-    def calls_made(self) -> CallFigures:
+    def calls_made(self) -> CallCounters:
         """Where this process's calls to other services are counted, which are shown from now on."""
         if self._calls is None:
-            self._calls = CallFigures()
+            self._calls = CallCounters()
             self.metrics.add(self._calls.families("client"))
         return self._calls
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from kafscale.process.version import kafscale_version
-from kafscale.vitals import Family, Histogram, gauge
+from kafscale.telemetry import Family, Histogram, gauge
 
 _LOOK_SECONDS = 0.25
 _THREADS = Path("/proc/self/task")

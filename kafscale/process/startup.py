@@ -294,8 +294,8 @@ def _channels(settings: Loaded, operations: Operations) -> Callable[[str], Chann
     limits, tls = rpc.limits(), rpc.tls()
     if tls is not None:
         channel_credentials(tls)
-    figures, traced = operations.calls_made(), operations.tracer is not None
-    return lambda address: Channel(address, limits, tls=tls, figures=figures, traced=traced)
+    counters, traced = operations.calls_made(), operations.tracer is not None
+    return lambda address: Channel(address, limits, tls=tls, counters=counters, traced=traced)
 
 
 def _addresses(view: MembersView) -> dict[str, str]:

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 from kafscale.errors import CorruptData, Refused
 from kafscale.rpc.bridge import asyncio_loop
 from kafscale.rpc.bulk import Bulk
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.errors import status_of
-from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService, Method
 from kafscale.rpc.outgoing import Outgoing
@@ -64,12 +64,12 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         services: list[BoundService],
         limits: RpcLimits,
         nursery: trio.Nursery,
-        figures: CallFigures,
+        counters: CallCounters,
         tracer: Tracer | None = None,
     ) -> None:
         self._limits = limits
         self._tracer = tracer
-        self._figures = figures  # of the asyncio thread
+        self._counters = counters  # of the asyncio thread
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._handlers = {
@@ -99,7 +99,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome: _Outcome = _GONE
-        self._figures.began(served.method)
+        self._counters.began(served.method)
         try:
             if served.token and not _bears(served.token, context):
                 outcome = grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong"
@@ -107,7 +107,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
                 outcome = await self._outcome(serve, served, request, context)
         finally:
             code = grpc.StatusCode.OK if isinstance(outcome, bytes) else outcome[0]
-            self._figures.ended(served.method, code, loop.time() - began)
+            self._counters.ended(served.method, code, loop.time() - began)
         if isinstance(outcome, bytes):
             return outcome
         await context.abort(*outcome)

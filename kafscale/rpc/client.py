@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 
 from kafscale.errors import CorruptData, Refused
 from kafscale.rpc.bridge import asyncio_loop, finished, in_asyncio, result_of
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.errors import error_of
-from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import Method
@@ -41,7 +41,7 @@ class Channel:
     """Calls to one peer at ``target``, a ``host:port``; it connects by itself, anew after a loss, as long as it lives.
 
     A call while there is no connection fails at once or with the attempt that is under way. ``error_of`` makes the
-    exception for a status; a peer that is not one of our services has codes of its own. ``figures``: where calls are
+    exception for a status; a peer that is not one of our services has codes of its own. ``counters``: where calls are
     counted, with those of other channels, streams excepted. ``traced``: calls take along what they are made for.
     """
 
@@ -52,13 +52,13 @@ class Channel:
         *,
         tls: RpcTls | None = None,
         error_of: ErrorOf = error_of,
-        figures: CallFigures | None = None,
+        counters: CallCounters | None = None,
         traced: bool = False,
     ) -> None:
         self._target = target
         self._limits = limits or RpcLimits()
         self._error_of = error_of
-        self._figures = figures or CallFigures()
+        self._counters = counters or CallCounters()
         self._traced = traced
         self._options = self._limits.client_options()
         if tls is not None and tls.server_name:
@@ -96,7 +96,7 @@ class Channel:
         if stub is None:
             stub = self._stubs[method.path] = self._calls.unary_unary(method.path)
         began, code = trio.current_time(), grpc.StatusCode.CANCELLED
-        self._figures.began(method)
+        self._counters.began(method)
         try:
             deadline = None if timeout == math.inf else timeout
             reply = await result_of(stub.future(data, timeout=deadline, metadata=metadata))
@@ -107,7 +107,7 @@ class Channel:
             code = error.code()
             raise self._failure(code, error.details(), timeout) from None
         finally:
-            self._figures.ended(method, code, trio.current_time() - began)
+            self._counters.ended(method, code, trio.current_time() - began)
         return _decoded(method, reply)
 
     @asynccontextmanager

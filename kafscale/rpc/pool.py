@@ -12,7 +12,7 @@ from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.methods import Method
-from kafscale.vitals import HEALTHY, Family, Finding, State, counter, gauge
+from kafscale.telemetry import HEALTHY, Family, Finding, State, counter, gauge
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)

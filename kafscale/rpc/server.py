@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from kafscale.errors import ConfigError
 from kafscale.rpc.bridge import asyncio_loop, in_asyncio
 from kafscale.rpc.calls import CallHandler
-from kafscale.rpc.figures import CallFigures
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.health_service import SERVICE_NAME, HealthReports
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService
@@ -40,7 +40,7 @@ class RpcServer:
         self._credentials = None if tls is None else server_credentials(tls)
         self._health = HealthReports()
         self._server: grpc.aio.Server | None = None
-        self.calls = CallFigures()
+        self.calls = CallCounters()
         for service in services:
             self.add(service)
 

@@ -31,33 +31,33 @@ from kafscale.process.metrics import Described, standard_metrics
 from kafscale.process.operations import lease_families
 from kafscale.process.process_metrics import EventLoop, process_families
 from kafscale.process.tracing import TracingSettings
-from kafscale.rpc.figures import CallFigures
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.pool import pool_families
+from kafscale.telemetry import Family
 from kafscale.topics.definitions import DEFINITIONS
-from kafscale.vitals import Family
 from kafscale_tools.cli.admin.server import SETTINGS as ASKING
 from kafscale_tools.documents import groups, protocol
 from services.all_in_one import main as all_in_one
 from services.coordinator import __main__ as coordinator
 from services.coordinator import monitoring as coordinator_monitoring
-from services.coordinator.figures import CoordinatorFigures
+from services.coordinator.counters import CoordinatorCounters
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway import __main__ as gateway
 from services.gateway import monitoring as gateway_monitoring
-from services.gateway.figures import GatewayFigures
+from services.gateway.counters import GatewayCounters
 from services.gateway.settings import GatewaySettings
 from services.gateway.topics.configs import BROKER_CONFIGS
 from services.indexer import __main__ as indexer
 from services.indexer import monitoring as indexer_monitoring
-from services.indexer.figures import IndexerFigures
+from services.indexer.counters import IndexerCounters
 from services.indexer.settings import IndexerSettings
 from services.operator import __main__ as operator
 from services.operator import monitoring as operator_monitoring
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.settings import OperatorSettings
 from services.storage import __main__ as storage
 from services.storage import monitoring as storage_monitoring
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.settings import StorageSettings
 
 SETTINGS: dict[str, type] = {
@@ -140,28 +140,28 @@ METRICS = (
         MetadataHealth().families(),
         EtcdSpace(0).families(),
     ),
-    MetricGroup.of("Received calls", SERVICES, CallFigures().families("server")),
-    MetricGroup.of("Calls to other services", ("gateway", "storage"), CallFigures().families("client")),
+    MetricGroup.of("Received calls", SERVICES, CallCounters().families("server")),
+    MetricGroup.of("Calls to other services", ("gateway", "storage"), CallCounters().families("client")),
     MetricGroup.of(
         "Object store",
         ("storage", "indexer"),
         OperationCounters().families(),
         StoreHealth(Thresholds()).families(),
     ),
-    MetricGroup.of("Gateway", ("gateway",), gateway_monitoring.families(GatewayFigures(), _nobody)),
+    MetricGroup.of("Gateway", ("gateway",), gateway_monitoring.families(GatewayCounters(), _nobody)),
     MetricGroup.of(
         "Storage",
         ("storage",),
-        storage_monitoring.families(StorageFigures(), _nobody, StorageSettings()),
+        storage_monitoring.families(StorageCounters(), _nobody, StorageSettings()),
         pool_families(_nobody),
     ),
-    MetricGroup.of("Indexer", ("indexer",), indexer_monitoring.families(IndexerFigures())),
+    MetricGroup.of("Indexer", ("indexer",), indexer_monitoring.families(IndexerCounters())),
     MetricGroup.of(
         "Coordinator",
         ("coordinator",),
-        coordinator_monitoring.families(CoordinatorFigures(), _nobody, CoordinatorSettings()),
+        coordinator_monitoring.families(CoordinatorCounters(), _nobody, CoordinatorSettings()),
     ),
-    MetricGroup.of("Operator", ("operator",), operator_monitoring.families(OperatorFigures(), _nobody)),
+    MetricGroup.of("Operator", ("operator",), operator_monitoring.families(OperatorCounters(), _nobody)),
     MetricGroup("Prometheus client library", PROCESSES, tuple(standard_metrics())),
 )
 """Every metric, in the order of docs/reference/metrics.md."""

@@ -24,8 +24,8 @@ _LAST = "~"  # sorts behind all names
 class PartitionObjects:
     """``segments`` ascending by base. ``unreadable``: keys, by base, of segments whose first or last bytes are none.
 
-    ``producers``: committed ends of producer snapshots with their epochs and keys, ascending. ``highest_epoch``: of all
-    objects of the partition; -1 without any.
+    ``producers``: the high watermark, epoch and key of each producer snapshot, ascending. ``highest_epoch``: of all
+    objects of the partition; -1 if there are none.
     """
 
     segments: list[Found] = field(default_factory=list)

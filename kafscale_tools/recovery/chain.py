@@ -1,13 +1,13 @@
 """Which objects are a partition's log, when nothing but the objects is left to tell. Pure.
 
-Three things are known of them. An owner puts nothing before its epoch has settled at the committed end: so an object
+Three things are known of them. An owner puts nothing before its epoch has settled at the high watermark: so an object
 of epoch e at base b proves that no object of a lower epoch that reaches beyond b is the log's. Within an epoch offsets
 are given once: its objects never overlap. And segments are committed in order, each after it was put: what was ever
 acked is whole, and follows in one unbroken chain on what was acked before.
 
-So the log is the chain of what is left when all that is contradicted by a higher epoch is taken out. Its end may lie
-above the committed end: what was put and not committed yet cannot be told from what was, and is taken for the log where
-it follows on it, with nothing else in its place. It never lies below: nothing acked is behind a missing object.
+The log is the chain of the objects that no object of a higher epoch contradicts. Its end may lie above the high
+watermark, because an object that was stored and not yet committed looks like a committed one. Its end never lies below
+the high watermark: no acknowledged record is behind a missing object.
 
 An object that is there and cannot be read is no missing one: puts are whole or not at all, so it was a segment once,
 and is damaged since. Whose it was is not known. It is taken for the log where nothing readable has its offsets, and so

@@ -171,7 +171,7 @@ class Claim:
                 topic_id=made.id,
                 epoch=made.epoch_floor + 1,
                 log_start=log.start,
-                committed_end=log.end,
+                high_watermark=log.end,
                 producers_from=log.end,
                 # Requests of an earlier attempt may still land.
                 unclean=True,

@@ -20,7 +20,7 @@ class KnownPartition:
 
     topic_id: bytes
     log_start: int
-    committed_end: int
+    high_watermark: int
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ async def read_known(items: AsyncGenerator[Item, None], namespace: str) -> Known
                     known.highest_epoch = max(known.highest_epoch, topic.epoch_floor)
                 elif (named := paths.parse_partition(states, stored.key)) is not None:
                     state = PartitionState.FromString(item.value)
-                    known.partitions[named] = KnownPartition(state.topic_id, state.log_start, state.committed_end)
+                    known.partitions[named] = KnownPartition(state.topic_id, state.log_start, state.high_watermark)
                     known.highest_epoch = max(known.highest_epoch, state.epoch)
             except DecodeError as error:
                 raise CorruptData(f"metadata key {stored.key} does not parse") from error

@@ -158,7 +158,7 @@ class PointInTime:
             if state.topic_id != source.id:
                 raise NoSuchTopic(f"topic {source.name} was deleted meanwhile")
             epochs = history_of(EpochHistory.FromString(history_item.value)) if history_item else []
-            logs.append(SourceLog(number, epochs, state.log_start, state.committed_end))
+            logs.append(SourceLog(number, epochs, state.log_start, state.high_watermark))
         return logs
 
     async def _list(self, log: SourceLog) -> None:

@@ -117,7 +117,7 @@ async def rebuild(
         before = known.partition(info.id, info.name, number)
         topic = stored.get(info.name)
         least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
-        found = await _log(bucket, number, objects, info, least=least, proven_end=before.committed_end)
+        found = await _log(bucket, number, objects, info, least=least, proven_end=before.high_watermark)
         looked[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
         reading.done += 1
         tell(reading)
@@ -193,7 +193,7 @@ def topic_values(
             topic_id=info.id,
             epoch=rebuilt.epoch,
             log_start=chain.start,
-            committed_end=chain.end,
+            high_watermark=chain.end,
             producer_snapshot=log.producer_snapshot,
             producers_from=log.producers_from,
             # Requests of who was there before may still land.

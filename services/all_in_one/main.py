@@ -98,7 +98,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
-        operations.metrics.add(indexer_families(indexer.figures))
+        operations.metrics.add(indexer_families(indexer.counters))
         deps = Dependencies(
             settings=settings[StorageSettings].resolved(directory=not stores.bucket),
             namespace=namespace,
@@ -112,7 +112,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             listener=endpoint.address,
         )
         storage = StorageService(deps)
-        show_storage(storage, deps.figures, storage_members, operations)
+        show_storage(storage, deps.counters, storage_members, operations)
         coordinator_members = Members(metadata, namespace, "coordinator")
         coordinator_parts = CoordinatorParts(
             settings=settings[CoordinatorSettings],
@@ -122,7 +122,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             now_ms=wall_clock_ms,
         )
         coordinator = CoordinatorService(coordinator_parts)
-        show_coordinator(coordinator, coordinator_parts.figures, operations)
+        show_coordinator(coordinator, coordinator_parts.counters, operations)
         gateways, indexers = (Members(metadata, namespace, service) for service in ("gateway", "indexer"))
         ownership = OwnershipMap(metadata, namespace)
         gateway_parts = GatewayParts(
@@ -141,7 +141,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             log_requests=settings[LogSettings].log_level == "debug",
         )
         gateway = Gateway(gateway_parts)
-        show_gateway(gateway, gateway_parts.figures, operations)
+        show_gateway(gateway, gateway_parts.counters, operations)
         report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()

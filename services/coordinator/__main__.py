@@ -20,7 +20,7 @@ from kafscale.process.startup import (
     start_in_time,
 )
 from kafscale.rpc.services import bind_coordinator
-from kafscale.vitals import State
+from kafscale.telemetry import State
 from services.coordinator.monitoring import show
 from services.coordinator.run import Dependencies
 from services.coordinator.service import CoordinatorService
@@ -53,7 +53,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
 
         operations.watch_lease(membership)
         operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
-        show(coordinator, deps.figures, operations)
+        show(coordinator, deps.counters, operations)
         async with (
             running(settings, members.run),
             endpoint.serving(bind_coordinator(coordinator)),

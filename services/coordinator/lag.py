@@ -63,7 +63,7 @@ class Lags:
                 state = None if item is None else _parsed(item.value)
                 for group, offset in offsets:
                     if state is not None and state.topic_id == offset.topic_id:
-                        lags[group, topic] += max(0, state.committed_end - max(offset.offset, state.log_start))
+                        lags[group, topic] += max(0, state.high_watermark - max(offset.offset, state.log_start))
         self._lags = dict(lags.most_common(self._most))
         self.left_out = len(lags) - len(self._lags)
 

@@ -29,8 +29,8 @@ from kafscale.process.version import kafscale_version
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.metadata_pb2 import Member
 from services.coordinator.claims import SERVICE, Claim, Owner, ShardOwners, StillOwned, claim, release
+from services.coordinator.counters import CoordinatorCounters
 from services.coordinator.effects import Now
-from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.group_clock import GroupClock
 from services.coordinator.groups import Groups
 from services.coordinator.lag import Lags
@@ -72,7 +72,7 @@ class Dependencies:
     # Unlike the lease clock, it does not count steps of the wall clock.
     boot_clock: Callable[[], float] = boot_clock
     member_suffix: Callable[[], str] = new_member_suffix
-    figures: CoordinatorFigures = field(default_factory=CoordinatorFigures)
+    counters: CoordinatorCounters = field(default_factory=CoordinatorCounters)
 
 
 class Run:
@@ -288,8 +288,8 @@ class Run:
                 await trio.sleep(_FIRST_PAUSE)
             else:
                 self.shards[index] = shard
-                deps.figures.take_overs += 1
-                deps.figures.load_seconds.observe(trio.current_time() - began)
+                deps.counters.take_overs += 1
+                deps.counters.load_seconds.observe(trio.current_time() - began)
 
     async def _loaded(self, claimed: Claim) -> Shard:
         """All groups of the shard, as they are after the claim: nothing of a former owner can change them now."""
@@ -306,7 +306,7 @@ class Run:
             timers=self._timers,
             tickets=self.tickets,
             now=lambda: self.now,
-            figures=deps.figures,
+            counters=deps.counters,
             failed=self._failed,
         )
         try:
@@ -335,13 +335,13 @@ class Run:
                 await outage.pause(error, shard=index)
             else:
                 self._owners.learn(index, owner)
-                deps.figures.hand_overs += 1
+                deps.counters.hand_overs += 1
                 return
 
     def _failed(self, shard: Shard, error: Exception) -> None:
         if not shard.closed:
             log.warning("groups are loaded anew", shard=shard.claimed.shard, reason=str(error))
-            self._deps.figures.fenced += not isinstance(error, STORE_FAILURES)
+            self._deps.counters.fenced += not isinstance(error, STORE_FAILURES)
             if self._given(shard.claimed.shard) and not shard.giving:
                 # Not at once: what fails again must not keep the store busy with claims.
                 self._begin(shard.claimed.shard, self._take, shard.claimed.shard, _FIRST_PAUSE)

@@ -45,7 +45,7 @@ class CoordinatorService:
         await self._runs.run(stop, task_status)
 
     def _lost(self) -> None:
-        self._deps.figures.leases_lost += 1
+        self._deps.counters.leases_lost += 1
         log.error("lease lost: all groups are loaded anew")
 
     @property
@@ -177,7 +177,7 @@ class CoordinatorService:
                 raise NotServed(E.NOT_COORDINATOR)
             return run.serving(beat.group).beat(beat)
         except NotServed as error:
-            self._deps.figures.refused[str(error)] += 1
+            self._deps.counters.refused[str(error)] += 1
             return pb.HeartbeatResult(error=error.code, owner=error.owner)
 
     async def _answers(
@@ -207,7 +207,7 @@ class CoordinatorService:
         except NotServed as error:
             return error
         room = self._deps.settings.group_queue_bytes
-        full = self._deps.figures.queued_bytes >= room or shard.delayed_bytes(group) >= room // _DELAYED_PART
+        full = self._deps.counters.queued_bytes >= room or shard.delayed_bytes(group) >= room // _DELAYED_PART
         if full and (stores or shard.storing(group)):
             return NotServed(E.COORDINATOR_NOT_AVAILABLE)
         ticket = run.tickets.open()
@@ -220,6 +220,6 @@ class CoordinatorService:
             # Somebody else may have the group by now.
             answer = NotServed(E.NOT_COORDINATOR)
         if isinstance(answer, NotServed):
-            self._deps.figures.refused[str(answer)] += 1
+            self._deps.counters.refused[str(answer)] += 1
             return refusal(answer)
         return cast(M, answer)

@@ -32,8 +32,8 @@ from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.coordinator_pb2 import HeartbeatResult, MemberHeartbeat
 from services.coordinator.claims import Claim
+from services.coordinator.counters import CoordinatorCounters
 from services.coordinator.effects import Effects, Now, Reply, Timer
-from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.groups import Groups
 from services.coordinator.pacing import Pacing
 from services.coordinator.table import State
@@ -72,7 +72,7 @@ class Shard:
         timers: Timers,
         tickets: Tickets,
         now: Callable[[], Now],
-        figures: CoordinatorFigures,
+        counters: CoordinatorCounters,
         failed: Callable[["Shard", Exception], None],
     ) -> None:
         self.claimed = claimed
@@ -89,7 +89,7 @@ class Shard:
         self._timers = timers
         self._tickets = tickets
         self._now = now
-        self._figures = figures
+        self._counters = counters
         self._failed = failed
         self._headers: dict[str, int] = {}  # mod revisions
         self._queues: dict[str, deque[Entry]] = {}
@@ -130,7 +130,7 @@ class Shard:
     def perform(self, group_id: str, effects: Effects) -> None:
         """Do an operation's effects, behind those of the group's operations before it."""
         self._timers.set(self, group_id, effects.timers)
-        self._figures.generations += effects.generations
+        self._counters.generations += effects.generations
         queue = self._queues.get(group_id)
         if queue is None:
             if not (effects.writes or effects.sweep):
@@ -140,7 +140,7 @@ class Shard:
             queue = self._queues[group_id] = deque()
             self._nursery.start_soon(self._store, group_id, queue)
         entry = Entry.of(effects, paths.GroupKeys(self._namespace, group_id).header)
-        self._figures.queued_bytes += entry.weight
+        self._counters.queued_bytes += entry.weight
         queue.append(entry)
 
     def beat(self, beat: MemberHeartbeat) -> HeartbeatResult:
@@ -160,7 +160,7 @@ class Shard:
         return self.groups[group_id].deadlines.get(timer) if group_id in self.groups else None
 
     def expire(self, group_id: str, timer: Timer) -> None:
-        self._figures.expired_timers += 1
+        self._counters.expired_timers += 1
         self.perform(group_id, self.groups.expire(group_id, timer, self._now()))
 
     def expire_offsets(self, group_id: str, gone: AbstractSet[bytes]) -> None:
@@ -202,7 +202,7 @@ class Shard:
             while queue and not self.closed:
                 wait = self._pacing.wait(group_id, trio.current_time())
                 if wait and not self.giving:
-                    self._figures.delayed_writes += 1
+                    self._counters.delayed_writes += 1
                     await trio.sleep(wait)
                     continue
                 batch = together(queue)
@@ -213,7 +213,7 @@ class Shard:
                         return
                     for entry in batch:
                         queue.popleft()
-                        self._figures.queued_bytes -= entry.weight
+                        self._counters.queued_bytes -= entry.weight
                         self._answer(entry.replies)
                         sweep += entry.sweep
                     if not queue:
@@ -253,8 +253,8 @@ class Shard:
             outcome = "refused"
             raise
         finally:
-            self._figures.writes[outcome] += 1
-            self._figures.write_seconds.observe(trio.current_time() - began)
+            self._counters.writes[outcome] += 1
+            self._counters.write_seconds.observe(trio.current_time() - began)
         if not result.succeeded:
             [shard] = result.reads
             if shard is None or shard.mod_revision != self.claimed.revision:
@@ -286,7 +286,7 @@ class Shard:
 
     def _drop_queue(self, group_id: str, why: NotServed) -> None:
         for entry in self._queues.pop(group_id):
-            self._figures.queued_bytes -= entry.weight
+            self._counters.queued_bytes -= entry.weight
             self._fail(entry.replies, why)
         self._tell_idle()
 

@@ -71,7 +71,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             endpoint.serving(admin),
             trio.open_nursery() as nursery,
         ):
-            show(gateway, parts.figures, operations)
+            show(gateway, parts.counters, operations)
             # Without a proven lease it serves on: it knows whom to ask.
             operations.watch_lease(lambda: gateway.membership, unready_from=None)
             operations.watch_address(lambda: gateway.membership, gateways)

@@ -23,8 +23,8 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.tracing import Tracer
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators.links import Coordinators
+from services.gateway.counters import GatewayCounters, error_codes
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.figures import GatewayFigures, error_codes
 from services.gateway.intake import Intake
 from services.gateway.owners.routing import Router
 from services.gateway.owners.traced import TracedBatches
@@ -62,7 +62,7 @@ class Environment:
     conversions: trio.CapacityLimiter
     pauses: Pauses
     log_requests: bool = False
-    figures: GatewayFigures = field(default_factory=GatewayFigures)
+    counters: GatewayCounters = field(default_factory=GatewayCounters)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
     # None: nothing is traced.
@@ -120,7 +120,7 @@ class Call:
     def count_errors(self, *replies: object) -> None:
         """Of a reply, or of what it lists."""
         for reply in replies:
-            self.environment.figures.answered(self.request.api_key, error_codes(reply))
+            self.environment.counters.answered(self.request.api_key, error_codes(reply))
 
     def reply(self, *body: Buffer) -> None:
         """Answer, once; a call whose connection is gone may be answered like any other."""

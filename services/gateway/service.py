@@ -19,8 +19,8 @@ from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.clients.listener import Acceptor
 from services.gateway.coordinators.links import ConnectCoordinator, Coordinators
+from services.gateway.counters import GatewayCounters
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.figures import GatewayFigures
 from services.gateway.intake import Intake
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.routing import Connect, Router
@@ -62,7 +62,7 @@ class GatewayParts:
     boot_clock: Callable[[], float] = boot_clock
     # Each request and reply is a line in the log, at level debug.
     log_requests: bool = False
-    figures: GatewayFigures = field(default_factory=GatewayFigures)
+    counters: GatewayCounters = field(default_factory=GatewayCounters)
 
 
 class Gateway:
@@ -155,7 +155,7 @@ class Gateway:
             conversions=trio.CapacityLimiter(_CONVERSIONS),
             pauses=pauses,
             log_requests=parts.log_requests,
-            figures=parts.figures,
+            counters=parts.counters,
             now_ms=parts.now_ms,
             tracer=parts.tracer,
         )

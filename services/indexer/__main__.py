@@ -34,7 +34,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("indexer", settings, operations)
         indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
-        operations.metrics.add(families(indexer.figures))
+        operations.metrics.add(families(indexer.counters))
         async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings, operations):
             endpoint.ready(operations)
             await stopping.wait()

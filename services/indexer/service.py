@@ -23,7 +23,7 @@ from kafscale.v1.indexer_pb2 import (
     WriteCatalogPageReply,
     WriteCatalogPageRequest,
 )
-from services.indexer.figures import IndexerFigures
+from services.indexer.counters import IndexerCounters
 from services.indexer.settings import IndexerSettings
 from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
@@ -42,8 +42,8 @@ class IndexerService:
         self, store: ObjectStore, namespace: str, settings: IndexerSettings, *, run_sync: RunSync = run_in_thread
     ) -> None:
         self._interval = settings.interval
-        self.figures = IndexerFigures()
-        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, figures=self.figures)
+        self.counters = IndexerCounters()
+        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, counters=self.counters)
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
     async def build(self, request: BuildRequest) -> BuildReply:
@@ -53,7 +53,7 @@ class IndexerService:
             index = build_index(offsets, positions, self._interval)
         except ValueError as error:
             raise CorruptData(f"no segment's batches: {error}") from error
-        self.figures.indexes["built"] += 1
+        self.counters.indexes["built"] += 1
         return BuildReply(index=index)
 
     async def verify(self, request: SegmentRef) -> VerifyReply:
@@ -106,10 +106,10 @@ class IndexerService:
             stored = await self._stored.index(ref)
             faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
             if stored is not None and not faults:
-                self.figures.indexes["intact"] += 1
+                self.counters.indexes["intact"] += 1
                 return stored.body, False
             if await self._stored.write_index(ref, fresh, instead_of=stored):
-                self.figures.indexes["rebuilt"] += 1
+                self.counters.indexes["rebuilt"] += 1
                 _log.info("index rebuilt", key=self._stored.index_key(ref), reason="; ".join(faults))
                 return fresh, True
         raise Unavailable(f"{self._stored.index_key(ref)}: others go on writing it")

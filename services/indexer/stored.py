@@ -15,7 +15,7 @@ from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import SegmentRef, WriteCatalogPageRequest
-from services.indexer.figures import IndexerFigures
+from services.indexer.counters import IndexerCounters
 
 T = TypeVar("T")
 
@@ -24,12 +24,12 @@ class StoredSegments:
     """One namespace's segments and indexes. At most ``reads`` segments are in memory at the same time."""
 
     def __init__(
-        self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync, figures: IndexerFigures
+        self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync, counters: IndexerCounters
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._run_sync = run_sync
-        self._figures = figures
+        self._counters = counters
         self._limiter = trio.CapacityLimiter(reads)
 
     def segment_key(self, ref: SegmentRef) -> str:
@@ -53,8 +53,8 @@ class StoredSegments:
 
         async with self._turn():
             body = (await self._store.get(key)).body
-            self._figures.segments_read += 1
-            self._figures.read_bytes += len(body)
+            self._counters.segments_read += 1
+            self._counters.read_bytes += len(body)
             try:
                 return await self._run_sync(lambda: parse_and_work(body))
             except CorruptSegment as error:
@@ -62,17 +62,17 @@ class StoredSegments:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        figures = self._figures
-        figures.waiting += 1
+        counters = self._counters
+        counters.waiting += 1
         try:
             await self._limiter.acquire()
         finally:
-            figures.waiting -= 1
-        figures.reading += 1
+            counters.waiting -= 1
+        counters.reading += 1
         try:
             yield
         finally:
-            figures.reading -= 1
+            counters.reading -= 1
             self._limiter.release()
 
     async def index(self, ref: SegmentRef) -> Object | None:
@@ -103,5 +103,5 @@ class StoredSegments:
             await put_derived(self._store, key, page)
         except (PreconditionFailed, ObjectNotFound) as error:
             raise Unavailable(f"{key}: others write it at the same time") from error
-        self._figures.pages += 1
+        self._counters.pages += 1
         return key

@@ -15,7 +15,7 @@ from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
 from services.operator.clusters.manifests import Manifests
 from services.operator.controllers import Operator
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.gateways import Gateways
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import Leadership
@@ -30,19 +30,19 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """The API server, the lease, and while that is held, the work. It may end at any moment: nothing is in hand."""
     own = settings[OperatorSettings]
     timeout = own.operator_timeout_ms / 1000
-    figures = OperatorFigures()
+    counters = OperatorCounters()
     me = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     token = settings[AdminTokenSettings].admin_token
     async with (
         Operations.open(settings[HttpSettings], "operator", stopping) as operations,
         Gateways(settings[RpcSettings], token=token, timeout=timeout) as gateways,
     ):
-        kubernetes = await Kubernetes.open(own.operator_namespace, figures, timeout=timeout)
-        operator = Operator(kubernetes, gateways, figures, own, manifests=Manifests.load(own.operator_image), me=me)
-        show(figures, lambda: operator.waiting, operations)
+        kubernetes = await Kubernetes.open(own.operator_namespace, counters, timeout=timeout)
+        operator = Operator(kubernetes, gateways, counters, own, manifests=Manifests.load(own.operator_image), me=me)
+        show(counters, lambda: operator.waiting, operations)
         operations.health.start()
         log.info("serving", namespace=kubernetes.namespace, identity=me)
-        leadership = Leadership(kubernetes, figures, me=me, seconds=own.operator_lease_seconds)
+        leadership = Leadership(kubernetes, counters, me=me, seconds=own.operator_lease_seconds)
         await leadership.run(operator.work, stopping)
 
 

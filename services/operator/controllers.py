@@ -9,8 +9,8 @@ import trio
 from kafscale.errors import KafscaleError
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
+from services.operator.counters import OperatorCounters
 from services.operator.events import Events
-from services.operator.figures import OperatorFigures
 from services.operator.following import Followed
 from services.operator.gateways import Gateways
 from services.operator.kubernetes import Kubernetes
@@ -30,7 +30,7 @@ class Operator:
         self,
         kubernetes: Kubernetes,
         gateways: Gateways,
-        figures: OperatorFigures,
+        counters: OperatorCounters,
         settings: OperatorSettings,
         *,
         manifests: Manifests,
@@ -38,10 +38,10 @@ class Operator:
     ) -> None:
         self._kubernetes = kubernetes
         self._gateways = gateways
-        self._figures = figures
+        self._counters = counters
         self._settings = settings
         self._manifests = manifests
-        self._events = Events(kubernetes, figures, me=me)
+        self._events = Events(kubernetes, counters, me=me)
         self._queue = self._empty_queue()
 
     @property
@@ -58,7 +58,7 @@ class Operator:
                 self._kubernetes,
                 self._gateways,
                 self._events,
-                self._figures,
+                self._counters,
                 topics=topics.objects,
                 clusters=clusters.objects,
             ).reconcile,
@@ -101,8 +101,8 @@ class Operator:
             else:
                 queue.gone(key)
         finally:
-            self._figures.reconciled[key.kind, outcome] += 1
-            self._figures.seconds.observe(trio.current_time() - began)
+            self._counters.reconciled[key.kind, outcome] += 1
+            self._counters.seconds.observe(trio.current_time() - began)
 
     def _empty_queue(self) -> WorkQueue:
         return WorkQueue(

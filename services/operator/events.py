@@ -7,7 +7,7 @@ from typing import Literal
 import structlog
 
 from kafscale.errors import KafscaleError
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import utc_now
 from services.operator.resources import EVENT, MANAGER, Object, name_of
@@ -20,10 +20,10 @@ class Events:
     """Best effort: an event that is not taken is logged and counted, and holds nothing up."""
 
     def __init__(
-        self, kubernetes: Kubernetes, figures: OperatorFigures, *, me: str, now: Callable[[], datetime] = utc_now
+        self, kubernetes: Kubernetes, counters: OperatorCounters, *, me: str, now: Callable[[], datetime] = utc_now
     ) -> None:
         self._kubernetes = kubernetes
-        self._figures = figures
+        self._counters = counters
         self._me = me
         self._now = now
 
@@ -59,5 +59,5 @@ class Events:
         try:
             await self._kubernetes.create(EVENT, body)
         except KafscaleError as error:
-            self._figures.events_lost += 1
+            self._counters.events_lost += 1
             _log.warning("an event is lost", name=name, reason=reason, why=str(error))

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from kafscale.errors import ConfigError, KafscaleError, Refused
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.resources import Kind, Object, name_of
 
 _WATCH_SECONDS = 60
@@ -52,14 +52,14 @@ class Expired(KafscaleError):
 class Kubernetes:
     """One namespace of a cluster. ``timeout``: seconds for a request."""
 
-    def __init__(self, api: Any, namespace: str, figures: OperatorFigures, *, timeout: float) -> None:
+    def __init__(self, api: Any, namespace: str, counters: OperatorCounters, *, timeout: float) -> None:
         self._api = api
         self.namespace = namespace
-        self._figures = figures
+        self._counters = counters
         self._timeout = timeout
 
     @classmethod
-    async def open(cls, namespace: str, figures: OperatorFigures, *, timeout: float) -> "Kubernetes":
+    async def open(cls, namespace: str, counters: OperatorCounters, *, timeout: float) -> "Kubernetes":
         """By ``KUBECONFIG``, ~/.kube/config or the pod's service account; ``namespace`` empty: the kubeconfig's.
 
         Raises ConfigError when kr8s is not installed or knows no server, ApiUnavailable when that does not answer.
@@ -77,7 +77,7 @@ class Kubernetes:
             raise ApiUnavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
         except ValueError as error:
             raise ConfigError(f"no Kubernetes API server is known: {error}; set KUBECONFIG") from error
-        return cls(api, namespace or api.namespace, figures, timeout=timeout)
+        return cls(api, namespace or api.namespace, counters, timeout=timeout)
 
     async def get(self, kind: Kind, name: str) -> Object | None:
         try:
@@ -143,7 +143,7 @@ class Kubernetes:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        self._figures.watches[kind.name] += 1
+        self._counters.watches[kind.name] += 1
         with self._told("WATCH", kind):
             async with self._api.call_api(
                 "GET", **self._place(kind), params=query, stream=True, timeout=_WATCH_SECONDS + _PATIENCE_SECONDS
@@ -199,8 +199,8 @@ class Kubernetes:
         return {"version": kind.api, "namespace": self.namespace, "url": path}
 
     def _count(self, method: str, status: int) -> None:
-        self._figures.requests[method, str(status)] += 1
-        self._figures.failing = ""
+        self._counters.requests[method, str(status)] += 1
+        self._counters.failing = ""
 
     @contextmanager
     def _told(self, method: str, kind: Kind) -> Iterator[None]:
@@ -214,7 +214,7 @@ class Kubernetes:
             raise _refusal(status, {"message": str(error)}) from error
         except (trio.TooSlowError, httpx.HTTPError, kr8s.APITimeoutError, OSError, ValueError) as error:
             self._count(method, 0)
-            self._figures.failing = f"{method} {kind.plural}: {_why(error)}"
+            self._counters.failing = f"{method} {kind.plural}: {_why(error)}"
             raise ApiUnavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
 
 

@@ -7,8 +7,8 @@ import structlog
 import trio
 
 from kafscale.errors import KafscaleError
+from services.operator.counters import OperatorCounters
 from services.operator.election import Election, Step
-from services.operator.figures import OperatorFigures
 from services.operator.kubernetes import ApiRefused, Kubernetes
 from services.operator.resources import LEASE, Object
 
@@ -26,14 +26,14 @@ class Leadership:
     def __init__(
         self,
         kubernetes: Kubernetes,
-        figures: OperatorFigures,
+        counters: OperatorCounters,
         *,
         me: str,
         seconds: int,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._kubernetes = kubernetes
-        self._figures = figures
+        self._counters = counters
         self._me = me
         self._election = Election(me, LEASE_NAME, seconds)
         self._give_up = seconds * 2 / 3
@@ -72,7 +72,7 @@ class Leadership:
 
     async def _lead(self, work: Callable[[], Awaitable[None]], renewed: float) -> None:
         _log.info("leading", identity=self._me)
-        self._figures.leading = True
+        self._counters.leading = True
         scope = trio.CancelScope(deadline=renewed + self._give_up)
 
         async def renew() -> None:
@@ -92,7 +92,7 @@ class Leadership:
                     nursery.start_soon(renew)
                     await work()
         finally:
-            self._figures.leading = False
+            self._counters.leading = False
         _log.warning("not leading any more")
 
     async def _step(self) -> bool:

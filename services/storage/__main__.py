@@ -61,7 +61,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 tracer=operations.tracer,
             )
             storage = StorageService(deps)
-            show(storage, deps.figures, members, operations)
+            show(storage, deps.counters, members, operations)
             async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)

@@ -11,7 +11,7 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.rpc.generated import IndexerClient
 from kafscale.threads import RunSync
 from kafscale.tracing import Tracer
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.settings import StorageSettings
 
 
@@ -36,4 +36,4 @@ class Dependencies:
     # None: nothing is traced.
     tracer: Tracer | None = None
     lease_clock: Callable[[], float] = suspension_clock
-    figures: StorageFigures = field(default_factory=StorageFigures)
+    counters: StorageCounters = field(default_factory=StorageCounters)

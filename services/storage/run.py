@@ -82,7 +82,7 @@ class Run:
             restore=self._restore,
             taken=self._taken,
             online=self._online,
-            figures=deps.figures,
+            counters=deps.counters,
         )
         self._configs = TopicConfigs(deps.catalog, self.owned, self._configured)
         self.assignment = Assignment(
@@ -99,7 +99,7 @@ class Run:
                 run_id=run_id,
                 store=self._store_all,
                 closed=self._closed,
-                figures=deps.figures,
+                counters=deps.counters,
             ),
             namespace=deps.namespace,
             run_id=run_id,
@@ -126,7 +126,7 @@ class Run:
             reads_in_flight=settings.reads_in_flight,
             index_interval=settings.index_interval,
             run_sync=deps.run_sync,
-            figures=deps.figures,
+            counters=deps.counters,
         )
         old_end = OldEnd(deps.objects, deps.catalog, self.reader.finder, deps.namespace)
         self._restorer = ProducerRestorer(
@@ -157,7 +157,7 @@ class Run:
             namespace=deps.namespace,
             committed=self._committed,
             fenced=self._fenced,
-            figures=deps.figures,
+            counters=deps.counters,
         )
         self._flusher = Flusher(
             nursery=nursery,
@@ -172,7 +172,7 @@ class Run:
             run_sync=deps.run_sync,
             stored=self._committer.ready,
             given_up=self._given_up,
-            figures=deps.figures,
+            counters=deps.counters,
             tracer=deps.tracer,
         )
         self.retention = Retention(
@@ -237,8 +237,8 @@ class Run:
     def appended(self, partition: Partition, size: int, records: int) -> None:
         """Batches came into the partition's buffer, of ``size`` bytes and so many offsets."""
         self.buffered_bytes += size
-        self._deps.figures.appended_bytes += size
-        self._deps.figures.appended_records += records
+        self._deps.counters.appended_bytes += size
+        self._deps.counters.appended_records += records
         self._flush_in_time(partition)
 
     def _flush_in_time(self, partition: Partition) -> None:
@@ -269,9 +269,9 @@ class Run:
         """Wait until all that is buffered now is committed; False: this epoch ended first."""
         end = partition.buffer.next_offset
         self.seal(partition, trigger)
-        while partition.log.committed_end < end and not partition.closed and not partition.offline:
+        while partition.log.high_watermark < end and not partition.closed and not partition.offline:
             await self.moved()
-        return partition.log.committed_end >= end
+        return partition.log.high_watermark >= end
 
     async def moved(self) -> None:
         """Wait until a partition's log has moved, or an epoch has ended."""
@@ -331,7 +331,7 @@ class Run:
         await self.flush(partition, "hand_over")
         await self.snapshots.write_last(partition)
         self._committer.ready(partition)
-        while partition.unsaid and not partition.closed and not partition.offline:
+        while partition.unreported and not partition.closed and not partition.offline:
             await self._moved.wait()
 
     def _configured(self, partition: Partition) -> None:
@@ -359,10 +359,10 @@ class Run:
             log_view.segments.committed(
                 KnownSegment(segment.base_offset, len(segment.data), segment.max_timestamp_ms), segment.next_offset
             )
-            log_view.committed_end = segment.next_offset
+            log_view.high_watermark = segment.next_offset
             self.catalogs.committed(partition, segment)
-            self._deps.figures.segments += 1
-            self._deps.figures.committed_bytes += len(segment.data)
+            self._deps.counters.segments += 1
+            self._deps.counters.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
         log_view.log_start = partition.state.log_start
@@ -379,7 +379,7 @@ class Run:
 
     def _taken(self, partition: Partition | None) -> None:
         if partition is not None:
-            self._deps.figures.take_overs += 1
+            self._deps.counters.take_overs += 1
             # They may have changed while it was taken over.
             self._configs.apply(partition)
             self.sinks.taken(partition)
@@ -409,7 +409,7 @@ class Run:
     def _fenced(self, partition: Partition, who: str) -> None:
         log.warning("partition lost", partition=partition.name, epoch=partition.epoch, reason=who)
         if not partition.closed:
-            self._deps.figures.fenced += 1
+            self._deps.counters.fenced += 1
             self.owned.drop(partition)
             self._closed(partition)
 

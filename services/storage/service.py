@@ -80,7 +80,7 @@ class StorageService:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
 
     def _lost(self) -> None:
-        self._deps.figures.leases_lost += 1
+        self._deps.counters.leases_lost += 1
         log.error("lease lost: everything is taken over anew")
 
     @property

@@ -139,7 +139,7 @@ class KafscaleListener(StreamingQueryListener):
         except KafscaleError as error:
             _log.warning("offsets behind are not known: %s", error)
             return None, None
-        ends = {key: one.committed_end for key, one in plans.items() if not is_gone(one)}
+        ends = {key: one.high_watermark for key, one in plans.items() if not is_gone(one)}
         of_all = sum(split.bytes for one in plans.values() for split in one.splits)
         return StreamOffsets(ends, end.ids), None if start is None else of_all
 

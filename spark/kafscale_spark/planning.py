@@ -178,12 +178,12 @@ def check_range(settings: SourceSettings, partition: TopicPartition, found: pb.P
     if is_gone(found):
         data_lost(f"{name} is not there any more: {found.detail}", fail=fail)
         return
-    has = f"the log has {found.log_start} to {found.committed_end}"
+    has = f"the log has {found.log_start} to {found.high_watermark}"
     for edge in (settings.start, settings.end):
         asked = edge.offset_of(partition)
-        if asked is not None and not found.log_start <= asked <= found.committed_end:
+        if asked is not None and not found.log_start <= asked <= found.high_watermark:
             data_lost(f"{name}: {edge.option} asks for offset {asked}, {has}", fail=fail)
-    if settings.start.by_time and found.start == found.committed_end and not settings.latest_if_no_timestamp:
+    if settings.start.by_time and found.start == found.high_watermark and not settings.latest_if_no_timestamp:
         raise ConfigError(
             f"{name}: {settings.start.option} asks for {settings.start.of(partition)}, and no record has this "
             "timestamp or a later one (startingOffsetsByTimestampStrategy=latest begins at the latest instead)"

@@ -54,7 +54,7 @@ class Stream:
         for partition, one in plans.items():
             check_range(settings, partition, one)
             if not is_gone(one):
-                offsets[partition] = min(max(one.start, one.log_start), one.committed_end)
+                offsets[partition] = min(max(one.start, one.log_start), one.high_watermark)
         return StreamOffsets(offsets, found.ids)
 
     def stop_here(self) -> None:
@@ -63,7 +63,7 @@ class Stream:
             found = find(client, self._settings.subscription)
             plans = plan(client, _scans(found, StreamOffsets(), found.partitions))
         self._target = StreamOffsets(
-            {key: one.committed_end for key, one in plans.items() if not is_gone(one)}, found.ids
+            {key: one.high_watermark for key, one in plans.items() if not is_gone(one)}, found.ids
         )
 
     def latest(self, start: StreamOffsets, rates: Rates = _NOT_LIMITED) -> StreamOffsets:
@@ -76,7 +76,7 @@ class Stream:
                 self._check(key, None, plans[key])
             behind = {
                 # An instance may know of an older end than where the stream is.
-                key: Behind(max(one.start, one.log_start), max(one.committed_end, one.start), _bytes(one))
+                key: Behind(max(one.start, one.log_start), max(one.high_watermark, one.start), _bytes(one))
                 for key, one in plans.items()
                 if not is_gone(one)
             }

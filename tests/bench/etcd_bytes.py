@@ -61,7 +61,7 @@ async def _produce(store: EtcdMetadataStore, rounds: int, *, idempotent: bool) -
             epoch=1_000,
             owner=new_run_id(),
             log_start=100_000_000,
-            committed_end=end,
+            high_watermark=end,
             last_segment=LastSegment(base_offset=end - 1, size=1_000_000, crc=0xDEADBEEF),
             producers_from=end - 1,
         )

@@ -135,8 +135,8 @@ def test_the_performance_tools_write_and_read_what_they_are_told(tools: KafkaToo
     assert f"{count} records sent" in written.out
     assert sum(_ends(bootstrap, topic)) == count
     read = tools.run("kafka-consumer-perf-test", "--topic", topic, "--messages", count, "--timeout", 1000 * SECONDS)
-    names, figures = (re.split(r", (?!\d\d:)", line) for line in read.out.splitlines())
-    row = dict(zip((name.strip() for name in names), figures, strict=False))
+    names, counters = (re.split(r", (?!\d\d:)", line) for line in read.out.splitlines())
+    row = dict(zip((name.strip() for name in names), counters, strict=False))
     assert row["data.consumed.in.nMsg"] == str(count)
     assert row["data.consumed.in.MB"] == f"{count * size / 2**20:.4f}"
 

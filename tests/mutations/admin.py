@@ -184,8 +184,8 @@ MUTATIONS = (
         Change(
             "services.storage.methods.segments",
             "_behind",
-            "if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:",
-            "if end < log.committed_end:",
+            "if end < log.high_watermark and (await run.reader.holding(log, end)).base_offset == end:",
+            "if end < log.high_watermark:",
         ),
         _SEGMENT_LIST + "test_what_is_not_whole_is_found",
     ),

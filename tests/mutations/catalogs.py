@@ -25,14 +25,14 @@ MUTATIONS = (
         _CATALOGS + "test_a_page_of_another_topic_of_the_name_misleads_nobody",
     ),
     Mutation(
-        "a page is not believed beyond the committed end",
+        "a page is not believed beyond the high watermark",
         Change(
             "kafscale.catalog.page",
             "misfit",
-            "    if content.segments[-1].next_offset > committed_end:\n",
-            ("    committed_end = max(committed_end, content.segments[-1].next_offset)\n    if False:\n"),
+            "    if content.segments[-1].next_offset > high_watermark:\n",
+            ("    high_watermark = max(high_watermark, content.segments[-1].next_offset)\n    if False:\n"),
         ),
-        _CATALOGS + "test_a_page_that_goes_beyond_the_committed_end_misleads_nobody",
+        _CATALOGS + "test_a_page_that_goes_beyond_the_high_watermark_misleads_nobody",
     ),
     Mutation(
         "a page lists what is committed, not what is stored",

@@ -27,7 +27,7 @@ MUTATIONS = (
             "        return MAY_BE_KEPT\n",
             "        return ErrorCode.none\n",
         ),
-        _STORAGE_LINK + "test_what_is_lost_is_acked_up_to_the_committed_end_only",
+        _STORAGE_LINK + "test_what_is_lost_is_acked_up_to_the_high_watermark_only",
     ),
     Mutation(
         "one request of a connection at a time",
@@ -93,7 +93,7 @@ MUTATIONS = (
         Change(
             "services.gateway.apis.fetch",
             "_Position.cut_short",
-            "return self.offset < self.committed_end",
+            "return self.offset < self.high_watermark",
             "return False",
         ),
         _FETCH + "test_records_that_only_a_limit_keeps_back_end_the_waiting",
@@ -346,7 +346,7 @@ MUTATIONS = (
             "_Partition.verdict",
             "        if append.epoch > self.epoch:\n",
             (
-                "        if append.wait_for <= self.committed_end:\n"
+                "        if append.wait_for <= self.high_watermark:\n"
                 "            return ErrorCode.none\n"
                 "        if append.epoch > self.epoch:\n"
             ),

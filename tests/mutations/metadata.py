@@ -26,7 +26,7 @@ MUTATIONS = (
             "[Put(self._key(entry), entry.value) for entry in entries],",
             (
                 "[Put(self._key(entry), entry.value) for entry in entries]\n"
-                '                    + [Put(f"{self._key(entry)}/{entry.state.committed_end}", b"") for '
+                '                    + [Put(f"{self._key(entry)}/{entry.state.high_watermark}", b"") for '
                 "entry in entries],"
             ),
         ),

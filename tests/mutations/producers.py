@@ -18,8 +18,8 @@ MUTATIONS = (
         Change(
             "services.storage.owning.snapshots",
             "ProducerSnapshots._put",
-            "partition.log.committed_end, partition.committed_producers.dump()",
-            "partition.log.committed_end, partition.producers.dump()",
+            "partition.log.high_watermark, partition.committed_producers.dump()",
+            "partition.log.high_watermark, partition.producers.dump()",
         ),
         _IDEMPOTENCE + "test_a_snapshot_holds_nothing_that_is_not_committed",
     ),

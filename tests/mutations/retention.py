@@ -44,7 +44,7 @@ MUTATIONS = (
             "services.storage.reading.old_end",
             "OldEnd._oldest_left",
             "first = await self._finder.oldest(view)",
-            "first = view.segments.holding(view.committed_end - 1)",
+            "first = view.segments.holding(view.high_watermark - 1)",
         ),
         _MISSING + "test_a_hole_moves_nothing_and_deletes_nothing",
     ),

@@ -94,7 +94,7 @@ MUTATIONS = (
             (
                 "now = None\n"
                 '        return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at '
-                '{view.committed_end}")'
+                '{view.high_watermark}")'
             ),
         ),
         _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
@@ -114,8 +114,8 @@ MUTATIONS = (
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
-            "(view.committed_end if partition.offline else partition.buffer.next_offset)",
-            "view.committed_end",
+            "(view.high_watermark if partition.offline else partition.buffer.next_offset)",
+            "view.high_watermark",
         ),
         _FENCING + "test_an_offset_that_is_given_and_not_committed_is_not_out_of_range",
     ),
@@ -124,7 +124,7 @@ MUTATIONS = (
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
-            "if offset <= PartitionState.FromString(now.value).committed_end:",
+            "if offset <= PartitionState.FromString(now.value).high_watermark:",
             "if False:",
         ),
         _FENCING + "test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_partition",

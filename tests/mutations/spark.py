@@ -172,7 +172,7 @@ MUTATIONS = (
             "kafscale_spark.stream",
             "Stream._check",
             "elif start is not None and start < found.log_start:",
-            "elif start is not None and found.committed_end < start:",
+            "elif start is not None and found.high_watermark < start:",
         ),
         _STREAM + "test_retention_overtakes_a_stream",
     ),

@@ -29,7 +29,7 @@ MUTATIONS = (
             "services.storage.run",
             "Run.flush",
             "end = partition.buffer.next_offset",
-            ("end = partition.buffer.next_offset if partition.buffer.open_bytes else partition.log.committed_end"),
+            ("end = partition.buffer.next_offset if partition.buffer.open_bytes else partition.log.high_watermark"),
         ),
         _WRITE_PATH + "test_failed_flush_is_not_success_for_anyone",
     ),
@@ -106,7 +106,7 @@ MUTATIONS = (
             "services.storage.writing.flusher",
             "Flusher._until_done",
             'log.warning("put failed, kept and tried again", key=key, error=str(error))',
-            "partition.buffer._open.next_offset = partition.log.committed_end",
+            "partition.buffer._open.next_offset = partition.log.high_watermark",
         ),
         _WRITE_PATH + "test_offsets_are_not_given_twice_after_a_failed_upload",
     ),
@@ -250,7 +250,7 @@ MUTATIONS = (
             "services.storage.reading.offsets",
             "list_offset",
             "else _answer(view, -1, -1)",
-            "else _answer(view, view.committed_end, -1)",
+            "else _answer(view, view.high_watermark, -1)",
         ),
         _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
     ),
@@ -287,7 +287,7 @@ MUTATIONS = (
             "await outage.pause(error, partitions=len(entries))",
             (
                 "for entry in entries:\n"
-                "                    end, buffer = entry.partition.log.committed_end, entry.partition.buffer\n"
+                "                    end, buffer = entry.partition.log.high_watermark, entry.partition.buffer\n"
                 "                    buffer._open = Buffer(end, end)\n"
                 "                    buffer._sealed.clear()\n"
                 "                return"

@@ -21,7 +21,7 @@ from kafscale.objects.metrics import OUTCOMES, WITH_BODIES
 from kafscale.process.metrics import Described
 from kafscale_tools.documents import generate as docs
 from services.gateway.clients.registry import APIS
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.monitoring import families
 from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
 from tests.clients.adapters.confluent import ConfluentClient
@@ -132,7 +132,7 @@ async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
         assert value_of(coordinator, "kafscale_coordinator_groups", state="Stable") == 1
         assert value_of(coordinator, "kafscale_coordinator_rebalances_total") >= 1
     # The operator has no place in a cluster of processes: what it shows from its start on.
-    for family in families(OperatorFigures(), lambda: 0.0):
+    for family in families(OperatorCounters(), lambda: 0.0):
         for labels in family.read():
             for label, value in zip(family.labels, labels, strict=True):
                 values[family.name, label].add(value)

@@ -85,28 +85,28 @@ class Scanner:
             if offset != split.end:
                 self._complain("gap", f"{name}: a scan up to {split.end} ends at {offset}")
                 return
-        if offset != plan.committed_end:
-            self._complain("gap", f"{name}: the splits end at {offset}, the log at {plan.committed_end}")
+        if offset != plan.high_watermark:
+            self._complain("gap", f"{name}: the splits end at {offset}, the log at {plan.high_watermark}")
 
     async def _count(self, address: str) -> None:
         plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
-        request = ScanRequest(start=plan.log_start, end=plan.committed_end, mode=ScanRequest.COUNT)
+        request = ScanRequest(start=plan.log_start, end=plan.high_watermark, mode=ScanRequest.COUNT)
         count = sum([piece.count async for piece in self._pieces(address, request)])
-        if count != plan.committed_end - plan.log_start:
-            self._complain("miscounted", f"{count} from {plan.log_start} to {plan.committed_end} at {address}")
+        if count != plan.high_watermark - plan.log_start:
+            self._complain("miscounted", f"{count} from {plan.log_start} to {plan.high_watermark} at {address}")
 
     async def _scan_since(self, address: str) -> None:
         since = self._some_time()
         known = self._known_since(since)
         plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
-        request = ScanRequest(start=plan.log_start, end=plan.committed_end, since_ms=since)
+        request = ScanRequest(start=plan.log_start, end=plan.high_watermark, since_ms=since)
         found = {
             at
             async for piece in self._pieces(address, request)
             for at, _, _ in epoch_records_of(piece.records)
-            if plan.log_start <= at < plan.committed_end
+            if plan.log_start <= at < plan.high_watermark
         }
-        missing = [at for at in known if plan.log_start <= at < plan.committed_end and at not in found]
+        missing = [at for at in known if plan.log_start <= at < plan.high_watermark and at not in found]
         if missing:
             self._complain("left-out", f"a scan at {address} of what is not older than {since} lacks {missing[:5]}")
 
@@ -114,7 +114,7 @@ class Scanner:
         since = self._some_time()
         known = self._known_since(since)
         plan = await self._plan(address, PartitionScan(start=Bound(timestamp=since), end=Bound(latest=True)))
-        self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.committed_end)
+        self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.high_watermark)
 
     async def _fetch(self, address: str) -> None:
         """As consumers that read what others own."""
@@ -126,8 +126,8 @@ class Scanner:
             return
         self._check(address, fetched.status, fetched.detail, f"a fetch at {offset} of {address}")
         # Where the log ends is told by any instance as it was some time: only the start counts, as one of then.
-        if fetched.committed_end < offset or asked < 0:
-            self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.committed_end}")
+        if fetched.high_watermark < offset or asked < 0:
+            self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.high_watermark}")
         for at, value, epoch in epoch_records_of(fetched.records):
             if at >= offset:
                 self._view.seen(self._name, self._partition, at, value)

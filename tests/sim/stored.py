@@ -65,8 +65,8 @@ async def faults_of(
         if expected >= 0 and segment.base_offset != expected:
             return [f"a segment begins at {segment.base_offset} where {expected} was due"]
         expected = segment.next_offset
-    if expected not in (-1, state.committed_end) or (expected < 0 and state.log_start < state.committed_end):
-        return [f"the segments end at {expected}, the log at {state.committed_end}"]
+    if expected not in (-1, state.high_watermark) or (expected < 0 and state.log_start < state.high_watermark):
+        return [f"the segments end at {expected}, the log at {state.high_watermark}"]
     return []
 
 
@@ -81,7 +81,7 @@ async def segments_of(
     prefix = paths.partition_prefix(namespace, topic, partition)
     for info in await objects.list_from(prefix):
         key = paths.parse_segment_key_in(prefix, info.key)
-        if key is None or key.kind != "kfs" or key.base_offset >= log.state.committed_end:
+        if key is None or key.kind != "kfs" or key.base_offset >= log.state.high_watermark:
             continue
         try:
             segment = parse_segment((await objects.get(info.key)).body)

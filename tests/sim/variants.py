@@ -72,7 +72,7 @@ VARIANTS: dict[str, Variant] = {
         first_seed=12,
     ),
     "watermark-before-put": Variant(
-        "the committed end moves before the segment is stored",
+        "the high watermark moves before the segment is stored",
         (
             Change(
                 "services.storage.writing.flusher",
@@ -99,7 +99,7 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "no-epoch-test-on-read": Variant(
-        "an object at a base below the committed end is taken for the log's",
+        "an object at a base below the high watermark is taken for the log's",
         (
             Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
             Change(
@@ -125,7 +125,7 @@ VARIANTS: dict[str, Variant] = {
                 "Committer._commit",
                 "await outage.pause(error, partitions=len(entries))",
                 "for entry in entries:\n"
-                "                    end, buffer = entry.partition.log.committed_end, entry.partition.buffer\n"
+                "                    end, buffer = entry.partition.log.high_watermark, entry.partition.buffer\n"
                 "                    buffer._open = Buffer(end, end)\n"
                 "                    buffer._sealed.clear()\n"
                 "                return",

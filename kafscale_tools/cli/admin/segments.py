@@ -121,8 +121,8 @@ def _result_lines(topic: str, results: list[dict[str, Any]]) -> Iterator[str]:
     for each in results:
         # Of what was not read to the end nothing says that it is whole.
         not_whole = str(len(each["faulty"])) if each["faulty"] or not each["error"] else "-"
-        figures = [f"{each[name]:,}" for name in ("segments", "bytes", *map(str.lower, written))]
-        rows.append((topic, str(each["partition"]), *figures, not_whole))
+        counters = [f"{each[name]:,}" for name in ("segments", "bytes", *map(str.lower, written))]
+        rows.append((topic, str(each["partition"]), *counters, not_whole))
     yield from table(heads, rows, left=("TOPIC",), indent="")
     for result in results:
         for each in result["faulty"]:

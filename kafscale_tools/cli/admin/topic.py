@@ -168,7 +168,7 @@ def _partition_lines(partitions: Iterable[pb.PartitionStatus]) -> Iterator[str]:
             each.topic,
             str(each.partition),
             (printable(each.owner) or IN_PROCESS) if each.owner_run else "-",
-            *(f"{known:,}" if known >= 0 else "-" for known in _figures(each)),
+            *(f"{known:,}" if known >= 0 else "-" for known in _counters(each)),
         )
         for each in partitions
     ]
@@ -178,7 +178,7 @@ def _partition_lines(partitions: Iterable[pb.PartitionStatus]) -> Iterator[str]:
             yield f"{each.topic}-{each.partition}: {printable(each.error)}"
 
 
-def _figures(partition: pb.PartitionStatus) -> tuple[int, ...]:
+def _counters(partition: pb.PartitionStatus) -> tuple[int, ...]:
     known = partition
     return known.epoch, known.log_start, known.high_watermark, known.bytes, known.segments
 

@@ -105,7 +105,7 @@ async def _ask_segments(environment: Environment, ref: PartitionRef, query: Segm
             ErrorCode.corrupt_message if damaged else ErrorCode.leader_not_available,
             f"{ref.topic}-{ref.partition}: {refusal_text(found, found.detail)}",
         )
-    reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.committed_end)
+    reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.high_watermark)
     for each in found.segments:
         reply.segments.add(
             base_offset=each.base_offset,
@@ -145,5 +145,5 @@ async def flush_topics(environment: Environment, request: pb.FlushTopicsRequest)
         elif question.results[0].status != common_pb2.OK:
             done.error = refusal_text(question.results[0], question.results[0].detail)
         else:
-            done.high_watermark = question.results[0].committed_end
+            done.high_watermark = question.results[0].high_watermark
     return reply

@@ -52,7 +52,7 @@ _LONGEST_WAIT_MS = 300_000
 class _Position:
     """Where one partition's answer has got to.
 
-    ``link``, ``epoch``, ``committed_end`` and ``stream_id``: as of its last read; ``known_epoch``: the epoch that the
+    ``link``, ``epoch``, ``high_watermark`` and ``stream_id``: as of its last read; ``known_epoch``: the epoch that the
     ownership map told when that was asked for.
     """
 
@@ -66,13 +66,13 @@ class _Position:
     records: list[bytes] = field(default_factory=list)
     epoch: int = -1
     known_epoch: int = -1
-    committed_end: int = -1
+    high_watermark: int = -1
     stream_id: str = ""
 
     def may_have_more(self, router: Router) -> bool:
         if self.budget <= 0 or self.link is None:
             return False
-        if self.link.is_ahead(self.key, self.stream_id, self.epoch, self.committed_end):
+        if self.link.is_ahead(self.key, self.stream_id, self.epoch, self.high_watermark):
             return True
         # An instance that gives a partition back and gets it again tells the stream no more of it, until asked.
         if router.epoch(self.key) > max(self.epoch, self.known_epoch):
@@ -82,7 +82,7 @@ class _Position:
     @property
     def cut_short(self) -> bool:
         """Whether only a limit kept committed records out of the answer."""
-        return self.offset < self.committed_end
+        return self.offset < self.high_watermark
 
     def take(self, fetched: PartitionFetched, stream_id: str, *, room: int, first: bool, by_id: bool) -> int:
         """Add what a read gave, the ``first`` records of the answer even beyond ``room``; the bytes that were added."""
@@ -93,8 +93,8 @@ class _Position:
                 self.result.high_watermark, self.result.log_start_offset = -1, fetched.log_start
             self.fail(code_of(fetched.status, by_id=by_id))
             return 0
-        self.epoch, self.committed_end = fetched.epoch, fetched.committed_end
-        self.result.high_watermark, self.result.log_start_offset = fetched.committed_end, fetched.log_start
+        self.epoch, self.high_watermark = fetched.epoch, fetched.high_watermark
+        self.result.high_watermark, self.result.log_start_offset = fetched.high_watermark, fetched.log_start
         records = fetched.records
         if not records:
             return 0
@@ -294,10 +294,10 @@ class _Fetch:
         for position in self.positions:
             position.result.records = position.records
         codes = (result.error_code for topic in self.topics for result in topic.results)
-        self.call.environment.figures.answered(API_KEY, codes)
+        self.call.environment.counters.answered(API_KEY, codes)
         match self.visit.answer(self.topics):
             case ErrorCode() as error:
-                self.call.environment.figures.answered(API_KEY, [error])
+                self.call.environment.counters.answered(API_KEY, [error])
                 self.call.reply(*encode_response([], self.call.version, error_code=error))
             case session_id, told:
                 pieces = encode_response(told, self.call.version, session_id=session_id, aborted=self.aborted)
@@ -308,7 +308,7 @@ def handle(call: Call) -> Work | None:
     request = decode_request(call.request.body, call.version)
     visit = call.environment.fetch_sessions.visit(request, call.version)
     if isinstance(visit, ErrorCode):
-        call.environment.figures.answered(API_KEY, [visit])
+        call.environment.counters.answered(API_KEY, [visit])
         call.reply(*encode_response([], call.version, error_code=visit))
         return None
     return _serve(_Fetch(call, request, visit))
@@ -335,7 +335,7 @@ def fail(call: Call, error: ErrorCode) -> None:
         )
         for topic in request.topics
     ]
-    call.environment.figures.answered(API_KEY, (result.error_code for topic in topics for result in topic.results))
+    call.environment.counters.answered(API_KEY, (result.error_code for topic in topics for result in topic.results))
     call.reply(*encode_response(topics, call.version, error_code=error))
 
 

@@ -71,7 +71,7 @@ class _Produce:
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._slot = call.request.slot
         self._client = call.client
-        self._figures = call.environment.figures
+        self._counters = call.environment.counters
         self._router = call.environment.router
         self._version = call.version
         self._traced = call.environment.traced
@@ -157,7 +157,7 @@ class _Produce:
             self._reply()
 
     def _reply(self) -> None:
-        self._figures.answered(API_KEY, self._codes())
+        self._counters.answered(API_KEY, self._codes())
         if self._span is not None:
             self._span.end(next((ErrorCode(code).name for code in self._codes() if code), ""))
         if self._acks != 0:

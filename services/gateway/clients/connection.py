@@ -18,7 +18,7 @@ from kafscale.kafka.wire import Buffer
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.clients.registry import API_VERSIONS, APIS, refusal
 from services.gateway.clients.wire_log import WireLog
-from services.gateway.figures import UNSPOKEN
+from services.gateway.counters import UNSPOKEN
 from services.gateway.intake import Share
 
 _SMALLEST_READ = 512 << 10
@@ -149,7 +149,7 @@ class ClientConnection:
                 if not data:
                     return
                 self.last_activity = self._received_at = trio.current_time()
-                self._environment.figures.received_bytes += len(data)
+                self._environment.counters.received_bytes += len(data)
                 kafka.receive_data(bytes(data))
                 while True:
                     request = None if self._too_much_unsent else kafka.next_request()
@@ -180,7 +180,7 @@ class ClientConnection:
             raise ProtocolError(refusal(request.api_key, request.api_version))
         request.slot.received_at = self._received_at
         version = request.api_version if request.api_version in api.versions else UNSPOKEN
-        self._environment.figures.requests[api.key, version] += 1
+        self._environment.counters.requests[api.key, version] += 1
         size = len(request.body)
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:
@@ -239,7 +239,7 @@ class ClientConnection:
 
     def _failed(self, api: Api, call: Call, error: Exception) -> None:
         """A bug, not the client's doing: answer the request, or close its connection."""
-        self._environment.figures.broken[api.key] += 1
+        self._environment.counters.broken[api.key] += 1
         _log.error("request failed", api=api.name, version=call.version, peer=self._peer, exc_info=error)
         if call.request.slot.done:
             return
@@ -262,7 +262,7 @@ class ClientConnection:
                     self._sending = False
                     size = sum(map(len, pieces))
                     self._hold(-size)
-                    self._environment.figures.sent_bytes += size
+                    self._environment.counters.sent_bytes += size
                     self.last_activity = trio.current_time()
                 self._make_room()
                 if self._leaving and kafka.in_flight == 0:
@@ -290,7 +290,7 @@ class ClientConnection:
         self._large_since += self.last_activity - began
 
     def _replied(self, slot: ReplySlot, size: int) -> None:
-        self._environment.figures.took(slot.api_key, trio.current_time() - slot.received_at)
+        self._environment.counters.took(slot.api_key, trio.current_time() - slot.received_at)
         self._under_way -= 1
         self._hold(size)
         if self._wire_log is not None:

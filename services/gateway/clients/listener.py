@@ -54,7 +54,7 @@ class Acceptor:
 
     async def run(self, stop: trio.Event, environment: Environment) -> None:
         """Serve, after `bind`, until ``stop``; then let the connections end."""
-        environment.figures.most_connections = self._most
+        environment.counters.most_connections = self._most
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):
@@ -100,14 +100,14 @@ class Acceptor:
             if not self._full:
                 _log.warning("new connections are closed", connections=len(self._connections))
             self._full = True
-            environment.figures.turned_away += 1
+            environment.counters.turned_away += 1
             await trio.aclose_forcefully(stream)
             return
         self._full = False
         connection = ClientConnection(stream, environment, listener)
         self._connections.add(connection)
-        environment.figures.accepted += 1
-        environment.figures.connections += 1
+        environment.counters.accepted += 1
+        environment.counters.connections += 1
         if environment.stopping:
             connection.leave()
         try:
@@ -116,7 +116,7 @@ class Acceptor:
             _log.exception("connection failed")
         finally:
             self._connections.discard(connection)
-            environment.figures.connections -= 1
+            environment.counters.connections -= 1
 
     async def _sweep(self) -> None:
         """Close connections on which nothing has moved."""

@@ -32,11 +32,11 @@ class Waiter:
 
 
 class _Partition:
-    __slots__ = ("committed_end", "epoch", "held", "lost", "recent_from", "waiters")
+    __slots__ = ("epoch", "held", "high_watermark", "lost", "recent_from", "waiters")
 
     def __init__(self) -> None:
         self.epoch = -1
-        self.committed_end = -1
+        self.high_watermark = -1
         # Where the last announced commit began.
         self.recent_from = -1
         self.lost = False
@@ -48,7 +48,7 @@ class _Partition:
         if append.epoch > self.epoch:
             return None
         if append.epoch == self.epoch:
-            if append.wait_for <= self.committed_end:
+            if append.wait_for <= self.high_watermark:
                 return ErrorCode.none
             if not self.lost:
                 return None
@@ -89,11 +89,11 @@ class CommitView:
             if event.epoch < partition.epoch:
                 continue
             if event.epoch > partition.epoch:
-                partition.epoch, partition.committed_end, partition.lost = event.epoch, event.committed_end, False
-                partition.recent_from = event.committed_end
-            elif event.committed_end > partition.committed_end:
-                partition.recent_from = partition.committed_end
-            partition.committed_end = max(partition.committed_end, event.committed_end)
+                partition.epoch, partition.high_watermark, partition.lost = event.epoch, event.high_watermark, False
+                partition.recent_from = event.high_watermark
+            elif event.high_watermark > partition.high_watermark:
+                partition.recent_from = partition.high_watermark
+            partition.high_watermark = max(partition.high_watermark, event.high_watermark)
             partition.lost = partition.lost or event.lost
             self._settle(key, partition)
             for waiter in partition.waiters:
@@ -114,12 +114,12 @@ class CommitView:
         else:
             append.finish(verdict)
 
-    def is_ahead(self, key: Key, epoch: int, committed_end: int) -> bool:
+    def is_ahead(self, key: Key, epoch: int, high_watermark: int) -> bool:
         """Whether the stream has told of more than a fetch saw that was answered with this epoch and end."""
         partition = self._partitions.get(key)
         if partition is None:
             return False
-        return partition.epoch > epoch or (partition.epoch == epoch and partition.committed_end > committed_end)
+        return partition.epoch > epoch or (partition.epoch == epoch and partition.high_watermark > high_watermark)
 
     def is_recent(self, key: Key, offset: int) -> bool:
         """Whether what follows ``offset`` came with the last commit or is still to come: the owner has it in memory."""

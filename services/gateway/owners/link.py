@@ -227,11 +227,11 @@ class StorageLink:
                 self._moved((question.partition.topic_id, question.partition.partition), result.owner)
         return results
 
-    def is_ahead(self, key: Key, stream_id: str, epoch: int, committed_end: int) -> bool:
+    def is_ahead(self, key: Key, stream_id: str, epoch: int, high_watermark: int) -> bool:
         """Whether asking again may give more than a fetch on ``stream_id`` did, answered with this epoch and end."""
         if self._session is None:
             return False
-        return stream_id != self.stream_id or self._session.view.is_ahead(key, epoch, committed_end)
+        return stream_id != self.stream_id or self._session.view.is_ahead(key, epoch, high_watermark)
 
     def park(self, keys: list[Key], waiter: Waiter) -> None:
         """Wake ``waiter`` by news of one of the partitions, and when the commit stream ends or starts."""

@@ -12,7 +12,7 @@ class PendingAppend:
     """From the handler through queue, message and buffer to its outcome, which is told exactly once.
 
     ``trace``: the place of the span that it belongs to; empty: it is not traced.
-    ``wait_for``: the committed end that lets the reply go. Times are on Trio's clock, ``append_time_ms`` since 1970.
+    ``wait_for``: the high watermark that lets the reply go. Times are on Trio's clock, ``append_time_ms`` since 1970.
     """
 
     __slots__ = (

@@ -11,8 +11,8 @@ from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
 from services.operator.clusters.wanted import servers_of
 from services.operator.conditions import Condition, reason_of
+from services.operator.counters import OperatorCounters
 from services.operator.events import Events
-from services.operator.figures import OperatorFigures
 from services.operator.gateways import Gateway, Gateways, is_refusal, sentence_of
 from services.operator.gateways import reason_of as reason_of_error
 from services.operator.kubernetes import Kubernetes
@@ -42,7 +42,7 @@ class TopicReconciler:
         kubernetes: Kubernetes,
         gateways: Gateways,
         events: Events,
-        figures: OperatorFigures,
+        counters: OperatorCounters,
         *,
         topics: Mapping[str, Object],
         clusters: Mapping[str, Object],
@@ -51,7 +51,7 @@ class TopicReconciler:
         self._kubernetes = kubernetes
         self._gateways = gateways
         self._events = events
-        self._figures = figures
+        self._counters = counters
         self._topics = topics
         self._clusters = clusters
         self._now = now
@@ -159,7 +159,7 @@ class TopicReconciler:
                     raise
                 return seen, Complaint("Refused", str(error))
             kind = type(action).__name__
-            self._figures.actions[kind.lower()] += 1
+            self._counters.actions[kind.lower()] += 1
             # Somebody else changed the topic, or took it away, and the resource is what it was.
             mended = drifted and reason_of(resource.get("status", {}), SYNCED) == "AsWanted"
             if mended and isinstance(action, Create):
@@ -194,7 +194,7 @@ class TopicReconciler:
             await self._report(resource, wanted, unknown(reason, message))
             raise
         if was_there:
-            self._figures.actions["delete"] += 1
+            self._counters.actions["delete"] += 1
             await self._events.tell(resource, "Deleted", f"deleted topic {wanted.topic} with all its records")
 
     async def _report(

@@ -61,7 +61,7 @@ class WriteBuffer:
         return self._open.size
 
     def end_of_first(self, size: int) -> int:
-        """The committed end at which the oldest ``size`` bytes, one commit's at least, will have been committed."""
+        """The high watermark at which the oldest ``size`` bytes, one commit's at least, will have been committed."""
         for buffer in self._sealed:
             size -= buffer.size
             if size <= 0:

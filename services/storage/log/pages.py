@@ -36,7 +36,7 @@ class KnownPage(NamedTuple):
 class KnownPages:
     """Pages by first base. ``listed``: those that were stored before this owner began are among them.
 
-    ``listed_end``: the committed end up to which they were listed, where others write them.
+    ``listed_end``: the high watermark up to which they were listed, where others write them.
     """
 
     __slots__ = ("_bases", "_ends", "_epochs", "_newest", "_sizes", "listed", "listed_end")

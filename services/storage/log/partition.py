@@ -24,7 +24,7 @@ IMPORTED = 0
 
 @dataclass(slots=True, eq=False)
 class CommittedLog:
-    """What readers see of a partition: offsets from ``log_start`` up to, not including, ``committed_end``.
+    """What readers see of a partition: offsets from ``log_start`` up to, not including, ``high_watermark``.
 
     ``epochs`` is the epoch history as (epoch, first offset), ascending; read at the same revision as the end.
     """
@@ -34,7 +34,7 @@ class CommittedLog:
     partition: int
     epochs: list[tuple[int, int]]
     log_start: int
-    committed_end: int
+    high_watermark: int
     segments: SegmentMap
     pages: KnownPages = field(default_factory=KnownPages)
 
@@ -58,7 +58,7 @@ class CommittedLog:
         if epoch < 0 or (i == len(self.epochs) and self.epochs[-1][0] < epoch):
             return -1, -1
         unknown = i == 0 and epoch == IMPORTED
-        end = self.epochs[i][1] if i < len(self.epochs) and not unknown else self.committed_end
+        end = self.epochs[i][1] if i < len(self.epochs) and not unknown else self.high_watermark
         return (self.epochs[i - 1][0] if i else epoch), end
 
 
@@ -99,7 +99,7 @@ class Partition:
     # The former owner died, or gave up before its requests had ended: its last ones may still land for a while.
     unclean: bool = False
     taken_at: float = 0.0  # Trio time
-    # Idempotent producers up to the log's end, and up to the committed end.
+    # Idempotent producers up to the log's end, and up to the high watermark.
     producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
     committed_producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
     sinks: SinkPositions = field(default_factory=SinkPositions)
@@ -107,7 +107,7 @@ class Partition:
     wanted_log_start: int = 0
     # The log start below which all objects are known to be deleted.
     deleted_below: int = 0
-    # Objects that were above the committed end when this owner began.
+    # Objects that were above the high watermark when this owner began.
     leftovers: list[SegmentKey] = field(default_factory=list)
     # When retention looked at it last (Trio time).
     looked_at: float = -math.inf
@@ -119,14 +119,14 @@ class Partition:
     snapshot_under_way: bool = False
     # What former owners left of snapshots is deleted.
     snapshots_tidied: bool = False
-    # A snapshot's key and committed end, for the next state to refer to.
+    # A snapshot's key and high watermark, for the next state to refer to.
     next_snapshot: tuple[str, int] | None = None
     # What its catalog's next page will hold.
     unfinished: UnfinishedPage = field(default_factory=UnfinishedPage)
     _ended: trio.Event = field(default_factory=trio.Event)
 
     @property
-    def unsaid(self) -> bool:
+    def unreported(self) -> bool:
         """Whether the state is to be written although there are no new records."""
         to_refer = self.moving and self.next_snapshot is not None
         return self.wanted_log_start > self.state.log_start or to_refer
@@ -157,17 +157,17 @@ class Partition:
         return self.under_way > 0 or trio.current_time() < latest + settle_seconds
 
     def standing(self, *, lost: bool = False) -> Committed:
-        """What commit streams are told; ``lost``: what is above the committed end is not kept."""
+        """What commit streams are told; ``lost``: what is above the high watermark is not kept."""
         return Committed(
             partition=self.ref,
             epoch=self.epoch,
-            committed_end=self.log.committed_end,
+            high_watermark=self.log.high_watermark,
             log_start=self.log.log_start,
             lost=lost,
         )
 
     @property
-    def has_rests(self) -> bool:
+    def has_leftovers(self) -> bool:
         """Whether there may be objects that are not the log's any more: deletions of a former owner go on with this."""
         return self.log.log_start > self.deleted_below or bool(self.leftovers)
 

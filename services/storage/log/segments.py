@@ -72,12 +72,12 @@ class SegmentMap:
     stretches; they can be listed again.
     """
 
-    def __init__(self, committed_end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
+    def __init__(self, high_watermark: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
         # The base of the last segment that is known to be committed; -1: of none.
         self.last_base = last.base_offset if last else -1
         self._limit = limit
         self._passed_over: set[int] = set()
-        tail = _Run(last.base_offset if last else committed_end, committed_end)
+        tail = _Run(last.base_offset if last else high_watermark, high_watermark)
         if last is not None:
             tail.add(last)
         self._runs = [tail]
@@ -94,9 +94,9 @@ class SegmentMap:
         if len(tail.bases) > self._limit:
             self._forget_old()
 
-    def moved_on(self, last: KnownSegment, committed_end: int) -> None:
-        """Take in the segment that another owner committed last, which ends before ``committed_end``."""
-        self.listed(last.base_offset, [last], committed_end)
+    def moved_on(self, last: KnownSegment, high_watermark: int) -> None:
+        """Take in the segment that another owner committed last, which ends before ``high_watermark``."""
+        self.listed(last.base_offset, [last], high_watermark)
         self.last_base = last.base_offset
 
     def listed(self, start: int, segments: list[KnownSegment], covered_to: int) -> None:

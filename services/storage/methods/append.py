@@ -56,7 +56,7 @@ def _append_one(
             _trace(deps, found, append, result, placed=found.buffer.next_offset > end)
     if result.status != Status.OK:
         stream.refused[key] = request.sequence
-        deps.figures.refused[Status.Name(result.status)] += 1
+        deps.counters.refused[Status.Name(result.status)] += 1
     else:
         stream.refused.pop(key, None)
     return result

@@ -36,9 +36,9 @@ async def _delete_records_of(
     if refusal is not None:
         result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
         return
-    offset = view.committed_end if offset == -1 else offset
-    if not 0 <= offset <= view.committed_end:
-        result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}"
+    offset = view.high_watermark if offset == -1 else offset
+    if not 0 <= offset <= view.high_watermark:
+        result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.high_watermark}"
         return
     if not partition.moving:
         await run.move_log_start(partition, offset)

@@ -66,7 +66,7 @@ async def fetch(run: Run, deps: Dependencies, request: FetchRequest) -> FetchRep
             result.status, result.detail = Status.UNAVAILABLE, "the store has not answered in time"
         elif whole or len(records) <= left:
             result.records = records
-            deps.figures.fetched_bytes += len(records)
+            deps.counters.fetched_bytes += len(records)
             left_of[wanted.group] -= len(records)
     return reply
 
@@ -87,9 +87,9 @@ async def _fetch_one(
     refusal = await refusal_of(run, deps, partition, leader_epoch, fetch.offset, only_records=True)
     if refusal is not None:
         result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
-    result.epoch, result.committed_end, result.log_start = partition.epoch, view.committed_end, view.log_start
+    result.epoch, result.high_watermark, result.log_start = partition.epoch, view.high_watermark, view.log_start
     limit = min(fetch.max_bytes, left)
-    if refusal or limit <= 0 or fetch.offset >= view.committed_end:
+    if refusal or limit <= 0 or fetch.offset >= view.high_watermark:
         return b""
     try:
         return await (reading.wait() if reading else run.reader.read(view, fetch.offset, limit))
@@ -127,7 +127,7 @@ def _begin_reads(
         if not isinstance(found, Partition) or limit <= 0:
             continue
         view = found.log
-        if not view.epochs or not view.log_start <= fetch.offset < view.committed_end:
+        if not view.epochs or not view.log_start <= fetch.offset < view.high_watermark:
             continue
         left_of[fetch.group] -= limit
         if not run.reader.is_cached(view, fetch.offset):

@@ -24,7 +24,7 @@ async def flush(run: Run, request: FlushRequest) -> FlushReply:
             reply.results.append(PartitionFlushed(status=one.status, detail=str(one), owner=one.owner))
             continue
         done = await run.flush(one, "request")
-        result = PartitionFlushed(partition=one.ref, committed_end=one.log.committed_end)
+        result = PartitionFlushed(partition=one.ref, high_watermark=one.log.high_watermark)
         if one.offline:
             result.status, result.detail = Status.DAMAGED, one.offline
         elif not done:

@@ -86,10 +86,10 @@ class _Planner:
     async def _fill(self, view: CommittedLog) -> None:
         result, request = self._result, self._request
         # The log goes on growing: all of a plan is of one moment.
-        result.log_start, result.committed_end = view.log_start, view.committed_end
+        result.log_start, result.high_watermark = view.log_start, view.high_watermark
         result.start = await self._offset(view, self._scan.start)
         result.end = await self._offset(view, self._scan.end)
-        start, end = max(result.start, result.log_start), min(result.end, result.committed_end)
+        start, end = max(result.start, result.log_start), min(result.end, result.high_watermark)
         del result.splits[:]
         if start >= end:
             return
@@ -105,12 +105,12 @@ class _Planner:
             case "earliest":
                 return self._result.log_start
             case "latest":
-                return self._result.committed_end
+                return self._result.high_watermark
             case "offset":
                 return bound.offset
-            case "timestamp" if view.log_start == view.committed_end:
+            case "timestamp" if view.log_start == view.high_watermark:
                 # Nobody may have owned it yet, so that it has no epoch either.
-                return view.committed_end
+                return view.high_watermark
             case "timestamp":
                 found = await list_offset(
                     view,
@@ -119,7 +119,7 @@ class _Planner:
                     catalogs=self._run.catalogs,
                     indexer=self._indexer,
                 )
-                return found.offset if found.offset >= 0 else self._result.committed_end
+                return found.offset if found.offset >= 0 else self._result.high_watermark
             case _:
                 raise NotAvailable(Status.INVALID, "a scan without a bound")
 
@@ -160,7 +160,7 @@ class _Planner:
                 continue
             segment = await finder.holding(view, offset)
             following = await finder.after(view, segment)
-            after = view.committed_end if following is None else max(following.base_offset, offset + 1)
+            after = view.high_watermark if following is None else max(following.base_offset, offset + 1)
             found.append(_stretch(segment, after).part(offset, end))
             offset = after
         return found

@@ -15,7 +15,7 @@ async def refusal_of(
 ) -> NotAvailable | None:
     """Why there is no answer. ``only_records``: what is asked for is records, not where the log begins or ends."""
     view = partition.log
-    below_the_end = view.log_start <= offset < view.committed_end
+    below_the_end = view.log_start <= offset < view.high_watermark
     # What is committed never changes, so it needs no lease; where the log ends now, only the owner knows.
     if not run.membership.proven and not (only_records and below_the_end):
         elsewhere = run.owned.elsewhere(partition.key)
@@ -31,7 +31,7 @@ async def refusal_of(
     if offset < view.log_start:
         return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log starts at {view.log_start}")
     # What is taken in and not committed yet is in the log, as producers know who do not wait for that.
-    if offset <= (view.committed_end if partition.offline else partition.buffer.next_offset):
+    if offset <= (view.high_watermark if partition.offline else partition.buffer.next_offset):
         return None
     # Out of range makes a consumer skip or repeat: only the state itself may say so.
     try:
@@ -45,10 +45,10 @@ async def refusal_of(
     if partition.closed or not run.membership.proven:
         # It may even be back by now: then ``view`` is of an earlier epoch, and its end is an old one.
         return NotAvailable(Status.NOT_OWNER, "the partition was given back", run.owned.elsewhere(partition.key))
-    if offset <= PartitionState.FromString(now.value).committed_end:
+    if offset <= PartitionState.FromString(now.value).high_watermark:
         # A commit has applied whose answer is on its way.
         return None
-    return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.committed_end}")
+    return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.high_watermark}")
 
 
 def unanswered(run: Run, partition: Partition, error: Exception) -> NotAvailable:

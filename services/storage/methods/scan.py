@@ -35,16 +35,16 @@ Send = Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
 
 async def scan(run: Run, deps: Dependencies, request: ScanRequest, send: Send) -> None:
     """Answer one Scan. Raises Unavailable when its turn does not come in time."""
-    settings, figures = deps.settings, deps.figures
+    settings, counters = deps.settings, deps.counters
     with trio.move_on_after(settings.scan_wait_ms / 1000) as waiting:
         await run.scan_turns.acquire()
     if waiting.cancelled_caught:
         raise Unavailable(f"{settings.scan_streams} scans are under way")
-    figures.scans += 1
+    counters.scans += 1
     try:
         await _Scan(run, deps, request, send).run()
     finally:
-        figures.scans -= 1
+        counters.scans -= 1
         run.scan_turns.release()
 
 
@@ -52,7 +52,7 @@ class _OutOfRange(Exception):
     """The log does not have what is to come next, as its state says now."""
 
     def __init__(self, view: CommittedLog) -> None:
-        super().__init__(f"the log has {view.log_start} to {view.committed_end}")
+        super().__init__(f"the log has {view.log_start} to {view.high_watermark}")
         self.log_start = view.log_start
 
 
@@ -116,7 +116,7 @@ class _Scan:
             raise
 
     def _checked(self, view: CommittedLog) -> CommittedLog:
-        if not view.log_start <= self._offset <= self._request.end <= view.committed_end:
+        if not view.log_start <= self._offset <= self._request.end <= view.high_watermark:
             raise _OutOfRange(view)
         return view
 
@@ -198,7 +198,7 @@ class _Scan:
             position=piece.position,
         )
         if request.mode == ScanRequest.BATCHES:
-            self._deps.figures.scanned_bytes += len(piece.records)
+            self._deps.counters.scanned_bytes += len(piece.records)
             await self._send(message, piece.records)
         else:
             try:

@@ -34,7 +34,7 @@ async def segments(run: Run, deps: Dependencies, request: SegmentsRequest) -> Se
         partition = await run.owned.acquire(request.partition)
         log = partition.log
         page = await _page(run, partition, request.start, limit, _MOST_VERIFIED_BYTES if request.verify else math.inf)
-        reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, committed_end=log.committed_end)
+        reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, high_watermark=log.high_watermark)
         if request.verify:
             await _verify(run, log, deps.indexer, page.found, reply, reindex=request.reindex)
         if page.hole is not None:
@@ -61,8 +61,8 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, most_byt
     """
     log = partition.log
     offset = max(start, log.log_start)
-    if offset >= log.committed_end:
-        return _Page(None, [], log.committed_end)
+    if offset >= log.high_watermark:
+        return _Page(None, [], log.high_watermark)
     hole: StoredSegment | None = None
     found: list[KnownSegment] = []
     segment: KnownSegment | None
@@ -78,7 +78,7 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, most_byt
         run.retention.look_at(partition)
         segment = await _listed(run, log, offset)
         if segment is None or segment.base_offset > offset:
-            hole = _hole(log, offset, log.committed_end if segment is None else segment.base_offset)
+            hole = _hole(log, offset, log.high_watermark if segment is None else segment.base_offset)
             limit -= 1
     size = 0
     while segment is not None and len(found) < limit:
@@ -87,7 +87,7 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, most_byt
             break
         found.append(segment)
         segment = await run.reader.finder.after(log, segment)
-    return _Page(hole, found, log.committed_end if segment is None else segment.base_offset)
+    return _Page(hole, found, log.high_watermark if segment is None else segment.base_offset)
 
 
 async def _listed(run: Run, log: CommittedLog, offset: int) -> KnownSegment | None:
@@ -190,8 +190,8 @@ async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> 
 async def _behind(run: Run, log: CommittedLog, end: int, epoch: int) -> list[str]:
     """Whether the log goes on where a segment ends. Raises Damaged, Unavailable, Refused."""
     # Imported segments may have lost records to compaction elsewhere.
-    if end == log.committed_end or end <= log.log_start or epoch == IMPORTED:
+    if end == log.high_watermark or end <= log.log_start or epoch == IMPORTED:
         return []
-    if end < log.committed_end and (await run.reader.holding(log, end)).base_offset == end:
+    if end < log.high_watermark and (await run.reader.holding(log, end)).base_offset == end:
         return []
     return [f"{log.topic}-{log.partition}: the segment at offset {end} is missing from the object store"]

@@ -65,4 +65,4 @@ async def _read(objects: ObjectStore, key: str) -> str:
 async def _has_records(metadata: MetadataStore, namespace: str) -> bool:
     """Whether any partition has a segment that was committed, deleted since or not."""
     states = await metadata.read_prefix(paths.partition_states_prefix(namespace))
-    return any(PartitionState.FromString(item.value).committed_end > 0 for item in states.items)
+    return any(PartitionState.FromString(item.value).high_watermark > 0 for item in states.items)

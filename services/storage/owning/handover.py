@@ -16,7 +16,7 @@ from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import ObjectStore
 from kafscale.v1.metadata_pb2 import PartitionState
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.log.partition import Partition
 from services.storage.owning.owned import OwnedPartitions
 
@@ -39,7 +39,7 @@ class HandOver:
         run_id: str,
         store: Callable[[Partition], Awaitable[None]],
         closed: Callable[[Partition], None],
-        figures: StorageFigures,
+        counters: StorageCounters,
     ) -> None:
         self._metadata = metadata
         self._objects = objects
@@ -48,7 +48,7 @@ class HandOver:
         self._run_id = run_id
         self._store = store
         self._closed = closed
-        self._figures = figures
+        self._counters = counters
 
     async def prepare(self, partition: Partition) -> None:
         """Refuse appends from now on, and wait until the state can be given back as it is."""
@@ -80,7 +80,7 @@ class HandOver:
                 await outage.pause(error, partition=partition.name)
                 continue
             if done.succeeded:
-                self._figures.hand_overs += 1
+                self._counters.hand_overs += 1
                 log.info("partition released", partition=partition.name, epoch=free.epoch, unclean=free.unclean)
                 return
             now = done.reads[0]

@@ -70,7 +70,7 @@ class Logs:
     async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
         """The same; an older copy will do that has all offsets from ``start`` up to ``end``."""
         view = self._own(ref) or self._copy((ref.topic_id, ref.partition)).view
-        if view is not None and view.log_start <= start and end <= view.committed_end:
+        if view is not None and view.log_start <= start and end <= view.high_watermark:
             return view
         return await self.stored_log(ref)
 
@@ -95,7 +95,7 @@ class Logs:
 
     async def _fetch(self, copy: _Copy, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
         view, offset, asked_at = copy.view, fetch.offset, copy.reads
-        if view is not None and view.log_start <= offset < view.committed_end:
+        if view is not None and view.log_start <= offset < view.high_watermark:
             try:
                 return await self._answer(copy, view, offset, limit, result)
             except Damaged:
@@ -107,12 +107,12 @@ class Logs:
     async def _answer(
         self, copy: _Copy, view: CommittedLog, offset: int, limit: int, result: PartitionFetched
     ) -> bytes:
-        result.epoch, result.committed_end, result.log_start = copy.epoch, view.committed_end, view.log_start
-        if not view.log_start <= offset <= view.committed_end:
+        result.epoch, result.high_watermark, result.log_start = copy.epoch, view.high_watermark, view.log_start
+        if not view.log_start <= offset <= view.high_watermark:
             result.status = Status.OFFSET_OUT_OF_RANGE
-            result.detail = f"the log has {view.log_start} to {view.committed_end}"
+            result.detail = f"the log has {view.log_start} to {view.high_watermark}"
             return b""
-        if limit <= 0 or offset == view.committed_end:
+        if limit <= 0 or offset == view.high_watermark:
             return b""
         return await self._reader.read(view, offset, limit)
 
@@ -157,7 +157,7 @@ class Logs:
         if state.topic_id != topic.id:
             raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic is still there")
         epochs = history_of(EpochHistory.FromString(history_kv.value)) if history_kv else []
-        if state.log_start < state.committed_end and not epochs:
+        if state.log_start < state.high_watermark and not epochs:
             raise Damaged(f"{ref.topic}-{ref.partition}: the epoch history is missing")
         last = None
         if state.HasField("last_segment"):
@@ -170,12 +170,12 @@ class Logs:
                 partition=ref.partition,
                 epochs=epochs,
                 log_start=state.log_start,
-                committed_end=state.committed_end,
-                segments=SegmentMap(state.committed_end, last, limit=_MOST_SEGMENTS),
+                high_watermark=state.high_watermark,
+                segments=SegmentMap(state.high_watermark, last, limit=_MOST_SEGMENTS),
             )
         view = copy.view
         view.epochs, view.log_start = epochs, state.log_start
-        if last is not None and state.committed_end > view.committed_end:
-            view.segments.moved_on(last, state.committed_end)
-        view.committed_end = state.committed_end
+        if last is not None and state.high_watermark > view.high_watermark:
+            view.segments.moved_on(last, state.high_watermark)
+        view.high_watermark = state.high_watermark
         return view

@@ -6,7 +6,7 @@ import structlog
 import trio
 
 from kafscale.errors import KafscaleError
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.log.partition import Partition
 
 log = structlog.get_logger()
@@ -27,13 +27,13 @@ class OfflineRetries:
         restore: Callable[[Partition], Awaitable[None]],
         online: Callable[[Partition], None],
         longest_pause: float,
-        figures: StorageFigures,
+        counters: StorageCounters,
     ) -> None:
         self._nursery = nursery
         self._restore = restore
         self._online = online
         self._longest_pause = longest_pause
-        self._figures = figures
+        self._counters = counters
 
     def begin(self, partition: Partition) -> None:
         """Look at the partition, which is offline, again and again."""
@@ -46,7 +46,7 @@ class OfflineRetries:
             pause = min(2 * pause, self._longest_pause)
             if partition.closed or partition.moving:
                 return
-            self._figures.offline_retries += 1
+            self._counters.offline_retries += 1
             former = partition.offline
             try:
                 await self._restore(partition)

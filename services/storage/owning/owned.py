@@ -17,7 +17,7 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.log.buffer import WriteBuffer
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
@@ -79,7 +79,7 @@ class OwnedPartitions:
         restore: Callable[[CommittedLog, PartitionState], Awaitable[Restored]],
         taken: Callable[[Partition | None], None],
         online: Callable[[Partition], None],
-        figures: StorageFigures,
+        counters: StorageCounters,
     ) -> None:
         self._nursery = nursery
         self._metadata = metadata
@@ -90,13 +90,13 @@ class OwnedPartitions:
         self._run_id = run_id
         self._restore = restore
         self._taken = taken
-        self._figures = figures
+        self._counters = counters
         self._retries = OfflineRetries(
             nursery,
             restore=self._restore_producers,
             online=online,
             longest_pause=settings.offline_retry_ms / 1000,
-            figures=figures,
+            counters=counters,
         )
         self._defaults = default_values(settings)
         self._partitions: dict[Key, Partition] = {}
@@ -181,10 +181,10 @@ class OwnedPartitions:
         """Whether there is anything in the partition's log, owned or not. Raises Unavailable."""
         found = self._partitions.get((ref.topic_id, ref.partition))
         if found is not None:
-            return found.log.log_start < found.log.committed_end
+            return found.log.log_start < found.log.high_watermark
         item = await self._metadata.get(paths.partition_state_key(self._namespace, ref.topic, ref.partition))
         state = PartitionState.FromString(item.value) if item else PartitionState()
-        return state.log_start < state.committed_end
+        return state.log_start < state.high_watermark
 
     def drop(self, partition: Partition) -> None:
         """This epoch is over here: nothing of it is committed any more."""
@@ -213,7 +213,7 @@ class OwnedPartitions:
                 if partition.offline:
                     self._retries.begin(partition)
             self._partitions[key] = partition
-            self._figures.take_over_seconds.observe(trio.current_time() - load.since)
+            self._counters.take_over_seconds.observe(trio.current_time() - load.since)
             self._refusal.over()
             log.info("partition taken over", partition=f"{ref.topic}-{ref.partition}", epoch=taken.state.epoch)
             if partition.offline:
@@ -300,12 +300,12 @@ class OwnedPartitions:
             partition=ref.partition,
             epochs=taken.history,
             log_start=state.log_start,
-            committed_end=state.committed_end,
-            segments=SegmentMap(state.committed_end, last),
+            high_watermark=state.high_watermark,
+            segments=SegmentMap(state.high_watermark, last),
         )
         config = self.config_of(taken.topic.configs)
         buffer = WriteBuffer(
-            epoch=state.epoch, next_offset=state.committed_end, segment_bytes=self._segment_bytes(config)
+            epoch=state.epoch, next_offset=state.high_watermark, segment_bytes=self._segment_bytes(config)
         )
         partition = Partition(
             topic=taken.topic,

@@ -1,6 +1,6 @@
 """Keeps what is known of a partition's idempotent producers across owners, without reading the whole log.
 
-The committed view at one committed end goes to an object of its own; the next commit of the partition refers to it. A
+The committed view at one high watermark goes to an object of its own; the next commit of the partition refers to it. A
 new owner reads that object and the batch headers behind it. So the log start never passes the place from which headers
 are to be read: a newer snapshot comes first. A partition without such producers costs nothing: its commits say that
 there is nothing to read.
@@ -47,7 +47,7 @@ async def restore(
     oldest: int,
     snapshot: bool,
 ) -> tuple[ProducerTable, int]:
-    """The committed view at ``state``'s committed end, and how many segments were read. Raises Damaged, Unavailable.
+    """The committed view at ``state``'s high watermark, and how many segments were read. Raises Damaged, Unavailable.
 
     Batches that are read count as come at ``arrival_ms``. Those below ``oldest`` are not there any more. ``snapshot``:
     it is read; without it the whole log is, which says nothing about producers whose records lay below the log start.
@@ -61,7 +61,7 @@ async def restore(
         except (ObjectNotFound, CorruptData) as error:
             raise SnapshotLost(f"producer snapshot {state.producer_snapshot}: {error}") from error
     start, read = max(start, oldest), 0
-    if start >= view.committed_end:
+    if start >= view.high_watermark:
         return table, read
     first = await reader.holding(view, start)
     segment: KnownSegment | None = first
@@ -77,7 +77,7 @@ async def restore(
                     table.add(Sequenced.of(header, header.base_offset), arrival_ms)
         read += 1
         segment = await reader.finder.after(view, segment)
-    _check_no_hole(view, expected, view.committed_end)
+    _check_no_hole(view, expected, view.high_watermark)
     return table, read
 
 
@@ -152,7 +152,7 @@ class ProducerSnapshots:
         """Before the partition is released, with all of it committed: its next owner need not read the log."""
         while partition.snapshot_under_way:
             await partition.one_ended()
-        if _is_known_short_of(partition, partition.log.committed_end):
+        if _is_known_short_of(partition, partition.log.high_watermark):
             self._begin(partition)
             await self._write(partition)
 
@@ -182,7 +182,7 @@ class ProducerSnapshots:
             partition.request_ended()
 
     async def _put(self, partition: Partition) -> None:
-        end, data = partition.log.committed_end, partition.committed_producers.dump()
+        end, data = partition.log.high_watermark, partition.committed_producers.dump()
         ref = partition.ref
         key = paths.producer_snapshot_key(self._namespace, ref.topic, ref.partition, end, partition.epoch)
         try:

@@ -1,8 +1,8 @@
 """Take-over and release of one partition: the only ways in which its owner changes.
 
-The order is the safety: fence (one transaction that raises the epoch), look at what lies above the committed end,
+The order is the safety: fence (one transaction that raises the epoch), look at what lies above the high watermark,
 settle the epoch in the history. Nothing is uploaded before the last step is known to have applied, and nothing above
-the committed end is adopted: what is not committed is not the log.
+the high watermark is adopted: what is not committed is not the log.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class TakenOver:
     """The state as written, its revision, and the settled history.
 
     ``unclean``: the former owner did not release, or had requests under way. ``leftovers``: objects at or above the
-    committed end.
+    high watermark.
     """
 
     topic: Topic
@@ -155,9 +155,9 @@ def _first_state(topic: Topic) -> PartitionState:
 async def _above_the_end(
     objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState
 ) -> list[tuple[paths.SegmentKey, int]]:
-    """The keys from the committed end on, in order, with their sizes: a page of them."""
+    """The keys from the high watermark on, in order, with their sizes: a page of them."""
     prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
-    end = state.committed_end
+    end = state.high_watermark
     start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
     listed = [
         (paths.parse_segment_key_in(prefix, info.key), info.size)
@@ -185,7 +185,7 @@ async def _rolled_back(
     The answer stays the same however often the partition is taken over meanwhile: that raises the state's epoch, but
     settles none.
     """
-    end = state.committed_end
+    end = state.high_watermark
     expected, chained, epoch = end, 0, -1
     for key, size in found:
         if key.kind != "kfs":
@@ -203,7 +203,7 @@ async def _rolled_back(
             # Each dead owner may have left as many as one can have in flight.
             expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch
         if chained > MOST_FLUSHES_IN_FLIGHT:
-            return f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments of one epoch follow the committed end {end}"
+            return f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments of one epoch follow the high watermark {end}"
     return None
 
 
@@ -216,7 +216,7 @@ async def _settle(
         try:
             kv = await metadata.get(history_key)
             before = history_of(EpochHistory.FromString(kv.value)) if kv else []
-            after = settled(before, epoch=state.epoch, first_offset=state.committed_end, log_start=state.log_start)
+            after = settled(before, epoch=state.epoch, first_offset=state.high_watermark, log_start=state.log_start)
             if after == before:
                 return after
             value = EpochHistory(

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kafscale.records.batch import peek
 from kafscale.segment.format import FOOTER_SIZE
-from services.storage.figures import CacheCounts
+from services.storage.counters import CacheCounts
 
 V = TypeVar("V")
 _READ_BACK_SHARE = 4

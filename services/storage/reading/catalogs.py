@@ -67,7 +67,7 @@ class Catalogs:
         Raises Damaged, Unavailable.
         """
         offset = view.log_start
-        while offset < view.committed_end:
+        while offset < view.high_watermark:
             page = view.pages.covering(offset)
             if page is not None and page.read and page.newest < at_least:
                 offset = page.end
@@ -85,7 +85,7 @@ class Catalogs:
                 segment = await (self._reader if at_start else self._reader.finder).holding(view, offset)
             yield segment
             following = await self._reader.finder.after(view, segment)
-            offset = view.committed_end if following is None else max(following.base_offset, offset + 1)
+            offset = view.high_watermark if following is None else max(following.base_offset, offset + 1)
 
     async def learn(self, view: CommittedLog, start: int, end: int) -> None:
         """Read the pages that may hold offsets from ``start`` up to ``end`` and were not read yet. Raises Unavailable.
@@ -93,7 +93,7 @@ class Catalogs:
         Of a log that others write their new pages are looked for first.
         """
         last = view.pages.last()
-        if view.pages.listed_end < view.committed_end and (last is None or not last.read or last.end < end):
+        if view.pages.listed_end < view.high_watermark and (last is None or not last.read or last.end < end):
             known = last is not None and view.pages.listed
             after = self._page_key(view, last) if last is not None and known else ""
             await self._learn_names(view, after)
@@ -128,7 +128,7 @@ class Catalogs:
     async def keys_below(self, view: CommittedLog, kept_from: int) -> list[str]:
         """The keys of stored pages all of whose segments lie below ``kept_from``, as far as that is known."""
         names = await self._list(view, kept_from)
-        if kept_from == view.committed_end:
+        if kept_from == view.high_watermark:
             doomed = names
         else:
             # A page goes on to the next one at most; where the last of them ends is known if it was read.
@@ -152,7 +152,7 @@ class Catalogs:
             await self._learn_names(view, "")
 
     async def _learn_names(self, view: CommittedLog, after: str) -> None:
-        end = view.committed_end
+        end = view.high_watermark
         for name in await self._list(view, end, after):
             view.pages.add(KnownPage(name.base_offset, name.epoch))
         view.pages.listed, view.pages.listed_end = True, end
@@ -167,7 +167,7 @@ class Catalogs:
                 PartitionRef(topic=view.topic, topic_id=view.topic_id, partition=view.partition),
                 epochs=view.epochs,
                 log_start=view.log_start,
-                committed_end=view.committed_end,
+                high_watermark=view.high_watermark,
             )
             if segments[0].base_offset != page.base_offset:
                 why = f"it begins at offset {segments[0].base_offset}"

@@ -67,7 +67,7 @@ class SegmentFinder:
         """The segment that follows in the log; None: it was the last one. Raises Damaged."""
         known = log.segments.after(segment.base_offset)
         start = segment.base_offset + 1
-        while known is None and start < log.committed_end:
+        while known is None and start < log.high_watermark:
             found, start = await self._learn(log, start)
             # Of a long log ``segment`` itself may be forgotten by now.
             known = log.segments.after(segment.base_offset) or next(iter(found), None)
@@ -89,12 +89,12 @@ class SegmentFinder:
         start, reached, size = before
         if start != log.log_start:
             start, reached, size = log.log_start, log.log_start, 0
-            if start < log.committed_end:
+            if start < log.high_watermark:
                 reached = (await self.holding(log, start)).base_offset
         for _ in range(_MOST_MEASURED):
-            if reached >= log.committed_end:
+            if reached >= log.high_watermark:
                 break
-            found, covered = log.segments.stretch(reached, log.committed_end)
+            found, covered = log.segments.stretch(reached, log.high_watermark)
             if covered == reached:
                 # Not remembered: a long log would drive out what readers need.
                 found, covered = await self._list(log, reached, _PAGE)
@@ -104,7 +104,7 @@ class SegmentFinder:
 
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
         """The first segment of a log that is not empty as a listing shows it now; None: there is none."""
-        return await self._first(log, 0, log.committed_end - 1)
+        return await self._first(log, 0, log.high_watermark - 1)
 
     async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
         """The first segment with a base from ``start`` on; None where there is none up to ``offset``."""
@@ -137,7 +137,7 @@ class SegmentFinder:
         prefix = paths.partition_prefix(self._namespace, log.topic, log.partition)
         after = paths.segment_key(self._namespace, log.topic, log.partition, start - 1) if start else ""
         # Segments committed while the listing is under way may be missing from it.
-        end = log.committed_end
+        end = log.high_watermark
         segments, covered = list[KnownSegment](), start
         while covered == start:
             listed = await self._objects.list_from(prefix, after, limit)

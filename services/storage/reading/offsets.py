@@ -33,7 +33,7 @@ async def list_offset(
 ) -> PartitionOffset:
     """Kafka's answer for one partition. Raises Damaged, Unavailable."""
     if timestamp == LATEST:
-        return _answer(view, view.committed_end, -1)
+        return _answer(view, view.high_watermark, -1)
     if timestamp == EARLIEST:
         return _answer(view, view.log_start, -1)
     if timestamp < 0 and timestamp != MAX_TIMESTAMP:
@@ -156,5 +156,5 @@ def _better(best: _Found | None, found: _Found | None) -> _Found | None:
 
 
 def _answer(view: CommittedLog, offset: int, timestamp: int) -> PartitionOffset:
-    leader_epoch = view.epochs[-1][0] if offset < 0 or offset >= view.committed_end else view.epoch_of(offset)
+    leader_epoch = view.epochs[-1][0] if offset < 0 or offset >= view.high_watermark else view.epoch_of(offset)
     return PartitionOffset(offset=offset, timestamp=timestamp, leader_epoch=leader_epoch)

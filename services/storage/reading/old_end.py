@@ -35,11 +35,11 @@ class OldEnd:
             raise Damaged("the object store has not this cluster's mark")
 
     async def _oldest_left(self, view: CommittedLog) -> int:
-        if view.log_start == view.committed_end:
+        if view.log_start == view.high_watermark:
             return view.log_start
         first = await self._finder.oldest(view)
         if first is None:
-            return view.committed_end
+            return view.high_watermark
         return max(view.log_start, first.base_offset)
 
     async def _is_marked(self) -> bool:

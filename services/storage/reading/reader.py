@@ -18,7 +18,7 @@ from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
 from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.reading.cache import CachedSegment, LruCache, SegmentId
@@ -58,7 +58,7 @@ class Reader:
         reads_in_flight: int,
         index_interval: int,
         run_sync: RunSync,
-        figures: StorageFigures,
+        counters: StorageCounters,
     ) -> None:
         self._nursery = nursery
         self._objects = objects
@@ -77,9 +77,11 @@ class Reader:
         self._gapped: OrderedDict[SegmentId, None] = OrderedDict()
         self.finder = SegmentFinder(objects, namespace)
         self.segments: LruCache[CachedSegment] = LruCache(
-            cache_size, lambda segment: segment.cost, figures.segment_cache
+            cache_size, lambda segment: segment.cost, counters.segment_cache
         )
-        self.indexes: LruCache[Index] = LruCache(index_cache_size, lambda index: index.memory_size, figures.index_cache)
+        self.indexes: LruCache[Index] = LruCache(
+            index_cache_size, lambda index: index.memory_size, counters.index_cache
+        )
 
     async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds ``offset``; about ``max_bytes``, one batch at least.

@@ -261,7 +261,7 @@ class SinkAppends:
             base = partition.buffer.append(batch, log_append_time_ms=append_time)
             partition.buffer.note_staged(epoch, number, len(batch))
             partition.sinks.appended(epoch, number)
-            self._deps.figures.sink_batches += 1
+            self._deps.counters.sink_batches += 1
             self._appended(partition, len(batch), partition.buffer.next_offset - base)
 
     def _has_room(self, partition: Partition, size: int) -> bool:

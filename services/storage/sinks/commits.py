@@ -73,7 +73,7 @@ class SinkCommits:
             return CommitSinkReply(status=Status.UNAVAILABLE, detail=str(error))
         if now.epoch > record.epoch or now.manifest != record.manifest:
             return await self._already(request, now)
-        self._deps.figures.sink_commits += 1
+        self._deps.counters.sink_commits += 1
         log.info("sink committed", sink=request.sink, epoch=request.epoch, stages=len(request.stages))
         return CommitSinkReply(applied=await self._applied(request, now))
 
@@ -89,7 +89,7 @@ class SinkCommits:
         return read() if len(request.stages) <= _INLINE_STAGES else await self._deps.run_sync(read)
 
     async def _check_topics(self, partitions: Iterable[PartitionRef]) -> None:
-        """Records of a topic that is gone would be lost unsaid. Raises _Invalid, Unavailable, Refused."""
+        """Records of a topic that is gone would be lost unreported. Raises _Invalid, Unavailable, Refused."""
         last: dict[tuple[str, bytes], PartitionRef] = {}
         for ref in partitions:
             topic = ref.topic, ref.topic_id

@@ -110,7 +110,7 @@ class Stages:
             batches, count_of_records = await self._deps.run_sync(lambda: counted(records, config, now_ms))
         key = self.new_key(request.sink, request.epoch)
         await self.put(key, records)
-        self._deps.figures.staged_bytes += len(records)
+        self._deps.counters.staged_bytes += len(records)
         return Stage(
             partition=request.partition,
             key=key,

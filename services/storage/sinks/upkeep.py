@@ -128,7 +128,7 @@ class SinkUpkeep:
                     of_known = [key for sink, key in page if sink not in unknown]
                     unused = [key for key in of_known if key not in used]
                     await delete_staged(self._deps.objects, self._membership, unused)
-                    self._deps.figures.stages_expired += len(unused)
+                    self._deps.counters.stages_expired += len(unused)
         except KafscaleError as error:
             log.warning("old stages are looked for again later", error=str(error))
 

@@ -112,7 +112,7 @@ class Retention:
                 ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=index)
                 owned = self._owned.get((topic.id, index))
                 try:
-                    if owned is not None and owned.has_rests:
+                    if owned is not None and owned.has_leftovers:
                         await self._check(owned)
                     elif to_check and self._owned.may_have(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
@@ -170,7 +170,7 @@ class Retention:
         Age is what this machine's clock says; where the object store's says something else nothing is too old.
         """
         view, config = partition.log, partition.config
-        start, end = view.log_start, view.committed_end
+        start, end = view.log_start, view.high_watermark
         if start == end or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
             return start
         segment: KnownSegment | None = await self._reader.holding(view, start)
@@ -219,7 +219,7 @@ class Retention:
         log_start = kept_from = view.log_start
         if log_start <= partition.deleted_below:
             return
-        if log_start < view.committed_end:
+        if log_start < view.high_watermark:
             kept_from = (await self._reader.holding(view, log_start)).base_offset
         prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
         after = ""
@@ -241,7 +241,7 @@ class Retention:
     async def _delete_orphans(self, partition: Partition) -> None:
         """What dead owners left above the end that this one began at, once the log has passed it by."""
         view = partition.log
-        passed = [key for key in partition.leftovers if key.base_offset < view.committed_end]
+        passed = [key for key in partition.leftovers if key.base_offset < view.high_watermark]
         doomed = []
         for key in passed:
             segment = view.segments.holding(key.base_offset)

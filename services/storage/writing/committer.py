@@ -9,7 +9,7 @@ from kafscale import paths
 from kafscale.metadata.interface import Get, KeyValue, MetadataStore, Put, TooLarge, TxnResult, Unchanged
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.log.buffer import Buffer
 from services.storage.log.partition import Partition
 
@@ -44,13 +44,13 @@ class Committer:
         namespace: str,
         committed: Callable[[Partition, list[Buffer], PartitionState], None],
         fenced: Callable[[Partition, str], None],
-        figures: StorageFigures,
+        counters: StorageCounters,
     ) -> None:
         self._metadata = metadata
         self._namespace = namespace
         self._committed = committed
         self._fenced = fenced
-        self._figures = figures
+        self._counters = counters
         self._ready: dict[Partition, None] = {}
         self._wake = trio.Event()
 
@@ -71,7 +71,7 @@ class Committer:
                 if entries:
                     began = trio.current_time()
                     await self._commit(entries)
-                    self._figures.commit_seconds.observe(trio.current_time() - began)
+                    self._counters.commit_seconds.observe(trio.current_time() - began)
 
     async def _commit(self, entries: list[_Entry]) -> None:
         outage = Outage("commit not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
@@ -126,23 +126,23 @@ class Committer:
 
 def _entry(partition: Partition) -> _Entry | None:
     buffers = partition.buffer.stored()
-    if partition.closed or not (buffers or partition.unsaid):
+    if partition.closed or not (buffers or partition.unreported):
         return None
     state = PartitionState()
     state.CopyFrom(partition.state)
     for segment in (buffer.segment for buffer in buffers):
         if segment is not None:
-            state.committed_end = segment.next_offset
+            state.high_watermark = segment.next_offset
             state.last_segment.CopyFrom(
                 LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
             )
     partition.sinks.note(state, (noted for buffer in buffers for noted in buffer.sinks.items()))
-    state.log_start = max(state.log_start, min(partition.wanted_log_start, state.committed_end))
+    state.log_start = max(state.log_start, min(partition.wanted_log_start, state.high_watermark))
     if not len(partition.committed_producers):
         # Nobody is known up to the end as it was: what is to be read begins with this commit at the earliest.
         sequenced = any(buffer.sequenced for buffer in buffers)
         state.producer_snapshot = ""
-        state.producers_from = partition.state.committed_end if sequenced else state.committed_end
+        state.producers_from = partition.state.high_watermark if sequenced else state.high_watermark
     else:
         partition.refer(state)
     return _Entry(partition, buffers, state, state.SerializeToString())

@@ -19,7 +19,7 @@ from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
 from kafscale.threads import RunSync
 from kafscale.tracing import Span, Tracer, within
 from kafscale.v1.indexer_pb2 import BuildRequest
-from services.storage.figures import StorageFigures
+from services.storage.counters import StorageCounters
 from services.storage.log.buffer import Buffer
 from services.storage.log.partition import Partition
 
@@ -59,7 +59,7 @@ class Flusher:
         run_sync: RunSync,
         stored: Callable[[Partition], None],
         given_up: Callable[[Partition, str, bool], None],
-        figures: StorageFigures,
+        counters: StorageCounters,
         tracer: Tracer | None,
     ) -> None:
         self._nursery = nursery
@@ -74,7 +74,7 @@ class Flusher:
         self._run_sync = run_sync
         self._stored = stored
         self._given_up = given_up
-        self._figures = figures
+        self._counters = counters
         self._tracer = tracer
 
     def start(self, partition: Partition) -> None:
@@ -88,7 +88,7 @@ class Flusher:
 
     async def _store(self, partition: Partition, buffer: Buffer) -> None:
         began = trio.current_time()
-        self._figures.flushes[buffer.trigger] += 1
+        self._counters.flushes[buffer.trigger] += 1
         try:
             with within(self._span(partition, buffer)):
                 segment = await self._build(partition, buffer)
@@ -101,7 +101,7 @@ class Flusher:
         except* WentOffline as errors:
             self._given_up(partition, str(errors.exceptions[0]), True)
         else:
-            self._figures.flush_seconds.observe(trio.current_time() - began)
+            self._counters.flush_seconds.observe(trio.current_time() - began)
             if not partition.closed:
                 buffer.segment = segment
                 self._stored(partition)
@@ -141,13 +141,13 @@ class Flusher:
             index = (await self._indexer.build(request, timeout=self._index_timeout)).index
         except KafscaleError as error:
             # Refused too: what no message can hold.
-            if not self._figures.no_indexer:
+            if not self._counters.no_indexer:
                 log.warning("no indexer answered, indexes are built here", error=str(error))
-            self._figures.no_indexer = str(error)
-            self._figures.builds["storage"] += 1
+            self._counters.no_indexer = str(error)
+            self._counters.builds["storage"] += 1
             return build_index(segment.offsets, segment.positions, self._index_interval)
-        self._figures.no_indexer = ""
-        self._figures.builds["indexer"] += 1
+        self._counters.no_indexer = ""
+        self._counters.builds["indexer"] += 1
         return index
 
     async def _put_segment(self, partition: Partition, segment: BuiltSegment) -> None:

@@ -11,7 +11,7 @@ from kafscale_spark.audit.objects import Checked
 class Bounds:
     """What the metadata said of a partition around the listing.
 
-    ``end_before`` and ``end_after``: the committed end before and after it, None: not known. ``log_start`` was read
+    ``end_before`` and ``end_after``: the high watermark before and after it, None: not known. ``log_start`` was read
     after it; not ``start_known``: the log may begin later by now. So all that lies from ``log_start`` up to
     ``end_before`` must have been listed. ``topic_id`` empty: not known.
     """

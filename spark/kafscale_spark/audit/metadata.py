@@ -22,7 +22,7 @@ _ALL = Subscription(pattern=".")
 
 
 def logs_of_storage(connection: Connection) -> Logs:
-    """Start and committed end of every partition of the live topics, now."""
+    """Start and high watermark of every partition of the live topics, now."""
     with Client(connection) as client:
         found = find(client, _ALL)
         now = pb.Bound(latest=True)
@@ -35,7 +35,7 @@ def logs_of_storage(connection: Connection) -> Logs:
     for name, plan in plans.items():
         topic_id = found.ids[name[0]]
         if plan.status == OK:
-            end = plan.committed_end
+            end = plan.high_watermark
             logs[name] = Bounds(plan.log_start, end_before=end, end_after=end, topic_id=topic_id)
         elif not is_gone(plan):
             # It is there, and that is all that is known of it.

@@ -21,7 +21,7 @@ from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
-from kafscale.vitals import Finding, State
+from kafscale.telemetry import Finding, State
 
 EXAMPLE = Path(__file__).parents[3] / "k8s" / "s3" / "lifecycle.json"
 

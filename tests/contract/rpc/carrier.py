@@ -138,10 +138,10 @@ class Carrier:
 
 def numbered(number: int, padding: str = "") -> CommitsEvent:
     """An event that tells its number, and is as large as ``padding``."""
-    event = CommitsEvent(committed=[Committed(committed_end=number)])
+    event = CommitsEvent(committed=[Committed(high_watermark=number)])
     event.committed[0].partition.topic = padding
     return event
 
 
 def number_of(event: CommitsEvent) -> int:
-    return event.committed[0].committed_end
+    return event.committed[0].high_watermark

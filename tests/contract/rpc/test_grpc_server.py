@@ -22,6 +22,7 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_indexer, bind_storage
+from kafscale.telemetry import Finding, State
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (
@@ -31,7 +32,6 @@ from kafscale.v1.indexer_pb2 import (
     WriteCatalogPageRequest,
 )
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest, PartitionAppend
-from kafscale.vitals import Finding, State
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered

@@ -92,7 +92,7 @@ async def test_commits_go_on_when_they_have_written_more_than_etcd_has_room_for(
                     [*states] = (await metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))).items
                     written += sum(len(item.key) + len(item.value) for item in states)
             assert operations.space.compactions["size"] > 0
-            assert all(PartitionState.FromString(item.value).committed_end == records for item in states)
+            assert all(PartitionState.FromString(item.value).high_watermark == records for item in states)
 
 
 async def test_commits_wait_for_a_full_etcd_which_recovers_by_itself(tmp_path: Path) -> None:

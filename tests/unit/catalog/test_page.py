@@ -108,7 +108,7 @@ EPOCHS = [(3, 0), (5, 20), (6, 40)]
 
 def _misfit(*segments: CatalogSegment, ref: PartitionRef = REF, log_start: int = 0, end: int = 60) -> str | None:
     content = parse_page(build_page(ref, 6, segments))
-    return misfit(content, REF, epochs=EPOCHS, log_start=log_start, committed_end=end)
+    return misfit(content, REF, epochs=EPOCHS, log_start=log_start, high_watermark=end)
 
 
 def test_a_page_of_the_log_fits() -> None:

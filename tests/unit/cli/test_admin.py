@@ -34,7 +34,7 @@ def server() -> Iterator[AdminServer]:
 async def _log(harness: Harness, name: str, end: int) -> None:
     """A topic with a partition that has so many records."""
     topic = await harness.topic(name)
-    harness.storage.partition(PartitionRef(topic=name, topic_id=topic.id, partition=0)).committed_end = end
+    harness.storage.partition(PartitionRef(topic=name, topic_id=topic.id, partition=0)).high_watermark = end
 
 
 async def _commit(harness: Harness, offset: int) -> None:

@@ -150,7 +150,7 @@ def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatc
     async def with_hole(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
         hole = StoredSegment(end_offset=2, epoch=1, faults=["no segment"])
         segment = StoredSegment(base_offset=2, end_offset=4, bytes=9, epoch=1, object="key")
-        return SegmentsReply(segments=[hole, segment], next=4, committed_end=4)
+        return SegmentsReply(segments=[hole, segment], next=4, high_watermark=4)
 
     monkeypatch.setattr(server.harness.storage, "segments", with_hole)
     listed = server.run("segment", "list", "t", "0")

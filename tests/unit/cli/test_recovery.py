@@ -156,7 +156,7 @@ def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
         batch = build_batch([Record(i, 1000 * i, None, b"v") for i in range(5)], base_offset=0, leader_epoch=4)
         segment = build_segment([(batch[:PREFIX_SIZE], batch[PREFIX_SIZE:])], epoch=4, created_ms=1)
         topic = TopicInfo("orders", bytes(16), 1, {}, True, 3, 1)
-        state = PartitionState(format=1, topic_id=topic.id, epoch=4, committed_end=5)
+        state = PartitionState(format=1, topic_id=topic.id, epoch=4, high_watermark=5)
         history = EpochHistory(format=1, topic_id=topic.id, entries=[EpochHistory.Entry(epoch=4, first_offset=0)])
         async with opened(command.environ) as stores:
             await stores.objects.put_if_absent(paths.segment_key("default", "orders", 0, 0), segment.data)

@@ -14,7 +14,7 @@ SECONDS = 30
 
 
 async def _log(store: MemoryMetadataStore, partition: int, start: int, end: int, *, of: str = "t") -> None:
-    state = PartitionState(format=1, topic_id=topic_id(of), log_start=start, committed_end=end)
+    state = PartitionState(format=1, topic_id=topic_id(of), log_start=start, high_watermark=end)
     key = paths.partition_state_key(NAMESPACE, "t", partition)
     await store.txn([], [Put(key, state.SerializeToString())])
 
@@ -24,7 +24,7 @@ def _shown(instance: Instance) -> tuple[dict[tuple[str, ...], object], object]:
     service = instance.service
     by_name = {
         family.name: family.read()
-        for family in families(instance.deps.figures, lambda: service.current, service.settings)
+        for family in families(instance.deps.counters, lambda: service.current, service.settings)
     }
     lags = by_name["kafscale_coordinator_group_lag"]
     return dict(lags), by_name["kafscale_coordinator_group_lags_left_out"][()]

@@ -11,7 +11,7 @@ from tests.unit.coordinator.shell import LEASE_SECONDS, Instance, coordinators
 def _shown(instance: Instance) -> tuple[object, float, float]:
     """The state of the check, and the shards that are served and awaited."""
     operations = Operations()
-    show(instance.service, instance.deps.figures, operations)
+    show(instance.service, instance.deps.counters, operations)
     lines = operations.metrics.text().decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     owned, awaited = (float(values[f"kafscale_coordinator_shards_{name}"]) for name in ("owned", "awaited"))

@@ -50,7 +50,7 @@ async def test_a_group_that_writes_too_much_is_slowed_down_and_no_other(autojump
         with trio.fail_after(0.5):
             await made.commit({0: 1}, "another")
         assert trio.current_time() < began + 61
-        assert made.instances[0].deps.figures.delayed_writes > 10
+        assert made.instances[0].deps.counters.delayed_writes > 10
         nursery.cancel_scope.cancel()
 
 
@@ -70,7 +70,7 @@ async def test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others(
         for first in range(0, 100 * OFFSETS, OFFSETS):
             nursery.start_soon(made.commit, dict.fromkeys(range(first, first + OFFSETS), 2))
         await trio.sleep(1)
-        assert made.instances[0].deps.figures.queued_bytes < 150_000
+        assert made.instances[0].deps.counters.queued_bytes < 150_000
         assert set(made.refusals) == {E.COORDINATOR_NOT_AVAILABLE}, "clients ask again"
         await made.commit({0: 1}, "another")
         nursery.cancel_scope.cancel()

@@ -80,7 +80,7 @@ async def test_a_write_of_unknown_outcome_while_a_shard_is_given_back(
         await wait_all_tasks_blocked()
         await made.start("b:1")
         assert await unserved(made) == {}
-        assert made.instances[0].deps.figures.writes["unknown"] > 0
+        assert made.instances[0].deps.counters.writes["unknown"] > 0
         assert [await made.offsets(group) for group in GROUPS] == [{0: 2}] * len(GROUPS)
 
 

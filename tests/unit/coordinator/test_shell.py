@@ -89,7 +89,7 @@ async def test_groups_move_to_a_newcomer_and_back_from_one_that_stops(
         assert set(owners.values()) == {first.run_id, newcomer.run_id}
         moved = [group for group in groups if made.given(group) is newcomer]
         assert moved
-        assert first.deps.figures.hand_overs == newcomer.deps.figures.take_overs > 0
+        assert first.deps.counters.hand_overs == newcomer.deps.counters.take_overs > 0
         for group in groups:
             assert (await made.serving(group)).address == made.given(group).address
         began = trio.current_time()
@@ -226,7 +226,7 @@ async def test_an_outage_of_the_store_ends_no_session(store: MemoryMetadataStore
         assert made.refusals.count(E.NOT_COORDINATOR) > 100
         await trio.sleep(120)
         assert store.faults[0].times == 0
-        assert made.instances[0].deps.figures.leases_lost == 0
+        assert made.instances[0].deps.counters.leases_lost == 0
         assert [(member.joins, member.errors) for member in members] == [([1], [])] * 2
         nursery.cancel_scope.cancel()
 
@@ -302,7 +302,7 @@ async def test_a_shard_is_not_taken_from_a_live_owner_and_who_waits_for_it_says_
         await trio.sleep(15)
         assert await made.offsets() == {0: 2}
         assert (await made.serving()) is newcomer
-        assert first.deps.figures.writes["unknown"] == 0
+        assert first.deps.counters.writes["unknown"] == 0
 
 
 async def test_a_group_whose_header_somebody_else_changed_is_loaded_anew_alone(
@@ -355,10 +355,10 @@ async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, au
         for _ in range(1000):
             nursery.start_soon(commit)
         await trio.sleep(0.5)
-        assert 85_000 < made.instances[0].deps.figures.queued_bytes <= 102_000
+        assert 85_000 < made.instances[0].deps.counters.queued_bytes <= 102_000
         await trio.sleep(1)
         assert 800 < sum(refused) < 950
-        assert made.instances[0].deps.figures.queued_bytes == 0
+        assert made.instances[0].deps.counters.queued_bytes == 0
 
 
 async def test_a_caller_that_is_gone_leaves_nothing_behind(store: MemoryMetadataStore, autojump_clock: object) -> None:

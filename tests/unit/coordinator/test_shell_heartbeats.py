@@ -52,7 +52,7 @@ async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored
         await trio.sleep(0.5)
         assert await _beats(made, *beats) == [E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID]
         with trio.fail_after(30):
-            while made.instances[0].deps.figures.queued_bytes == 0:  # noqa: ASYNC110  it has no event for it
+            while made.instances[0].deps.counters.queued_bytes == 0:  # noqa: ASYNC110  it has no event for it
                 await trio.sleep(0.1)
         assert await _beats(made, beats[0]) == [E.COORDINATOR_LOAD_IN_PROGRESS]
         await trio.sleep(7)

@@ -23,26 +23,26 @@ def store() -> MemoryMetadataStore:
 async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.commit({0: 0})
-        figures = made.instances[0].deps.figures
-        before = figures.writes["stored"]
+        counters = made.instances[0].deps.counters
+        before = counters.writes["stored"]
         store.faults.append(Fault(method="txn", key=HEADER, delay=1))
         for number in range(300):
             nursery.start_soon(made.commit, {number % 150: number})
         await trio.sleep(5)
-        assert figures.writes["stored"] - before <= 5
+        assert counters.writes["stored"] - before <= 5
         assert {partition: offset % 150 for partition, offset in (await made.offsets()).items()} == {
             partition: partition for partition in range(150)
         }
-        assert figures.queued_bytes == 0
+        assert counters.queued_bytes == 0
 
 
 async def test_a_commit_of_4095_offsets_is_one_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made:
         await made.serving()
-        figures = made.instances[0].deps.figures
-        before = figures.writes["stored"]
+        counters = made.instances[0].deps.counters
+        before = counters.writes["stored"]
         assert set((await made.commit({number: number for number in range(4095)})).errors) == {E.NONE}
-        assert figures.writes["stored"] == before + 1
+        assert counters.writes["stored"] == before + 1
 
 
 async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole(

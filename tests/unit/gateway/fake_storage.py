@@ -49,7 +49,7 @@ class Partition:
     ref: PartitionRef
     epoch: int = 1
     log_start: int = 0
-    committed_end: int = 0
+    high_watermark: int = 0
     end: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, next offset, bytes
 
@@ -179,7 +179,7 @@ class FakeStorage(SegmentStorageClient):
 
     def commit(self, partition: Partition, end: int | None = None) -> None:
         """Make what is appended (up to ``end``) durable, and announce it."""
-        partition.committed_end = partition.end if end is None else end
+        partition.high_watermark = partition.end if end is None else end
         self.announce(partition)
 
     def announce(
@@ -188,7 +188,7 @@ class FakeStorage(SegmentStorageClient):
         event = Committed(
             partition=ref or partition.ref,
             epoch=partition.epoch if epoch is None else epoch,
-            committed_end=partition.committed_end,
+            high_watermark=partition.high_watermark,
             log_start=partition.log_start,
             lost=lost,
         )
@@ -241,12 +241,12 @@ class FakeStorage(SegmentStorageClient):
         partition = self.partition(fetch.partition)
         key = (fetch.partition.topic_id, fetch.partition.partition)
         status = self.fetch_status.get(key, common_pb2.OK)
-        if status == common_pb2.OK and not partition.log_start <= fetch.offset <= partition.committed_end:
+        if status == common_pb2.OK and not partition.log_start <= fetch.offset <= partition.high_watermark:
             status = common_pb2.OFFSET_OUT_OF_RANGE
         result = PartitionFetched(
             status=status,
             epoch=partition.epoch,
-            committed_end=partition.committed_end,
+            high_watermark=partition.high_watermark,
             log_start=partition.log_start,
         )
         if status == common_pb2.OK:
@@ -256,7 +256,7 @@ class FakeStorage(SegmentStorageClient):
     def _read(self, partition: Partition, offset: int, limit: int, *, first: bool) -> bytes:
         out = b""
         for _, following, batch in partition.batches:
-            if following <= offset or following > partition.committed_end:
+            if following <= offset or following > partition.high_watermark:
                 continue
             if len(out) + len(batch) > limit and (out or not first):
                 break
@@ -277,7 +277,7 @@ class FakeStorage(SegmentStorageClient):
             if told is not None:
                 results.append(told)
             else:
-                offset = partition.log_start if query.timestamp == -2 else partition.committed_end
+                offset = partition.log_start if query.timestamp == -2 else partition.high_watermark
                 results.append(PartitionOffset(offset=offset, timestamp=-1, leader_epoch=partition.epoch))
         return ListOffsetsReply(results=results)
 
@@ -291,7 +291,7 @@ class FakeStorage(SegmentStorageClient):
                 result.status, result.owner = refusal
             else:
                 self.commit(partition)
-                result.committed_end = partition.committed_end
+                result.high_watermark = partition.high_watermark
         return reply
 
     async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
@@ -302,8 +302,8 @@ class FakeStorage(SegmentStorageClient):
             if refusal is not None:
                 result.status, result.owner = refusal
                 continue
-            offset = partition.committed_end if truncation.offset == -1 else truncation.offset
-            if offset > partition.committed_end:
+            offset = partition.high_watermark if truncation.offset == -1 else truncation.offset
+            if offset > partition.high_watermark:
                 result.status = common_pb2.OFFSET_OUT_OF_RANGE
             else:
                 result.log_start = partition.log_start = max(partition.log_start, offset)
@@ -318,7 +318,7 @@ class FakeStorage(SegmentStorageClient):
             if refusal is not None:
                 result.status, result.owner = refusal
             else:
-                stored = [batch for _, end, batch in partition.batches if end <= partition.committed_end]
+                stored = [batch for _, end, batch in partition.batches if end <= partition.high_watermark]
                 result.bytes, result.segments = sum(map(len, stored)), len(stored)
         return reply
 
@@ -328,10 +328,10 @@ class FakeStorage(SegmentStorageClient):
         if refusal is not None:
             return SegmentsReply(status=refusal[0], owner=refusal[1])
         partition = self.partition(request.partition)
-        found = [each for each in partition.batches if each[1] > request.start and each[1] <= partition.committed_end]
+        found = [each for each in partition.batches if each[1] > request.start and each[1] <= partition.high_watermark]
         shown = found[: min(request.limit or self.most_segments, self.most_segments)]
-        end = partition.committed_end
-        reply = SegmentsReply(next=found[len(shown)][0] if len(shown) < len(found) else end, committed_end=end)
+        end = partition.high_watermark
+        reply = SegmentsReply(next=found[len(shown)][0] if len(shown) < len(found) else end, high_watermark=end)
         for base, following, batch in shown:
             reindexed = request.reindex and batch in self.unindexed
             if reindexed:
@@ -372,5 +372,5 @@ class FakeStorage(SegmentStorageClient):
             if refusal is not None:
                 result.status, result.owner = refusal
             elif query.epoch <= partition.epoch:
-                result.epoch, result.end_offset = partition.epoch, partition.committed_end
+                result.epoch, result.end_offset = partition.epoch, partition.high_watermark
         return reply

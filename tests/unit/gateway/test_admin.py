@@ -11,11 +11,11 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import no_answer
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.process.health import Health
+from kafscale.telemetry import Finding, State
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.metadata_pb2 import Member
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest, PartitionOffset, SegmentsReply, SegmentsRequest
-from kafscale.vitals import Finding, State
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
 from services.gateway.service import Gateway
@@ -139,8 +139,8 @@ async def test_partitions_are_shown_with_owners_ends_and_sizes() -> None:
         reply = await admin.list_partitions(pb.ListPartitionsRequest())
         shown = [(each.topic, each.partition, each.owner_run, each.epoch, each.error) for each in reply.partitions]
         assert shown == [("t", 0, "a", 1, ""), ("t", 1, "b", 1, ""), ("t", 2, "a", 1, "")]
-        figures = [(each.log_start, each.high_watermark, each.bytes, each.segments) for each in reply.partitions]
-        assert figures == [(1, 3, len(first) + len(second), 2), (0, 0, 0, 0), (0, 2, len(first), 1)]
+        counters = [(each.log_start, each.high_watermark, each.bytes, each.segments) for each in reply.partitions]
+        assert counters == [(1, 3, len(first) + len(second), 2), (0, 0, 0, 0), (0, 2, len(first), 1)]
         assert reply.partitions[0].owner == "a:9095"
 
 
@@ -185,7 +185,7 @@ async def test_what_is_buffered_is_stored_on_demand() -> None:
         await produce(client, batch(b"1", b"2"), partition=1, acks=1)
         only = await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"], partition=1))
         assert [(each.partition, each.high_watermark, each.error) for each in only.partitions] == [(1, 2, "")]
-        assert two.a.partition(two.ref(0)).committed_end == 0
+        assert two.a.partition(two.ref(0)).high_watermark == 0
         everything = await admin.flush_topics(pb.FlushTopicsRequest())
         assert [(each.partition, each.high_watermark) for each in everything.partitions] == [(0, 1), (1, 2)]
         two.a.hand_over(two.ref(0), "")

@@ -48,10 +48,10 @@ def test_an_assignment_is_read_where_it_is_a_consumers(given: bytes, read: Mappi
 async def _log(harness: Harness, name: str, ends: list[tuple[int, int]]) -> None:
     """A topic whose partitions' logs begin and end there."""
     topic = await harness.topic(name, len(ends))
-    for index, (log_start, committed_end) in enumerate(ends):
+    for index, (log_start, high_watermark) in enumerate(ends):
         ref = common_pb2.PartitionRef(topic=name, topic_id=topic.id, partition=index)
         partition = harness.storage.partition(ref)
-        partition.log_start, partition.committed_end = log_start, committed_end
+        partition.log_start, partition.high_watermark = log_start, high_watermark
 
 
 async def test_a_group_is_described_with_its_members_and_lag() -> None:

@@ -13,10 +13,10 @@ def _key(number: int) -> Key:
     return number.to_bytes(16, "big"), 0
 
 
-def _news(number: int, *, committed_end: int = 0, epoch: int = 1, lost: bool = False) -> Committed:
+def _news(number: int, *, high_watermark: int = 0, epoch: int = 1, lost: bool = False) -> Committed:
     topic_id, partition = _key(number)
     ref = PartitionRef(topic="t", topic_id=topic_id, partition=partition)
-    return Committed(partition=ref, epoch=epoch, committed_end=committed_end, lost=lost)
+    return Committed(partition=ref, epoch=epoch, high_watermark=high_watermark, lost=lost)
 
 
 def _buffered(number: int, *, wait_for: int) -> PendingAppend:
@@ -30,8 +30,8 @@ def _buffered(number: int, *, wait_for: int) -> PendingAppend:
 def test_partitions_that_come_and_go_leave_a_bounded_number_behind() -> None:
     view = CommitView()
     for number in range(5000):
-        view.apply([_news(number, committed_end=7)])
-        view.apply([_news(number, committed_end=7, lost=True)])
+        view.apply([_news(number, high_watermark=7)])
+        view.apply([_news(number, high_watermark=7, lost=True)])
     assert len(view) < 2000
     committed, lost, forgotten = _buffered(4999, wait_for=7), _buffered(4999, wait_for=8), _buffered(0, wait_for=8)
     for append in (committed, lost, forgotten):
@@ -50,7 +50,7 @@ def test_a_partition_that_somebody_waits_for_is_not_forgotten() -> None:
     view.hold(held)
     for number in (0, *range(2, 3000)):
         view.apply([_news(number, lost=True)])
-    view.apply([_news(0, epoch=2), _news(1, committed_end=5)])
+    view.apply([_news(0, epoch=2), _news(1, high_watermark=5)])
     assert waiter.event.is_set()
     assert held.finished
     assert held.error is ErrorCode.none

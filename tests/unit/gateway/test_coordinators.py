@@ -299,7 +299,7 @@ async def test_an_error_that_this_release_does_not_know_is_told_as_unknown() -> 
         client = await harness.connect()
         harness.coordinator.refuses = 9999  # type: ignore[assignment]
         assert (await join(client, 9)).error_code == -1
-        assert not harness.parts.figures.broken, "it is no bug of the gateway"
+        assert not harness.parts.counters.broken, "it is no bug of the gateway"
 
 
 async def test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once() -> None:

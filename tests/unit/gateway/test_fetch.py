@@ -187,7 +187,7 @@ async def test_a_commit_between_the_read_and_the_parking_is_not_missed() -> None
         client = await harness.connect()
         await produce(client, batch(b"a"))
         storage, partition = harness.storage, harness.partition(topic)
-        partition.committed_end = 0
+        partition.high_watermark = 0
 
         def commit_behind_the_reply() -> None:
             storage.on_fetched = None
@@ -271,7 +271,7 @@ async def test_an_error_after_waiting_does_not_tell_the_high_watermark_of_before
         await produce(client, batch(b"a"))
         await produce(client, batch(b"b"))
         storage, partition = harness.storage, harness.partition(topic)
-        partition.committed_end = 1
+        partition.high_watermark = 1
 
         def cut_off_behind_the_reply() -> None:
             storage.on_fetched = None

@@ -194,7 +194,7 @@ async def test_a_session_that_ends_under_a_waiting_request_breaks_nothing() -> N
         await produce(await harness.connect(), batch(b"a"))
         replies = [read_response(1, 12, (await reader.client.receive())[1]) for _ in range(2)]
         assert [reply.error_code for reply in replies] == [ErrorCode.invalid_fetch_session_epoch, 0]
-        assert not harness.parts.figures.broken
+        assert not harness.parts.counters.broken
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

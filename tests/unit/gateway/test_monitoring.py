@@ -36,7 +36,7 @@ async def _gone(harness: Harness, run_id: str) -> None:
 async def test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer() -> None:
     async with running_gateway(cluster=await two_coordinators()) as harness:
         operations, client = Operations(), await harness.connect()
-        show(harness.gateway, harness.parts.figures, operations)
+        show(harness.gateway, harness.parts.counters, operations)
         coordinators = harness.cluster.coordinators
         given = {name: float(len(each.shards)) for name, each in coordinators.items()}
         assert sum(given.values()) == 64
@@ -71,7 +71,7 @@ async def test_requests_are_shown_by_version_and_how_long_they_took_and_what_the
 ) -> None:
     async with running_gateway() as harness:
         operations, client = Operations(), await harness.connect()
-        show(harness.gateway, harness.parts.figures, operations)
+        show(harness.gateway, harness.parts.counters, operations)
         await client.ask(18, 0)
         await client.call(18, 999, b"")
         await client.call(18, 1000, b"")

@@ -139,7 +139,7 @@ async def test_metadata_waits_for_a_parked_fetch_only_where_it_creates_a_topic(a
         await client.send(key, version, request(key, version, **values))
         await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 1)
         await wait_all_tasks_blocked(0.02)
-        assert (key not in harness.parts.figures.seconds, harness.catalog.view.live("new")) == (waits, None)
+        assert (key not in harness.parts.counters.seconds, harness.catalog.view.live("new")) == (waits, None)
         await produce(other, batch(b"v"))
         for _ in range(2):
             await client.receive()

@@ -148,9 +148,9 @@ async def test_a_broken_handler_is_answered_with_an_error_for_everything_asked(
         with pytest.raises((AssertionError, AttributeError)):
             await EXCHANGES[api_key](harness, client, version)
         assert set(error_codes(api_key, version, client.last_reply)) == {ErrorCode.unknown_server_error}
-        figures = harness.parts.figures
-        assert {code for key, code in figures.errors if key == api_key} == {ErrorCode.unknown_server_error}
-        assert figures.broken == {api_key: 1}
+        counters = harness.parts.counters
+        assert {code for key, code in counters.errors if key == api_key} == {ErrorCode.unknown_server_error}
+        assert counters.broken == {api_key: 1}
         monkeypatch.setitem(registry.APIS, api_key, api)
         assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
         assert (await other.ask(18, 0)).error_code == 0

@@ -75,7 +75,7 @@ async def test_what_the_store_refuses_is_retriable_and_one_line_of_the_log(
             assert [await ask(client) for _ in range(4)] == [code, code, code, ErrorCode.none]
         assert _errors(said) == [(api, DENIED)]
         assert not any("exc_info" in line for line in said)
-        assert not harness.parts.figures.broken
+        assert not harness.parts.counters.broken
 
 
 async def test_a_refusal_is_said_anew_for_another_reason_and_after_a_success() -> None:

@@ -75,7 +75,7 @@ async def test_who_a_refusal_names_gets_the_producers_retry() -> None:
 async def test_who_a_refusal_names_is_asked_before_a_reader_is_answered(kind: str) -> None:
     async with two_owners() as two:
         two.a.moved[two.topic.id, 0] = "b"
-        two.b.partition(two.ref()).committed_end = 7
+        two.b.partition(two.ref()).high_watermark = 7
         client = await two.harness.connect()
         assert (await read(client, kind)).error_code == 0
         two.a.moved[two.topic.id, 0] = ""

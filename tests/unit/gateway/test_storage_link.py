@@ -242,7 +242,7 @@ async def test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch() -> None:
         append = appends.put()
         await wait_all_tasks_blocked()
         partition = storage.partition(ref())
-        partition.committed_end = 100
+        partition.high_watermark = 100
         storage.announce(partition, ref=ref(topic_id=b"n" * 16))
         storage.announce(partition, epoch=0)
         await wait_all_tasks_blocked()
@@ -252,14 +252,14 @@ async def test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch() -> None:
         assert append.error == ErrorCode.not_enough_replicas_after_append
 
 
-async def test_what_is_lost_is_acked_up_to_the_committed_end_only() -> None:
+async def test_what_is_lost_is_acked_up_to_the_high_watermark_only() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
         first, second = appends.put(), appends.put()
         await wait_all_tasks_blocked()
         partition = storage.partition(ref())
-        partition.committed_end = 1
+        partition.high_watermark = 1
         storage.announce(partition, lost=True)
         await wait_all_tasks_blocked()
         assert (first.error, second.error) == (0, ErrorCode.not_enough_replicas_after_append)

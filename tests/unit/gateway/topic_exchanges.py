@@ -104,7 +104,7 @@ async def delete_topics(harness: Harness, client: Client, version: int) -> None:
 
 async def delete_records(harness: Harness, client: Client, version: int) -> None:
     topic = await harness.topic("t", 2)
-    harness.storage.partition(PartitionRef(topic="t", topic_id=topic.id, partition=0)).committed_end = 7
+    harness.storage.partition(PartitionRef(topic="t", topic_id=topic.id, partition=0)).high_watermark = 7
     partition, records = nested(21, version, "DeleteRecordsPartition"), nested(21, version, "DeleteRecordsTopic")
     asked = (partition(partition_index=0, offset=-1), partition(partition_index=1, offset=9))
     unknown = records(name="unknown", partitions=(partition(partition_index=0, offset=0),))

@@ -8,7 +8,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer, no_answer
 from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
-from kafscale.vitals import State
+from kafscale.telemetry import State
 
 
 async def test_the_state_follows_the_time_without_an_answer(autojump_clock: MockClock) -> None:

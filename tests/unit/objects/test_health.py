@@ -13,7 +13,7 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.objects.metrics import MeteredObjectStore, OperationCounters
 from kafscale.objects.retry import RetryingObjectStore
-from kafscale.vitals import State
+from kafscale.telemetry import State
 
 MIB = 1 << 20
 

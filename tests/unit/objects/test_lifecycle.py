@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.objects.lifecycle import LifecycleWatch, dangers, parse_rules
-from kafscale.vitals import State
+from kafscale.telemetry import State
 
 _DAYS = "<Expiration><Days>7</Days></Expiration>"
 

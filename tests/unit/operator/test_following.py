@@ -5,7 +5,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.following import Followed
 from services.operator.kubernetes import ApiUnavailable, Expired, Kubernetes
 from services.operator.resources import TOPIC, Kind, Object
@@ -23,7 +23,7 @@ class Script(Kubernetes):
     """Answers lists and watches with what a test says, one after another, and then with nothing more."""
 
     def __init__(self, lists: list[Any], watches: list[list[Any]]) -> None:
-        super().__init__(None, "default", OperatorFigures(), timeout=1.0)
+        super().__init__(None, "default", OperatorCounters(), timeout=1.0)
         self._lists = lists
         self._watches = watches
         self.asked: list[str] = []

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import ApiRefused, ApiUnavailable, Expired, Kubernetes
 from services.operator.resources import TOPIC, Object
 from tests.unit.operator.world import Answer
@@ -31,7 +31,7 @@ class Says:
 
 
 def kubernetes(api: Says) -> Kubernetes:
-    return Kubernetes(api, "default", OperatorFigures(), timeout=5.0)
+    return Kubernetes(api, "default", OperatorCounters(), timeout=5.0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import LEASE_NAME, Leadership
 from tests.unit.operator.world import Answer, ApiServer, Steps
@@ -34,12 +34,12 @@ class Candidate:
 
     def __init__(self, name: str, api: ApiServer) -> None:
         self.api = Link(api)
-        self.figures = OperatorFigures()
+        self.counters = OperatorCounters()
         self.working = False
         self.times = 0
         self.stopping = trio.Event()
-        kubernetes = Kubernetes(self.api, "default", self.figures, timeout=1.0)
-        self._leadership = Leadership(kubernetes, self.figures, me=name, seconds=SECONDS, now=_now)
+        kubernetes = Kubernetes(self.api, "default", self.counters, timeout=1.0)
+        self._leadership = Leadership(kubernetes, self.counters, me=name, seconds=SECONDS, now=_now)
 
     async def run(self) -> None:
         await self._leadership.run(self._work, self.stopping)
@@ -65,10 +65,10 @@ async def test_one_of_two_works_and_when_it_stops_the_other_one_does(autojump_cl
         await trio.sleep(1)
         nursery.start_soon(other.run)
         await trio.sleep(10 * SECONDS)
-        assert (one.working, other.working, one.figures.leading) == (True, False, True)
+        assert (one.working, other.working, one.counters.leading) == (True, False, True)
         one.stopping.set()
         await trio.sleep(3)
-        assert (one.working, other.working, one.figures.leading) == (False, True, False)
+        assert (one.working, other.working, one.counters.leading) == (False, True, False)
         assert other.times == 1
         other.stopping.set()
     assert "holderIdentity" not in api.objects["leases", LEASE_NAME]["spec"]

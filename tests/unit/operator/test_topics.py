@@ -308,7 +308,7 @@ async def test_an_event_that_is_lost_holds_nothing_up() -> None:
     world.topic(partitions=1)
     assert await world.reconcile()
     assert world.conditions()["Synced"] == ("True", "AsWanted")
-    assert (world.events, world.figures.events_lost) == ([], 1)
+    assert (world.events, world.counters.events_lost) == ([], 1)
 
 
 async def test_a_resource_that_is_gone_is_nothing_to_look_at() -> None:
@@ -320,10 +320,10 @@ async def test_an_api_server_that_does_not_answer_is_told_of_as_such() -> None:
     world.api.down = True
     with pytest.raises(ApiUnavailable, match="does not answer: connection refused"):
         await world.reconcile()
-    assert world.figures.failing
+    assert world.counters.failing
     world.api.down = False
     assert await world.reconcile() is False
-    assert world.figures.failing == ""
+    assert world.counters.failing == ""
 
 
 async def test_a_cluster_is_not_blamed_for_the_api_server() -> None:

@@ -17,8 +17,8 @@ from kafscale.rpc.methods import Method
 from kafscale.v1 import admin_pb2 as pb
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
+from services.operator.counters import OperatorCounters
 from services.operator.events import Events
-from services.operator.figures import OperatorFigures
 from services.operator.gateways import Gateway, Gateways
 from services.operator.kubernetes import Kubernetes
 from services.operator.resources import CLUSTER, TOPIC, Object
@@ -283,7 +283,7 @@ class World:
         self.steps = Steps()
         self.api = ApiServer(self.steps)
         self.brokers = Brokers(self.steps)
-        self.figures = OperatorFigures()
+        self.counters = OperatorCounters()
         self.unreachable = False
         self.asked: list[tuple[str, ...]] = []
         self.soon: list[tuple[str, float]] = []
@@ -331,7 +331,7 @@ class World:
             self.kubernetes(),
             _Reached(self),
             self._events(),
-            self.figures,
+            self.counters,
             topics=self.all(TOPIC),
             clusters=self.all(CLUSTER),
             now=lambda: NOW,
@@ -378,7 +378,7 @@ class World:
         return [found["reason"] for (plural, _), found in self.api.objects.items() if plural == "events"]
 
     def kubernetes(self) -> Kubernetes:
-        return Kubernetes(self.api, "default", self.figures, timeout=1.0)
+        return Kubernetes(self.api, "default", self.counters, timeout=1.0)
 
     def _events(self) -> Events:
-        return Events(self.kubernetes(), self.figures, me="me", now=lambda: NOW)
+        return Events(self.kubernetes(), self.counters, me="me", now=lambda: NOW)

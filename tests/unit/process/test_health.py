@@ -22,8 +22,8 @@ from kafscale.objects.metrics import OperationCounters
 from kafscale.process.health import Health, HealthSettings
 from kafscale.process.metrics import Metrics
 from kafscale.process.operations import Operations
+from kafscale.telemetry import Family, Finding, Histogram, State, counter, gauge
 from kafscale.v1.metadata_pb2 import Member
-from kafscale.vitals import Family, Finding, Histogram, State, counter, gauge
 
 HOST = "127.0.0.1"
 

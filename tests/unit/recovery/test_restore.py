@@ -88,7 +88,7 @@ async def test_all_that_was_acked_is_there_and_epochs_go_on_above(autojump_clock
     after = [await state_of(world, ref) for ref in (first, second, third)]
     assert {state.epoch for state in after} == {rebuilt.epoch}
     assert rebuilt.epoch > max(state.epoch for state in before)
-    assert [(state.log_start, state.committed_end) for state in after] == [(0, 4), (0, 1), (0, 0)]
+    assert [(state.log_start, state.high_watermark) for state in after] == [(0, 4), (0, 1), (0, 0)]
     assert [state.last_segment for state in after[:2]] == [state.last_segment for state in before]
     async with world.service() as (caller, catalog):
         topic = catalog.view.live("orders")
@@ -187,7 +187,7 @@ async def test_retention_and_deleted_records_are_not_taken_back(autojump_clock: 
     assert rebuilt.topics[0].logs[0].chain.start == 3
     async with world.service() as (caller, _):
         assert (await caller.fetch(ref, 2)).status == Status.OFFSET_OUT_OF_RANGE
-        assert (await state_of(world, ref)).committed_end == 5
+        assert (await state_of(world, ref)).high_watermark == 5
 
 
 async def test_a_missing_object_in_the_middle_is_told_and_all_else_is_there(autojump_clock: MockClock) -> None:
@@ -428,7 +428,7 @@ async def test_what_is_damaged_of_a_sink_is_told_and_all_else_is_restored(
     await world.objects.replace_if_match(key, broken, there.etag)
     rebuilt = await restored(world)
     assert [key in fault for fault in rebuilt.damaged] == [True]
-    assert (await state_of(world, ref)).committed_end == 1
+    assert (await state_of(world, ref)).high_watermark == 1
     assert [left.partition for left in (await sink_record(world)).remaining] == [0]
 
 

@@ -13,8 +13,8 @@ from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.pool import IndexerPool
+from kafscale.telemetry import Finding, State
 from kafscale.v1.indexer_pb2 import BuildReply, BuildRequest
-from kafscale.vitals import Finding, State
 
 REQUEST = BuildRequest(offsets=[0], positions=[32])
 

@@ -114,7 +114,7 @@ class Storage:
             {"earliest": log.start, "latest": log.end}.get(bound.WhichOneof("at") or "", bound.offset)
             for bound in (scan.start, scan.end)
         ]
-        found = pb.PartitionPlan(log_start=log.start, committed_end=log.end, start=at[0], end=at[1])
+        found = pb.PartitionPlan(log_start=log.start, high_watermark=log.end, start=at[0], end=at[1])
         for batch in log.batches:
             header = peek_one(batch)
             start, end = max(header.base_offset, at[0], log.start), min(header.next_offset, at[1])

@@ -11,7 +11,7 @@ from tests.unit.spark.storage import serving
 
 ID = b"i" * 16
 PLANS = {
-    "sound": pb.PartitionPlan(status=common_pb2.OK, log_start=3, committed_end=20),
+    "sound": pb.PartitionPlan(status=common_pb2.OK, log_start=3, high_watermark=20),
     "damaged": pb.PartitionPlan(status=common_pb2.DAMAGED, detail="a segment is missing"),
     "deleted": pb.PartitionPlan(status=common_pb2.UNKNOWN_TOPIC, detail="gone"),
 }

@@ -96,6 +96,7 @@ def test_the_wheel_holds_the_services_and_the_spark_package(wheel: Path, tmp_pat
         path.relative_to(root).as_posix()
         for root, package in (
             (ROOT, "kafscale"),
+            (ROOT, "kafscale_tools"),
             (ROOT, "services"),
             (ROOT / "spark", "kafscale_spark"),
             (ROOT / "spark", "pyspark_kafscale"),

@@ -57,8 +57,8 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from services.storage.counters import StorageCounters
 from services.storage.dependencies import Dependencies
-from services.storage.figures import StorageFigures
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -161,7 +161,7 @@ class Caller:
                 for news in self.news:
                     if ref is not None and news.partition != ref:
                         continue
-                    if news.epoch == appended.epoch and news.committed_end >= appended.end_offset:
+                    if news.epoch == appended.epoch and news.high_watermark >= appended.end_offset:
                         return True
                     if news.epoch == appended.epoch and news.lost:
                         return False
@@ -179,7 +179,7 @@ class Caller:
         return (await self.storage.fetch(request, timeout=TIMEOUT)).results[0]
 
     async def read_all(self, ref: PartitionRef, offset: int = 0, *, scan: bool = False) -> list[bytes | None]:
-        """Every value from ``offset`` to the committed end."""
+        """Every value from ``offset`` to the high watermark."""
         found: list[bytes | None] = []
         while True:
             fetched = await self.fetch(ref, offset, scan=scan)
@@ -239,7 +239,7 @@ class Caller:
 
 
 class World:
-    """Stores that outlive the services started on them. ``indexing``: an indexer answers. ``figures``: of them all."""
+    """Stores that outlive the services started on them. ``indexing``: an indexer answers. ``counters``: of them all."""
 
     def __init__(
         self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0, indexing: bool = False
@@ -251,7 +251,7 @@ class World:
             indexer = IndexerService(self.objects, NAMESPACE, IndexerSettings(), run_sync=inline)
             self.indexer = IndexerClient(Direct(bind_indexer(indexer)))
         self.settings = settings or StorageSettings(compression_codec="producer", retention_ms=-1)
-        self.figures = StorageFigures()
+        self.counters = StorageCounters()
         self.tracer: Tracer | None = None
         self.runs = 0
         self.now_ms = 1_700_000_000_000
@@ -282,7 +282,7 @@ class World:
             run_sync=inline,
             address=address,
             lease_clock=trio.current_time,
-            figures=self.figures,
+            counters=self.counters,
             tracer=self.tracer,
         )
         runs: list[str] = []

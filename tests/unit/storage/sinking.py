@@ -177,12 +177,12 @@ def steps(partitions: int) -> list[Step]:
         Step("manifest-read", call=lambda kind, key: kind == "get" and is_manifest(key)),
         Step("stage-read", call=lambda kind, key: kind == "get" and is_stage(key)),
         Step("segment", call=lambda kind, key: kind == "put_if_absent" and key.endswith(".kfs")),
-        Step("progress", txn=lambda then: any(state.sinks and state.committed_end for state in _states(then))),
+        Step("progress", txn=lambda then: any(state.sinks and state.high_watermark for state in _states(then))),
         Step("removal", txn=lambda then: any(0 <= len(sink.remaining) < partitions for sink in _sinks(then))),
         Step(
             "forgetting",
             txn=lambda then: any(
-                state.committed_end >= 7 and not state.sinks and state.owner for state in _states(then)
+                state.high_watermark >= 7 and not state.sinks and state.owner for state in _states(then)
             ),
         ),
         Step("deletion", call=lambda kind, key: kind == "delete_many" and is_stage(key)),

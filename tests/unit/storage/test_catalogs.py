@@ -287,7 +287,7 @@ async def test_a_page_of_another_topic_of_the_name_misleads_nobody(autojump_cloc
         assert (await caller.fetch(ref, 0)).log_start == 0
 
 
-async def test_a_page_that_goes_beyond_the_committed_end_misleads_nobody(autojump_clock: MockClock) -> None:
+async def test_a_page_that_goes_beyond_the_high_watermark_misleads_nobody(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

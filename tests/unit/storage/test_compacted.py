@@ -24,7 +24,7 @@ async def test_compacted_topics_lose_records_by_retention_only_with_delete_and_t
     autojump_clock: MockClock,
 ) -> None:
     def shown(service: StorageService) -> object:
-        found = {family.name: family.read() for family in families(world.figures, lambda: service.current, settings)}
+        found = {family.name: family.read() for family in families(world.counters, lambda: service.current, settings)}
         return found["kafscale_storage_compacted_topics_bytes"][()]
 
     settings = StorageSettings()
@@ -59,14 +59,14 @@ async def test_a_log_with_more_segments_than_are_remembered_is_measured_with_few
             return await objects.list_from(prefix, start_after, limit)
 
     known = SegmentMap(segments, limit=1_000)
-    view = CommittedLog("t", bytes(16), 0, [(1, 0)], log_start=0, committed_end=segments, segments=known)
+    view = CommittedLog("t", bytes(16), 0, [(1, 0)], log_start=0, high_watermark=segments, segments=known)
     finds = SegmentFinder(cast(ObjectStore, Watched()), NAMESPACE)
     first = await finds.measure(view, Measured())
     assert (len(listings), first) == (50, Measured(0, 2_500, 2_500 * 5)), "the rest is the next check's"
     whole = await finds.measure(view, first)
     assert (len(listings), whole) == (60, Measured(0, segments, segments * 5))
     known.committed(KnownSegment(segments, 7, -1), segments + 1)
-    view.committed_end += 1
+    view.high_watermark += 1
     longer = await finds.measure(view, whole)
     assert (len(listings), longer) == (60, Measured(0, segments + 1, segments * 5 + 7)), "a commit costs nothing"
     view.log_start = segments

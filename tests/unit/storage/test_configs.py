@@ -52,7 +52,7 @@ async def test_a_shorter_flush_ms_counts_for_what_waits_already(autojump_clock: 
         await _seconds_until_durable(caller, ref)
         appended = await caller.append(ref, batch(b"waits"))
         await trio.sleep(5)
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         await _configure(catalog, ref, flush_ms="1000")
         with trio.fail_after(2):
             assert await caller.durable(appended)

@@ -137,7 +137,7 @@ async def test_an_offset_that_is_given_and_not_committed_is_not_out_of_range(aut
         # A consumer seeks to what its producer was told; or to the end, which a commit of unknown outcome has moved.
         fetched = [await caller.fetch(ref, offset) for offset in (2, 3, 4)]
         assert [one.status for one in fetched] == [Status.OK, Status.OK, Status.OFFSET_OUT_OF_RANGE]
-        assert [(one.records, one.committed_end) for one in fetched] == [(b"", 1)] * 3
+        assert [(one.records, one.high_watermark) for one in fetched] == [(b"", 1)] * 3
         assert await caller.durable(acked)
         assert values((await caller.fetch(ref, 2)).records) == [b"c"]
 

@@ -14,8 +14,8 @@ from kafscale.objects.availability import StoreHealth, Thresholds
 from kafscale.objects.memory import Call, Fault
 from kafscale.objects.metrics import MeteredObjectStore
 from kafscale.objects.retry import RetryingObjectStore
+from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.vitals import State
 from services.storage.reading.cache import LruCache, SegmentId
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, values
 
@@ -60,7 +60,7 @@ async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_
             appended.append(await caller.append(ref, batch(b"%d" % number)))
             await trio.sleep(0.7)
         assert all(one.status == Status.OK for one in appended)
-        assert not any(news.committed_end > 1 for news in caller.news)
+        assert not any(news.high_watermark > 1 for news in caller.news)
         # Cached reads go on meanwhile.
         assert values((await caller.fetch(ref, 0)).records) == [b"before"]
         assert world.health.finding().state is State.UNAVAILABLE
@@ -203,9 +203,9 @@ async def test_without_etcd_acks_stop_with_the_lease_reads_go_on_and_all_resumes
         assert (await caller.offset_at(ref, -1)).offset == 2
         await trio.sleep(30)
         assert (await caller.append(ref, batch(b"e"), unacknowledged=True)).status == Status.NOT_OWNER
-        assert not any(news.committed_end > 2 for news in caller.news)
+        assert not any(news.high_watermark > 2 for news in caller.news)
         below = await caller.fetch(ref, 1)
-        assert (below.status, values(below.records), below.committed_end) == (Status.OK, [b"a", b"b"], 2)
+        assert (below.status, values(below.records), below.high_watermark) == (Status.OK, [b"a", b"b"], 2)
         at_end = await caller.fetch(ref, 2)
         assert (at_end.status, at_end.records) == (Status.NOT_OWNER, b"")
         assert (await caller.offset_at(ref, -1)).status == Status.NOT_OWNER

@@ -148,7 +148,7 @@ async def test_what_a_log_start_passes_during_a_deletion_is_deleted_next(autojum
 async def _die_with_uncommitted(world: World, ref: PartitionRef, segments: int, *, records: int) -> int:
     """Store segments without a commit, as far as the service does that, and die; gives how many they were."""
     async with world.service(graceful=False, segment_bytes=1024, flush_interval_ms=60_000) as (caller, _):
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.objects.calls.clear()
         world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
         for _ in range(segments):

@@ -224,7 +224,7 @@ async def test_ownership_that_goes_to_and_fro_loses_and_doubles_nothing(autojump
                 number += 1
         for ref in refs:
             assert await moving.read_all(ref) == numbers(number)
-            assert (await moving.state(ref)).committed_end == number
+            assert (await moving.state(ref)).high_watermark == number
         epochs = {(await moving.state(ref)).epoch for ref in refs}
         assert max(epochs) >= 9
 
@@ -425,4 +425,4 @@ async def test_a_fetch_during_which_the_partition_left_and_came_back_tells_no_ea
             await until(lambda: _owns(two, a, moving))
             metadata.release.set()
         assert fetched[0].status == Status.NOT_OWNER
-        assert ((again := await a.caller.fetch(moving, 2)).status, again.committed_end) == (Status.OK, 3)
+        assert ((again := await a.caller.fetch(moving, 2)).status, again.high_watermark) == (Status.OK, 3)

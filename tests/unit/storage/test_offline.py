@@ -13,9 +13,9 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.interface import Object, ObjectInfo, ObjectNotFound, ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.format import HEADER_SIZE
+from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.vitals import State
 from services.storage.monitoring import _partitions
 from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
 from tests.unit.storage.test_idempotence import numbered, send
@@ -112,7 +112,7 @@ async def test_a_partition_is_online_again_when_its_objects_are_there_again(auto
         await trio.sleep(600)
         assert (await send(caller, ref, 3)).status == Status.DAMAGED
         assert _health(caller) == State.DEGRADED
-        assert 600 / LONGEST_PAUSE <= world.figures.offline_retries <= 600 / LONGEST_PAUSE + 8
+        assert 600 / LONGEST_PAUSE <= world.counters.offline_retries <= 600 / LONGEST_PAUSE + 8
         endpoint.empty = False
         await trio.sleep(LONGEST_PAUSE + 1)
         assert _health(caller) == State.HEALTHY

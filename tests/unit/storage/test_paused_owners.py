@@ -105,7 +105,7 @@ async def test_a_partition_is_given_back_with_the_end_that_was_committed(autojum
         a.gate.hold_answer_of = paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
         await a.caller.append(ref, batch(b"1"))
         await trio.sleep(1)
-        assert (await one.state(ref)).committed_end == 2
+        assert (await one.state(ref)).high_watermark == 2
         with trio.move_on_after(10):
             await a.stop()
         await _taken_by(one, ref, b)
@@ -177,7 +177,7 @@ async def test_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock
         held.set()
         former.resume()
         await trio.sleep(5)
-        assert not any(news.committed_end >= buffered.end_offset for news in former.caller.news)
+        assert not any(news.high_watermark >= buffered.end_offset for news in former.caller.news)
         assert await one.owner(ref) == (one.given(ref)).caller.run_id
         assert await one.read_all(ref) == [b"0", b"next"]
 

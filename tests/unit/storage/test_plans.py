@@ -42,7 +42,7 @@ async def test_latest_is_what_is_committed_now(autojump_clock: MockClock) -> Non
             for asked in (owner, other):
                 (plan,) = await asked.plan(ref)
                 assert (plan.status, plan.start, plan.end) == (Status.OK, 0, number + 1)
-                assert (plan.log_start, plan.committed_end) == (0, number + 1)
+                assert (plan.log_start, plan.high_watermark) == (0, number + 1)
 
 
 async def test_splits_that_surely_hold_nothing_new_enough_are_left_out(autojump_clock: MockClock) -> None:
@@ -193,7 +193,7 @@ async def catalogued(world: World, ref: PartitionRef, segments: int, records: in
         key = paths.catalog_page_key(NAMESPACE, ref.topic, ref.partition, bases[0], 1)
         await world.objects.put_if_absent(key, build_page(ref, 1, entries))
     end = segments * records
-    state = PartitionState(format=1, topic_id=ref.topic_id, epoch=1, committed_end=end, producers_from=end)
+    state = PartitionState(format=1, topic_id=ref.topic_id, epoch=1, high_watermark=end, producers_from=end)
     history = EpochHistory(format=1, topic_id=ref.topic_id, entries=[EpochHistory.Entry(epoch=1, first_offset=0)])
     history_key = paths.epoch_history_key(NAMESPACE, ref.topic, ref.partition)
     puts = [Put(state_key(ref), state.SerializeToString()), Put(history_key, history.SerializeToString())]

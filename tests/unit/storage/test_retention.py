@@ -134,7 +134,7 @@ async def test_a_log_may_lose_all_its_records_and_go_on(autojump_clock: MockCloc
         await trio.sleep(CHECK + 10)
         assert await bases(world) == []
         fetched = await caller.fetch(ref, 4)
-        assert (fetched.status, fetched.log_start, fetched.committed_end) == (Status.OK, 4, 4)
+        assert (fetched.status, fetched.log_start, fetched.high_watermark) == (Status.OK, 4, 4)
     async with world.service(retention_ms=HOUR) as (caller, _):
         await fill(world, caller, ref, [0])
         assert (await caller.fetch(ref, 4)).records
@@ -229,7 +229,7 @@ async def test_the_log_start_is_kept_over_commits_and_restarts(autojump_clock: M
         item = await world.metadata.get(state_key(ref))
         assert item is not None
         state = PartitionState.FromString(item.value)
-        assert (state.log_start, state.committed_end) == (4, 8)
+        assert (state.log_start, state.high_watermark) == (4, 8)
     async with world.service(retention_ms=HOUR) as (caller, _):
         assert (await caller.fetch(ref, 3)).status == Status.OFFSET_OUT_OF_RANGE
         assert len(await caller.read_all(ref, 4)) == 4

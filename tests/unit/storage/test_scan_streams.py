@@ -58,7 +58,7 @@ async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -
         header = SegmentHeader(0, bases[0], 3 * len(bases), 1_000, 0)
         stored = header.encode() + body + SegmentFooter(crc32c(body), end - 1).encode()
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, ref.partition, bases[0]), stored)
-    state = PartitionState(format=1, topic_id=ref.topic_id, committed_end=end, producers_from=end)
+    state = PartitionState(format=1, topic_id=ref.topic_id, high_watermark=end, producers_from=end)
     history = EpochHistory(format=1, topic_id=ref.topic_id, entries=[EpochHistory.Entry(epoch=0, first_offset=0)])
     history_key = paths.epoch_history_key(NAMESPACE, ref.topic, ref.partition)
     puts = [Put(state_key(ref), state.SerializeToString()), Put(history_key, history.SerializeToString())]

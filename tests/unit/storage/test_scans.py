@@ -30,12 +30,12 @@ async def test_a_scan_follows_commits_of_another_instance(autojump_clock: MockCl
         ref, owner, other = await _owned_and_other(two)
         assert (await other.caller.fetch(ref, 0)).status == Status.NOT_OWNER
         never_used = await other.caller.fetch(ref, 0, scan=True)
-        assert (never_used.status, never_used.committed_end, never_used.records) == (Status.OK, 0, b"")
+        assert (never_used.status, never_used.high_watermark, never_used.records) == (Status.OK, 0, b"")
         for number in range(30):
             appended = await two.append_durably(ref, numbered(number))
             assert await other.caller.read_all(ref, scan=True) == numbers(number + 1)
         fetched = await other.caller.fetch(ref, 3, scan=True)
-        assert (fetched.epoch, fetched.log_start, fetched.committed_end) == (appended.epoch, 0, 30)
+        assert (fetched.epoch, fetched.log_start, fetched.high_watermark) == (appended.epoch, 0, 30)
         assert await owner.caller.read_all(ref, scan=True) == numbers(30)
         assert await two.owner(ref) == owner.caller.run_id, "a scan takes nothing over"
 
@@ -58,7 +58,7 @@ async def test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_
         for number in range(1, 5):
             await two.append_durably(ref, numbered(number))
         ahead = await other.caller.fetch(ref, 4, scan=True)
-        assert (ahead.status, ahead.committed_end) == (Status.OK, 5)
+        assert (ahead.status, ahead.high_watermark) == (Status.OK, 5)
         assert (await other.caller.fetch(ref, 6, scan=True)).status == Status.OFFSET_OUT_OF_RANGE
 
 
@@ -66,7 +66,7 @@ async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojum
     async with cluster(World(), "a:1", "b:1", fetch_read_timeout_ms=10_000) as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
-        assert (await other.caller.fetch(ref, 1, scan=True)).committed_end == 1
+        assert (await other.caller.fetch(ref, 1, scan=True)).high_watermark == 1
         answers: dict[str, Status] = {}
 
         async def ask(name: str, offset: int) -> None:
@@ -182,7 +182,7 @@ async def test_a_listing_says_nothing_about_segments_committed_while_it_was_unde
             for number in range(5):
                 await two.append_durably(ref, batch(b"new-%d" % number, timestamp=2_000))
             (plan,) = await other.caller.plan(ref, start=Bound(latest=True), end=Bound(latest=True))
-            assert plan.committed_end == 10
+            assert plan.high_watermark == 10
             store.held = False
             store.release.set()
         pieces = await other.caller.scan(ref, 0, 10, since_ms=1_500)

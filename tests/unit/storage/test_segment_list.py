@@ -48,10 +48,10 @@ async def test_segments_are_listed_from_anywhere_and_some_at_a_time(autojump_clo
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         empty = await _segments(caller, ref)
-        assert (empty.status, _bases(empty), empty.next, empty.committed_end) == (Status.OK, [], 0, 0)
+        assert (empty.status, _bases(empty), empty.next, empty.high_watermark) == (Status.OK, [], 0, 0)
         await _write(caller, ref)
         reply = await _segments(caller, ref)
-        assert (reply.next, reply.committed_end) == (15, 15)
+        assert (reply.next, reply.high_watermark) == (15, 15)
         shown = [(each.base_offset, each.end_offset, each.epoch, each.object) for each in reply.segments]
         assert shown == [(base, base + RECORDS, 1, _key(ref, base)) for base in (0, 3, 6, 9, 12)]
         sizes = {info.key: info.size for info in await world.objects.list_from("")}

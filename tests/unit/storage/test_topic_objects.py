@@ -282,7 +282,7 @@ async def test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_e
         for index in range(topic.partitions):
             item = await world.metadata.get(state_key(PartitionRef(topic=name, partition=index)))
             state = PartitionState.FromString(item.value) if item else PartitionState()
-            assert (found.log_starts[index], ends[index]) == (state.log_start, state.committed_end)
+            assert (found.log_starts[index], ends[index]) == (state.log_start, state.high_watermark)
     assert told["orders"][0].log_starts == (3, 0, 0)
     assert told["orders"][1] == [70, 0, 5]
 

@@ -43,7 +43,7 @@ async def test_retention_leaves_the_producers_known(autojump_clock: MockClock) -
             world.now_ms += 300_000
             await trio.sleep(20)
         state = await _state(world, ref)
-        assert state.log_start == state.committed_end == 24
+        assert state.log_start == state.high_watermark == 24
     await trio.sleep(60)
     async with world.service() as (caller, _):
         assert (await caller.append(ref, _dated(world, 24))).status == Status.OK
@@ -65,11 +65,11 @@ async def test_the_log_start_waits_for_the_snapshot_and_refers_to_it(autojump_cl
         # Commits go on meanwhile, and move neither.
         await flushed(caller, ref, range(3, 6))
         state = await _state(world, ref)
-        assert (state.log_start, state.producers_from, state.committed_end) == (0, 0, 6)
+        assert (state.log_start, state.producers_from, state.high_watermark) == (0, 0, 6)
         hold.set()
         await trio.sleep(1)
         state = await _state(world, ref)
-        assert (state.log_start, state.producers_from, state.committed_end) == (3, 3, 6)
+        assert (state.log_start, state.producers_from, state.high_watermark) == (3, 3, 6)
         assert state.producer_snapshot.startswith(_snapshots(ref))
     await trio.sleep(60)
     async with world.service() as (caller, _):

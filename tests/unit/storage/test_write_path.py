@@ -52,7 +52,7 @@ async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock)
 
         async def flush() -> None:
             await caller.flush(ref)
-            flushed.append((await caller.fetch(ref, 0)).committed_end)
+            flushed.append((await caller.fetch(ref, 0)).high_watermark)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flush)
@@ -60,7 +60,7 @@ async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock)
             await trio.sleep(0.05)
             assert refused["n"] == 1
             assert flushed == []
-            assert not any(news.committed_end > 1 for news in caller.news)
+            assert not any(news.high_watermark > 1 for news in caller.news)
         assert flushed == [3, 3]
         assert await caller.durable(first)
         assert await caller.durable(second)
@@ -114,12 +114,12 @@ async def test_end_moves_only_after_object_and_metadata(autojump_clock: MockCloc
         world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
         appended = await caller.append(ref, batch(b"x"))
         await trio.sleep(5)
-        assert (await caller.fetch(ref, 0)).committed_end == 0
+        assert (await caller.fetch(ref, 0)).high_watermark == 0
         held.set()
         assert await caller.durable(appended)
         state = await world.metadata.get(state_key(ref))
         assert state is not None
-        assert PartitionState.FromString(state.value).committed_end == 1
+        assert PartitionState.FromString(state.value).high_watermark == 1
 
 
 async def test_end_does_not_move_while_the_commit_is_not_answered(autojump_clock: MockClock) -> None:
@@ -130,8 +130,8 @@ async def test_end_does_not_move_while_the_commit_is_not_answered(autojump_clock
         appended = await caller.append(ref, batch(b"x"))
         await trio.sleep(5)
         assert _segments(world) == 2
-        assert not any(news.committed_end > 1 for news in caller.news)
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert not any(news.high_watermark > 1 for news in caller.news)
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.metadata.faults.clear()
         assert await caller.durable(appended)
 

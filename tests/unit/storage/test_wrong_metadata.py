@@ -62,7 +62,7 @@ async def test_metadata_of_an_older_epoch_puts_the_partition_offline(autojump_cl
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"x")
         old = await _state(world, ref)
-    old.owner, old.epoch, old.committed_end = "", 0, 0
+    old.owner, old.epoch, old.high_watermark = "", 0, 0
     await _set_back(world, ref, old)
     assert await _is_offline(world, ref, "epoch")
 
@@ -134,7 +134,7 @@ async def test_what_lies_above_the_end_stays_while_no_commit_is_answered(autojum
     world.metadata.faults.clear()
     await trio.sleep(60)
     async with world.service(retention_check_ms=1_000) as (caller, _):
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
         # It takes the dead owner's name.
         ours = await caller.append(ref, batch(b"ours"))

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from kafscale.vitals import Histogram
+from kafscale.telemetry import Histogram
 
 
-class OperatorFigures:
+class OperatorCounters:
     """Plain numbers that its parts add to."""
 
     def __init__(self) -> None:

@@ -23,15 +23,15 @@ async def test_a_flush_is_counted_by_why_it_came(trigger: str, sizes: list[int],
         ref = await world.topic(catalog)
         # What comes first is stored at once: the interval counts from the last flush.
         assert await caller.durable(await caller.append(ref, batch(b"first")))
-        assert world.figures.flushes == {"interval": 1}
+        assert world.counters.flushes == {"interval": 1}
         for size in sizes:
             appended = await caller.append(ref, batch(b"x" * size))
         if trigger == "request":
             await caller.flush(ref)
         elif trigger != "hand_over":
             assert await caller.durable(appended)
-    world.figures.flushes["interval"] -= 1
-    assert +world.figures.flushes == {trigger: 1}
+    world.counters.flushes["interval"] -= 1
+    assert +world.counters.flushes == {trigger: 1}
 
 
 async def test_what_comes_in_and_goes_out_is_counted_once(autojump_clock: MockClock) -> None:
@@ -39,19 +39,19 @@ async def test_what_comes_in_and_goes_out_is_counted_once(autojump_clock: MockCl
         ref = await world.topic(catalog)
         records = batch(b"a", b"b") + batch(b"c")
         assert await caller.durable(await caller.append(ref, records))
-        assert (world.figures.appended_bytes, world.figures.appended_records) == (len(records), 3)
+        assert (world.counters.appended_bytes, world.counters.appended_records) == (len(records), 3)
         assert (await caller.append(ref, b"no batch")).detail
-        assert world.figures.appended_records == 3
+        assert world.counters.appended_records == 3
         for _ in range(2):
             assert len((await caller.fetch(ref, 0)).records) == len(records)
-        assert world.figures.fetched_bytes == 2 * len(records)
+        assert world.counters.fetched_bytes == 2 * len(records)
         assert not (await caller.fetch(ref, 3)).records
-        assert world.figures.fetched_bytes == 2 * len(records)
+        assert world.counters.fetched_bytes == 2 * len(records)
 
 
 async def test_a_take_over_is_timed_with_the_tries_before_it(autojump_clock: MockClock) -> None:
     world = World()
-    seconds = world.figures.take_over_seconds
+    seconds = world.counters.take_over_seconds
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"x")))

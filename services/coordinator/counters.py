@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from kafscale.vitals import Histogram
+from kafscale.telemetry import Histogram
 
 
-class CoordinatorFigures:
+class CoordinatorCounters:
     """Plain numbers that the parts of a run add to."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kafscale.vitals import Histogram
+from kafscale.telemetry import Histogram
 
 
 class CacheCounts:
@@ -14,7 +14,7 @@ class CacheCounts:
         self.hits = self.misses = 0
 
 
-class StorageFigures:
+class StorageCounters:
     """Plain numbers that the parts of a run add to."""
 
     def __init__(self) -> None:

@@ -5,38 +5,38 @@ import trio
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.client import Channel
-from kafscale.rpc.figures import CallFigures
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
+from kafscale.telemetry import Histogram
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest
-from kafscale.vitals import Histogram
 from tests.contract.rpc.carrier import TIMEOUT, Carrier
 
 
-def _handled(figures: CallFigures) -> dict[tuple[str, str], object]:
+def _handled(counters: CallCounters) -> dict[tuple[str, str], object]:
     """Those that ended, by method and code."""
-    [_, handled, _] = figures.families("server")
+    [_, handled, _] = counters.families("server")
     return {(method, code): count for (_, _, method, code), count in handled.read().items() if count}
 
 
-def _timed(figures: CallFigures) -> dict[str, int]:
+def _timed(counters: CallCounters) -> dict[str, int]:
     """Observations by method."""
-    [_, _, seconds] = figures.families("server")
+    [_, _, seconds] = counters.families("server")
     values = {labels[2]: value for labels, value in seconds.read().items()}
     return {method: sum(value.counts) for method, value in values.items() if isinstance(value, Histogram)}
 
 
-async def _counted(figures: CallFigures, method: str, code: str, count: int) -> None:
+async def _counted(counters: CallCounters, method: str, code: str, count: int) -> None:
     """Wait until the asyncio thread has counted it, which may be after its caller was told."""
     with trio.fail_after(TIMEOUT):
-        while _handled(figures).get((method, code)) != count:  # noqa: ASYNC110  another thread counts
+        while _handled(counters).get((method, code)) != count:  # noqa: ASYNC110  another thread counts
             await trio.sleep(0.01)
 
 
 async def test_calls_are_counted_by_method_and_code_on_both_sides() -> None:
-    carrier, made = Carrier(), CallFigures()
+    carrier, made = Carrier(), CallCounters()
     entered = trio.Event()
 
     async def fail(_: FetchRequest) -> FetchReply:
@@ -51,7 +51,7 @@ async def test_calls_are_counted_by_method_and_code_on_both_sides() -> None:
         server = RpcServer([bind_storage(carrier)], RpcLimits(max_calls=1))
         assert _handled(server.calls) == {}
         port = await nursery.start(server.run, "127.0.0.1:0", trio.Event())
-        async with Channel(f"127.0.0.1:{port}", figures=made) as channel:
+        async with Channel(f"127.0.0.1:{port}", counters=made) as channel:
             client = SegmentStorageClient(channel)
             for number in range(3):
                 await client.append(AppendRequest(), timeout=TIMEOUT)

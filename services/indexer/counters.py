@@ -3,7 +3,7 @@
 from collections import Counter
 
 
-class IndexerFigures:
+class IndexerCounters:
     """Plain numbers that its parts add to."""
 
     def __init__(self) -> None:

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kafscale.vitals import Histogram
+from kafscale.telemetry import Histogram
 
 UNSPOKEN = -1
 """Clients may name any version of ApiVersions: those that are not spoken count together."""
 
 
-class GatewayFigures:
+class GatewayCounters:
     """Plain numbers that the gateway's parts add to. APIs are told by their keys, errors by their codes."""
 
     def __init__(self) -> None:

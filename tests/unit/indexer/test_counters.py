@@ -12,8 +12,8 @@ async def test_indexes_and_whole_segments_are_counted(world: World) -> None:
     await service.rebuild(world.ref(0))
     await world.store.delete_many([world.index_key(0)])
     await service.rebuild(world.ref(0))
-    assert service.figures.indexes == {"built": 1, "intact": 1, "rebuilt": 1}
-    assert (service.figures.segments_read, service.figures.read_bytes) == (2, 2 * len(built.data))
-    shown = {family.name: family.read() for family in families(service.figures)}
+    assert service.counters.indexes == {"built": 1, "intact": 1, "rebuilt": 1}
+    assert (service.counters.segments_read, service.counters.read_bytes) == (2, 2 * len(built.data))
+    shown = {family.name: family.read() for family in families(service.counters)}
     assert shown["kafscale_indexer_segments_read_total"] == {(): 2}
     assert shown["kafscale_indexer_reads"] == shown["kafscale_indexer_reads_waiting"] == {(): 0}

@@ -6,12 +6,12 @@ from typing import Any, Literal
 import grpc
 
 from kafscale.rpc.methods import Method
-from kafscale.vitals import Family, Histogram
+from kafscale.telemetry import Family, Histogram
 
 _Side = Literal["server", "client"]
 
 
-class CallFigures:
+class CallCounters:
     """Calls of one side. One thread adds to them, any may read.
 
     How long calls took is told of those with one reply: a stream lasts as long as its reader likes.
