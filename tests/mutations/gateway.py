@@ -426,7 +426,7 @@ MUTATIONS = (
         Change(
             "services.gateway.owners.questions",
             "ask_owners",
-            "    await _ask_all(router, moved, ask, grace, begun=0 < len(moved) < len(questions))\n",
+            "    await _ask_round(router, moved, ask, grace, begun=0 < len(moved) < len(asked))\n",
             "",
         ),
         _ROUTING + "test_who_a_refusal_names_is_asked_before_a_reader_is_answered",

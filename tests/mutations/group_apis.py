@@ -12,17 +12,13 @@ MUTATIONS = (
     Mutation(
         "a join is asked for again when its outcome is unknown",
         Change(
-            "services.gateway.coordinators.links",
-            "Coordinators._ask_one",
+            "services.gateway.questions",
+            "ask_each",
             (
-                "            # The outcome may be unknown: whether to ask again is the client's to know.\n"
+                "            # The outcome may be unknown, so only the client can decide to repeat the request.\n"
                 "            return\n"
             ),
-            (
-                "            with link.calling():\n"
-                "                results = await ask(link, [question.query for question in questions], "
-                "timeout)\n"
-            ),
+            "            results = await call(link, queries)\n",
         ),
         _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_sent_again",
     ),

@@ -36,7 +36,7 @@ def handle(call: Call) -> Work | None:
 async def _delete(call: Call, names: list[str]) -> None:
     questions = await delete_groups(call.environment.coordinators, names)
     results = [
-        _Result(each.group, NO_COORDINATOR if each.result is None else group_code(each.result.error))
+        _Result(each.key, NO_COORDINATOR if each.result is None else group_code(each.result.error))
         for each in questions
     ]
     _answer(call, results)

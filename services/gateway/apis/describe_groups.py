@@ -66,13 +66,13 @@ async def _describe(call: Call, names: Sequence[str], operations: int) -> None:
 def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: int) -> _Group:
     found = question.result
     if found is None:
-        return _Group(NO_COORDINATOR, question.group)
+        return _Group(NO_COORDINATOR, question.key)
     error, message = group_code(found.error), None
     if found.error == pb.GroupError.GROUP_ID_NOT_FOUND:
         if call.version < _NOT_FOUND_FROM:
             error = ErrorCode.none
         else:
-            message = f"Group {question.group} not found."
+            message = f"Group {question.key} not found."
     members = [
         _Member(
             each.member_id,
@@ -86,7 +86,7 @@ def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: i
     ]
     return _Group(
         error,
-        question.group,
+        question.key,
         found.state,
         found.protocol_type,
         found.protocol,

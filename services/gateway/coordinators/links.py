@@ -8,8 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 import trio
@@ -28,7 +27,8 @@ from kafscale.v1.coordinator_pb2 import (
     ListGroupsRequest,
     MemberHeartbeat,
 )
-from services.gateway.coordinators.heartbeats import CALLS_IN_FLIGHT, HeartbeatGatherer
+from services.gateway import questions
+from services.gateway.coordinators.heartbeats import heartbeat_gatherer
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
@@ -67,13 +67,13 @@ class CoordinatorLink:
         self.answers = True
         self._timeout = timeout
         self._calls: set[trio.CancelScope] = set()
-        self._gatherer = HeartbeatGatherer(self._call_heartbeat)
+        self._gatherer = heartbeat_gatherer(self._call_heartbeat)
         self._life = trio.CancelScope()
         self._ended = False
 
     async def heartbeat(self, beat: MemberHeartbeat) -> HeartbeatResult:
         """By a call that serves several. Raises Unavailable."""
-        return await self._gatherer.heartbeat(beat)
+        return await self._gatherer.ask(beat)
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -93,9 +93,7 @@ class CoordinatorLink:
     async def run(self) -> None:
         """Send heartbeats until `end`."""
         with self._life:
-            async with trio.open_nursery() as nursery:
-                for _ in range(CALLS_IN_FLIGHT):
-                    nursery.start_soon(self._gatherer.run)
+            await self._gatherer.run()
 
     def end(self) -> None:
         """It is not registered any more: what waits for it, a JoinGroup perhaps, waits in vain."""
@@ -118,14 +116,10 @@ class CoordinatorLink:
         self.answers = True
 
 
-@dataclass(slots=True, eq=False)
-class Question(Generic[Q, R]):
-    """``result`` is None where no coordinator is known, none has answered, or none says that it has the group."""
+class Question(questions.Question[str, CoordinatorLink, Q, R]):
+    """About one group, with one query. There is no result if no coordinator is known, answers, or has the group."""
 
-    group: str
-    query: Q
-    result: R | None = None
-    asked: CoordinatorLink | None = None
+    __slots__ = ()
 
 
 Ask = Callable[[CoordinatorLink, list[Q], float], Awaitable[Sequence[R]]]
@@ -181,21 +175,28 @@ class Coordinators:
         async def ask(link: CoordinatorLink, _: list[None], timeout: float) -> Sequence[R]:
             return [await call(link, timeout)]
 
-        question: Question[None, R] = Question(group, None)
+        question: Question[None, R] = Question(group, [None])
         await self.ask_all([question], ask, waits=waits)
         return question.result
 
-    async def ask_all(self, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], *, waits: bool = False) -> None:
-        """Fill the results in: each coordinator gets one call with what is its own, all at the same time."""
+    async def ask_all(self, asked: Sequence[Question[Q, R]], ask: Ask[Q, R], *, waits: bool = False) -> None:
+        """Fill in the results. Each coordinator gets one call with the queries about its groups."""
         deadline = math.inf if waits else trio.current_time() + self._timeout
+
+        async def call(link: CoordinatorLink, queries: list[Q]) -> Sequence[R]:
+            self._pauses.look()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            with link.calling():
+                return await ask(link, queries, deadline - trio.current_time())
+
         with trio.move_on_at(deadline):
-            await self._ask_each(questions, ask, deadline)
-            moved = [question for question in questions if self._has_moved(question)]
-            again = [question for question in moved if self.link(question.group) not in (None, question.asked)]
-            await self._ask_each(again, ask, deadline)
-        for question in questions:
+            await questions.ask_each(asked, self.link, call, self._answered)
+            moved = [question for question in asked if self._has_moved(question)]
+            again = [question for question in moved if self.link(question.key) not in (None, question.asked)]
+            await questions.ask_each(again, self.link, call, self._answered)
+        for question in asked:
             if self._has_moved(question):
-                question.result = None
+                question.results = ()
 
     async def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup] | None:
         """All groups; None: not every shard is in exactly one answer, perhaps because it is on its way."""
@@ -245,38 +246,12 @@ class Coordinators:
             task_status.started()
             await link.run()
 
-    async def _ask_each(self, questions: Sequence[Question[Q, R]], ask: Ask[Q, R], deadline: float) -> None:
-        by_link: dict[CoordinatorLink, list[Question[Q, R]]] = {}
-        for question in questions:
-            question.asked = self.link(question.group)
-            if question.asked is not None:
-                by_link.setdefault(question.asked, []).append(question)
-        async with trio.open_nursery() as nursery:
-            for link, group in by_link.items():
-                nursery.start_soon(self._ask_one, link, group, ask, deadline - trio.current_time())
-
-    async def _ask_one(
-        self, link: CoordinatorLink, questions: list[Question[Q, R]], ask: Ask[Q, R], timeout: float
-    ) -> None:
-        for question in questions:
-            question.result = None
-        self._pauses.look()
-        await trio.lowlevel.checkpoint_if_cancelled()
-        try:
-            with link.calling():
-                results = await ask(link, [question.query for question in questions], timeout)
-        except KafscaleError:
-            # The outcome may be unknown: whether to ask again is the client's to know.
-            return
-        if len(results) != len(questions):
-            return
-        for question, result in zip(questions, results, strict=True):
-            question.result = result
-            if result.error == GroupError.NOT_COORDINATOR:
-                self._moved(link.run_id, group_shard(question.group), result.owner)
+    def _answered(self, question: questions.Question[str, CoordinatorLink, Q, R]) -> None:
+        if question.asked is not None and question.result is not None and self._has_moved(question):
+            self._moved(question.asked.run_id, group_shard(question.key), question.result.owner)
 
     @staticmethod
-    def _has_moved(question: Question[Q, R]) -> bool:
+    def _has_moved(question: questions.Question[str, CoordinatorLink, Q, R]) -> bool:
         return question.result is not None and question.result.error == GroupError.NOT_COORDINATOR
 
     def _moved(self, run_id: str, shard: int, owner: str) -> None:

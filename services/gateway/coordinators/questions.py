@@ -16,7 +16,7 @@ async def describe_groups(coordinators: Coordinators, names: Sequence[str]) -> l
     async def ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DescribedGroup]:
         return (await link.client.describe_groups(pb.DescribeGroupsRequest(groups=groups), timeout=timeout)).groups
 
-    questions: list[Question[str, pb.DescribedGroup]] = [Question(name, name) for name in names]
+    questions: list[Question[str, pb.DescribedGroup]] = [Question(name, [name]) for name in names]
     await coordinators.ask_all(questions, ask)
     return questions
 
@@ -27,7 +27,7 @@ async def delete_groups(coordinators: Coordinators, names: Sequence[str]) -> lis
     async def ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DeletedGroup]:
         return (await link.client.delete_groups(pb.DeleteGroupsRequest(groups=groups), timeout=timeout)).groups
 
-    questions: list[Question[str, pb.DeletedGroup]] = [Question(name, name) for name in names]
+    questions: list[Question[str, pb.DeletedGroup]] = [Question(name, [name]) for name in names]
     await coordinators.ask_all(questions, ask)
     return questions
 
@@ -47,6 +47,8 @@ async def fetch_offsets(
                 raise Unavailable("a coordinator answers other partitions than it was asked for")
         return groups
 
-    questions: list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]] = [Question(each.group, each) for each in queries]
+    questions: list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]] = [
+        Question(each.group, [each]) for each in queries
+    ]
     await coordinators.ask_all(questions, ask)
     return questions

@@ -48,7 +48,7 @@ from kafscale.v1.storage_pb2 import (
 from services.gateway.owners.appends import AppendQueue, AppendStream
 from services.gateway.owners.commit_view import CommitView, Key, Waiter
 from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED
-from services.gateway.owners.gatherer import CALLS_IN_FLIGHT, FetchGatherer
+from services.gateway.owners.fetches import GatheredFetch, fetch_gatherer
 from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
@@ -105,7 +105,7 @@ class StorageLink:
         self._down_since = trio.current_time()
         self._queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
         self._session: _Session | None = None
-        self._gatherer = FetchGatherer(self._call_fetch, lambda: self.stream_id)
+        self._gatherer = fetch_gatherer(self._call_fetch, lambda: self.stream_id)
         self._parked: set[Waiter] = set()
         self._waiting = trio.Event()
         self._life = trio.CancelScope()
@@ -166,7 +166,7 @@ class StorageLink:
         if self._ended:
             raise Unavailable("the storage instance has gone")
         if self._all_recent(fetches):
-            return self._looked_at(fetches, await self._gatherer.fetch(fetches, max_bytes))
+            return self._looked_at(fetches, await self._gatherer.ask(GatheredFetch(fetches, max_bytes)))
         request = FetchRequest(stream_id=self.stream_id, max_bytes=max_bytes, fetches=fetches)
         return self._looked_at(fetches, (await self._call_fetch(request)).results)
 
@@ -306,9 +306,7 @@ class StorageLink:
 
     async def _gather(self) -> None:
         with self._fetching:
-            async with trio.open_nursery() as nursery:
-                for _ in range(CALLS_IN_FLIGHT):
-                    nursery.start_soon(self._gatherer.run)
+            await self._gatherer.run()
 
     async def _run_session(self, session: _Session) -> bool:
         """One stream until it breaks; True when it ever was ready."""

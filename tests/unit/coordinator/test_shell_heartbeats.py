@@ -7,7 +7,7 @@ import trio.lowlevel
 from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.coordinators.heartbeats import CALLS_IN_FLIGHT, HeartbeatGatherer
+from services.gateway.coordinators.heartbeats import CALLS_IN_FLIGHT, heartbeat_gatherer
 from tests.unit.coordinator.harness import E
 from tests.unit.coordinator.shell import NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
 
@@ -67,17 +67,16 @@ async def test_groups_whose_store_is_slow_hold_up_no_heartbeats_of_others(
         [instance] = made.instances
         member = Consumer(made, "c")
         await member.join(session_timeout_ms=6_000)
-        gatherer = HeartbeatGatherer(lambda request: instance.client.heartbeat(request, timeout=TIMEOUT))
-        for _ in range(CALLS_IN_FLIGHT):
-            nursery.start_soon(gatherer.run)
+        gatherer = heartbeat_gatherer(lambda request: instance.client.heartbeat(request, timeout=TIMEOUT))
+        nursery.start_soon(gatherer.run)
         for slow in [f"slow{number}" for number in range(2 * CALLS_IN_FLIGHT)]:
             await made.commit({0: 1}, slow)
             store.faults.append(Fault(method="txn", key=paths.GroupKeys(NAMESPACE, slow).header, delay=30))
             nursery.start_soon(made.commit, {0: 2}, slow)
             await trio.lowlevel.checkpoint()
-            nursery.start_soon(gatherer.heartbeat, pb.MemberHeartbeat(group=slow, member_id="x", generation=1))
+            nursery.start_soon(gatherer.ask, pb.MemberHeartbeat(group=slow, member_id="x", generation=1))
         for _ in range(8):
             await trio.sleep(3)
             beat = pb.MemberHeartbeat(group="g", member_id=member.member_id, generation=1)
-            assert (await gatherer.heartbeat(beat)).error == E.NONE
+            assert (await gatherer.ask(beat)).error == E.NONE
         nursery.cancel_scope.cancel()
