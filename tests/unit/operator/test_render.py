@@ -1,5 +1,6 @@
 """Clusters that the operator makes: what of the spec comes into which object."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ STOPPING = (
     "KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS",
     "KAFSCALE_RPC_DRAIN_TIMEOUT_MS",
 )
+ROOT = Path(__file__).parents[3]
 BUCKET = {"name": "kafscale-storage", "region": "us-east-1", "namespace": "production"}
 
 
@@ -149,7 +151,8 @@ def test_sizes_images_and_settings_go_to_their_service() -> None:
     assert found["ConfigMap", ""]["data"]["KAFSCALE_LOG_LEVEL"] == "debug"
     images = {container["image"] for each in found.values() for container in containers(each)}
     assert {image for image in images if "etcd" not in image} == {"registry/kafscale:2"}
-    assert _images(MANIFESTS) == {"kafscale:0.1.0", "quay.io/coreos/etcd:v3.7.3"}
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert _images(MANIFESTS) == {f"kafscale:{version}", "quay.io/coreos/etcd:v3.7.3"}
     own = replace(MANIFESTS, image="registry/kafscale:1")
     assert _images(own) == {"registry/kafscale:1", "quay.io/coreos/etcd:v3.7.3"}
     spec = {"image": "registry/kafscale@sha256:0", "etcd": {"image": "registry/etcd:v3"}}
@@ -197,7 +200,7 @@ def test_pods_are_let_out_to_where_their_spans_go() -> None:
 
 
 def test_the_monitors_beside_the_operator_find_the_processes() -> None:
-    k8s = Path(__file__).parents[3] / "k8s"
+    k8s = ROOT / "k8s"
     said = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())
     assert said["components"] == ["../components/monitoring"]
     monitors = yaml.safe_load_all((k8s / "components" / "monitoring" / "service-monitors.yaml").read_text())
