@@ -18,11 +18,14 @@ T = TypeVar("T")
 class ServerProcess:
     """Starts ``argv`` at once; ``stop`` or ``kill`` ends it, and leaving the ``with`` block stops it."""
 
-    def __init__(self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, directory: Path | None = None
+    ) -> None:
         self.log = log
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             list(argv),
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
