@@ -21,7 +21,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run image unit test test-all test-long check bench chaos sim format generate lock setup servers system-packages spark-demo spark-package clean
+.PHONY: help run image release unit test test-all test-long check bench chaos sim format generate lock setup servers system-packages spark-demo spark-package clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-16s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ run: $(VENV)/.runtime ## Start KafScale as one process on 127.0.0.1:9092, instal
 
 image: ## Build the image of all services, kafscale:latest and kafscale:VERSION; IMAGE_ARGS="--build-arg PIP_INDEX_URL=..." behind a mirror
 	docker build --target kafscale --tag kafscale:latest --tag kafscale:$(VERSION) $(IMAGE_ARGS) .
+
+release: $(VENV)/.dev ## Make the release VERSION=X.Y.Z: version, changelog, commit, wheel, image, tag; DRY_RUN=1 only shows the changes
+	@$(BIN)/python -m kafscale_tools.release $(VERSION) $(if $(DRY_RUN),--dry-run)
 
 setup: $(VENV)/.dev ## Install what checks and tests need from Python's registry
 
@@ -51,7 +54,7 @@ check: $(VENV)/.dev ## Lint, types, layers, and that generated code and document
 	PYTHONPATH=spark $(BIN)/lint-imports
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python -m kafscale_tools.documents.generate --check
-	$(BIN)/python -m kafscale_spark.docs --check docs/reference/spark-options.md
+	PYTHONPATH=spark $(BIN)/python -m kafscale_spark.docs --check docs/reference/spark-options.md
 
 unit: $(VENV)/.dev ## Run the tests that need no server
 	$(PYTEST) --left-out tests/unit $(PYTEST_ARGS)
@@ -82,7 +85,7 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can mend
 generate: $(VENV)/.dev ## Write generated code and documents anew
 	$(BIN)/python protos/generate.py
 	$(BIN)/python -m kafscale_tools.documents.generate
-	$(BIN)/python -m kafscale_spark.docs docs/reference/spark-options.md
+	PYTHONPATH=spark $(BIN)/python -m kafscale_spark.docs docs/reference/spark-options.md
 
 lock: $(VENV)/.dev ## Pin the newest versions of all requirements, with hashes
 	$(LOCK) --upgrade --output-file requirements.lock pyproject.toml requirements.in
@@ -100,7 +103,7 @@ spark-package: $(VENV)/.runtime ## Write build/kafscale.zip, for spark-submit --
 	@echo "wrote build/kafscale.zip"
 
 clean: ## Remove what make made in this directory (not the cache of test servers)
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	@echo "making $(VENV) ..."

@@ -14,6 +14,7 @@ from tests.matrix.drivers.programs import build as build_drivers
 from tests.servers import docker, etcd, kubernetes, minio
 from tests.servers.promtool import promtool
 from tests.servers.tools import ToolMissing, tool
+from tests.services.installed import requirements
 from tests.spark.build import build as build_spark
 
 _OF_TEST: dict[str, Callable[[], object]] = {
@@ -22,6 +23,7 @@ _OF_TEST: dict[str, Callable[[], object]] = {
     "promtool": promtool,
     "the Java client": lambda: build_java("client"),
     "kcat": lambda: tool("kcat", "kcat"),
+    "KafScale's requirements": requirements,
 }
 _OF_ALL: dict[str, Callable[[], object]] = {
     **_OF_TEST,
