@@ -9,9 +9,9 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, contained_minio, running_minio
+from tests.support import client_table as table
 from tests.support import left_out
 
 _IN_TURN = {

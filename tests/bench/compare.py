@@ -29,8 +29,8 @@ import click
 from tests.bench.report import Result, render
 from tests.bench.targets import BASELINE, KAFKA, NAMES, Target, load_average, start_targets
 from tests.bench.usage import Usage, measured_each
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.java.apache_kafka import java
+from tests.servers.apache_kafka import java
+from tests.support.clients.confluent import ConfluentClient
 
 _RUN_SECONDS = 300
 _SUMMARY = re.compile(r"([\d.]+) records/sec .*?(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")

@@ -18,8 +18,8 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.v1 import coordinator_pb2 as pb
 from tests.servers.etcd import running_etcd
-from tests.unit.coordinator.harness import E, subscription
-from tests.unit.coordinator.shell import TIMEOUT, Coordinators, Instance, coordinators
+from tests.support.coordinator.harness import E, subscription
+from tests.support.coordinator.shell import TIMEOUT, Coordinators, Instance, coordinators
 
 _DELAY_MS = 5_000
 _PARTITIONS = 12

@@ -21,8 +21,8 @@ from kafscale.metadata.membership import new_run_id
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from tests.servers.etcd import running_etcd
-from tests.unit.coordinator.harness import topic_id
-from tests.unit.coordinator.shell import coordinators, create_topic
+from tests.support.coordinator.harness import topic_id
+from tests.support.coordinator.shell import coordinators, create_topic
 
 _PARTITIONS = 100
 _TOPIC = "page-views"

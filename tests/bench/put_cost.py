@@ -18,8 +18,8 @@ import confluent_kafka as ck
 import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster, running_cluster
+from tests.support.clients.confluent import ConfluentClient
 
 _RECORD = bytes(1000)
 _TICK_SECONDS = 0.02

@@ -19,7 +19,7 @@ from kafscale.records.record import Record, build_batch
 from tests.bench.report import by_process
 from tests.bench.targets import NAMES, Target, start_targets
 from tests.bench.usage import measured_each
-from tests.clients.adapters.confluent import ConfluentClient
+from tests.support.clients.confluent import ConfluentClient
 
 _TOPIC = "cost"
 _VERSION = 7

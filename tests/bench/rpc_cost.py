@@ -1,6 +1,6 @@
 """What a call between two processes costs: `python -m tests.bench.rpc_cost`.
 
-The other process is `tests.contract.rpc.peer`. CPU time of both stands beside the rates: on a busy machine it is
+The other process is `tests.support.rpc_peer`. CPU time of both stands beside the rates: on a busy machine it is
 steadier than they are.
 """
 
@@ -15,7 +15,7 @@ from kafscale.rpc.client import Channel
 from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import AppendRequest, FetchRequest, PartitionAppend
 from tests.bench.usage import measured
-from tests.contract.rpc.peer import running_peer
+from tests.support.rpc_peer import running_peer
 
 _MB = 1_000_000
 _TIMEOUT = 60.0

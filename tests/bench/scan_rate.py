@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import ScanRequest
 from tests.bench.usage import measured_each
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.topic_reader import TopicReader
 from tests.servers.cluster import Cluster, running_cluster
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.topic_reader import TopicReader
 
 _TOPIC = "scanned"
 _GB = 1_000_000_000

@@ -26,11 +26,11 @@ import click
 from kafscale_spark.slots import SLOTS
 from tests.bench.targets import load_average
 from tests.bench.usage import cpu_seconds, descendants
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.java.apache_kafka import apache_kafka, java
+from tests.servers.apache_kafka import apache_kafka, java
 from tests.servers.cluster import running_cluster
-from tests.spark.build import kafka_source_jars, spark40_python
-from tests.spark.session import environment
+from tests.servers.spark import kafka_source_jars, spark40_python
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.spark.session import environment
 
 PROGRAM = Path(__file__).parent / "spark_program.py"
 THEIRS, OURS = "kafka", "kafscale"

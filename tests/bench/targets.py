@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from tests.clients.broker import KafscaleBroker
-from tests.java.apache_kafka import apache_kafka
+from tests.servers.apache_kafka import apache_kafka
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
+from tests.support.broker import KafscaleBroker
 
 KAFKA = "Apache Kafka"
 NAMES = {

@@ -1,7 +1,7 @@
 """Faults on real processes under clients, for some minutes; what was acked is checked then.
 
 ``python -m tests.chaos [--minutes 0.5] [--seed N] [--keep]``: see `tests.chaos.run`. The faults are in
-`tests.chaos.faults`, what is complained of in `tests.chaos.history`.
+`tests.chaos.faults`, what is complained of in `tests.support.chaos.history`.
 """
 
 import argparse

@@ -12,9 +12,9 @@ from typing import TypeVar
 import trio
 
 from tests.chaos.node import STOP_SECONDS, Node
-from tests.chaos.s3_proxy import HEALTHY, S3Faults
-from tests.chaos.tcp_proxy import BOTH, Direction, TcpProxy
 from tests.chaos.world import LEASE_SECONDS, World
+from tests.support.proxies.s3 import HEALTHY, S3Faults
+from tests.support.proxies.tcp import BOTH, Direction, TcpProxy
 
 T = TypeVar("T")
 _CALM_SECONDS = (0.5, 4.0)

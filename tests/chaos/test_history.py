@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.history import RECONNECTING, Event, events, judge
-from tests.sim.checker import IDEMPOTENT
+from tests.support.chaos.history import RECONNECTING, Event, events, judge
+from tests.support.checker import IDEMPOTENT
 
 PROMISES = {"p": IDEMPOTENT, "once": RECONNECTING}
 LAST = "last"

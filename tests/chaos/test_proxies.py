@@ -14,10 +14,10 @@ from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_http import HttpLimits, NoAnswer
 from kafscale.objects.s3_wire import S3Config
-from tests.chaos import s3_proxy
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
-from tests.chaos.tcp_proxy import Direction, TcpProxy, port_of
 from tests.servers.minio import Minio
+from tests.support.proxies import s3 as s3_proxy
+from tests.support.proxies.s3 import HEALTHY, S3FaultProxy, S3Faults
+from tests.support.proxies.tcp import Direction, TcpProxy, port_of
 
 _SOON = 0.2
 """Seconds that a test waits for what must not happen."""

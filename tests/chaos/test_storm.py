@@ -12,11 +12,11 @@ import trio
 
 from tests.chaos import faults
 from tests.chaos.faults import FAULTS, Scene, storm
-from tests.chaos.history import ProducerSums, Verdict
 from tests.chaos.node import Node
 from tests.chaos.report import shortened, table
 from tests.chaos.run import Report
 from tests.chaos.world import World
+from tests.support.chaos.history import ProducerSums, Verdict
 
 
 async def _names(seed: int, count: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:

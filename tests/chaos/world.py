@@ -13,11 +13,11 @@ import httpcore
 import trio
 
 from tests.chaos.node import Node
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy
-from tests.chaos.tcp_proxy import TcpProxy
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import ACCESS_KEY, SECRET_KEY, SERVER, Minio
 from tests.servers.ports import free_ports
+from tests.support.proxies.s3 import HEALTHY, S3FaultProxy
+from tests.support.proxies.tcp import TcpProxy
 
 LEASE_SECONDS = 3
 _START_SECONDS = 60.0

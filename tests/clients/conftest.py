@@ -4,7 +4,6 @@
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import TypeVar
 
 import pytest
 
-from tests.clients.adapters import ASKERS, CLIENTS, MAKERS
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import AskingClient, Client, TopicClient
-from tests.clients.broker import KafscaleBroker
-from tests.java.apache_kafka import apache_kafka
+from tests.servers.apache_kafka import AGAINST_APACHE, apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.clients import ASKERS, CLIENTS, MAKERS
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import AskingClient, Client, TopicClient
 
-AGAINST_APACHE = os.environ.get("KAFSCALE_TEST_AGAINST") == "apache"
 STORES = ("apache",) if AGAINST_APACHE else ("local", "s3")
 
 C = TypeVar("C", bound=Client)

@@ -10,7 +10,7 @@ from typing import Any
 
 import kafka
 
-from tests.clients.acked import GIVE_UP_MS, MOST_IN_FLIGHT
+from tests.support.acked import GIVE_UP_MS, MOST_IN_FLIGHT
 
 
 def main(bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import kafka
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import TIMEOUT_SECONDS, Client, Message
-from tests.java.apache_kafka import java
-from tests.java.build import classpath
+from tests.servers.apache_kafka import java
+from tests.servers.java import classpath
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import TIMEOUT_SECONDS, Client, Message
 
 
 def test_the_java_client_produces_with_its_defaults(bootstrap: str, topic: str) -> None:

@@ -5,28 +5,16 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import INVALID_CONFIG, MESSAGE_TOO_LARGE, ClientError, Message, TopicClient
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import INVALID_CONFIG, MESSAGE_TOO_LARGE, ClientError, Message, TopicClient
+from tests.support.configs import changed, described
 
 INVALID_PARTITIONS = 37
 SECONDS = 30
-
-
-def described(admin: AdminClient, kind: ResourceType, name: str) -> Mapping[str, ConfigEntry]:
-    (asked,) = admin.describe_configs([ConfigResource(kind, name)], request_timeout=SECONDS).values()
-    entries: Mapping[str, ConfigEntry] = asked.result(SECONDS)
-    return entries
-
-
-def changed(admin: AdminClient, topic: str, *changes: tuple[str, AlterConfigOpType, str | None]) -> None:
-    entries = [ConfigEntry(name, value, incremental_operation=operation) for name, operation, value in changes]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    (asked,) = admin.incremental_alter_configs([resource], request_timeout=SECONDS).values()
-    asked.result(SECONDS)
 
 
 def test_a_topic_is_shown_with_what_it_sets_and_what_counts_else(

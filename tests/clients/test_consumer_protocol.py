@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
-from tests.clients.conftest import AGAINST_APACHE
-from tests.matrix.kafka_tools import kafka_tools
+from tests.servers.apache_kafka import AGAINST_APACHE
+from tests.support.kafka_tools import kafka_tools
 
 pytestmark = pytest.mark.skipif(AGAINST_APACHE, reason="Apache Kafka has the consumer protocol")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.corpus import write_corpus
 from tests.servers.tools import tool
+from tests.support.clients.confluent import ConfluentClient
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.drivers.kafka_python import KafkaPythonDriver
-from tests.matrix.members import PARTITIONS, PATIENCE, joined, read, until
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.drivers.confluent import ConfluentDriver
+from tests.support.drivers.interface import Driver
+from tests.support.drivers.kafka_python import KafkaPythonDriver
+from tests.support.members import PARTITIONS, PATIENCE, joined, read, until
 
 RECORDS = 40
 KINDS: dict[str, type[Driver]] = {"confluent": ConfluentDriver, "kafka-python": KafkaPythonDriver}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.acked import PRODUCERS, AckedProducer, await_acks, running_producers
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.broker import KafscaleBroker
-from tests.clients.conftest import AGAINST_APACHE
+from tests.servers.apache_kafka import AGAINST_APACHE
+from tests.support.acked import PRODUCERS, AckedProducer, await_acks, running_producers
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
 
 ROUNDS = {"local": 6, "s3": 3}
 LONG_ROUNDS = 10

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.clients.adapters import CLIENTS
-from tests.clients.adapters.interface import CODECS, Client, Message, ProduceOptions, TopicClient
+from tests.support.clients import CLIENTS
+from tests.support.clients.interface import CODECS, Client, Message, ProduceOptions, TopicClient
 
 DAY_MS = 86_400_000
 START_MS = time.time_ns() // 1_000_000 - 2 * DAY_MS

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import TIMEOUT_SECONDS, Message
-from tests.matrix.kafka_tools import kafka_tools
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import TIMEOUT_SECONDS, Message
+from tests.support.kafka_tools import kafka_tools
 
 
 @pytest.mark.parametrize("epoch", [0, -1])

@@ -10,9 +10,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters import ASKERS, MAKERS
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import (
+from tests.clients.conftest import MakeBroker
+from tests.servers.apache_kafka import java
+from tests.support.clients import ASKERS, MAKERS
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import (
     INVALID_CONFIG,
     INVALID_TOPIC,
     MESSAGE_TOO_LARGE,
@@ -24,8 +26,6 @@ from tests.clients.adapters.interface import (
     Message,
     TopicClient,
 )
-from tests.clients.conftest import MakeBroker
-from tests.java.apache_kafka import java
 
 
 @pytest.mark.parametrize("maker", sorted(MAKERS))

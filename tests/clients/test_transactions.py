@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
-from tests.clients.adapters.interface import Client, ClientError
-from tests.clients.adapters.java import JavaClient
-from tests.clients.conftest import AGAINST_APACHE
+from tests.servers.apache_kafka import AGAINST_APACHE
+from tests.support.clients.interface import Client, ClientError
+from tests.support.clients.java import JavaClient
 
 pytestmark = pytest.mark.skipif(AGAINST_APACHE, reason="Apache Kafka has transactions")
 

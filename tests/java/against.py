@@ -7,8 +7,8 @@ from typing import Any, get_args
 import trio
 from kio.index import load_request_schema
 
-from tests.unit.gateway.harness import Client, read_response
-from tests.unit.kafka.kio_types import written
+from tests.support.gateway.harness import Client, read_response
+from tests.support.strategies.kio_types import written
 
 CLOSED = "the connection was closed"
 

@@ -20,10 +20,10 @@ from kafscale.kafka.connection import KafkaConnection, Request
 from services.gateway.clients.registry import APIS
 from services.gateway.clients.unsupported import UNSUPPORTED
 from tests.java.compare import differences
-from tests.java.judge import Judge, Judged, judges
-from tests.unit.gateway.harness import Client, read_response, running_gateway
-from tests.unit.gateway.test_protocol import ADVERTISED, EXCHANGES, closing_line
-from tests.unit.kafka.kio_types import written
+from tests.support.gateway.advertised import ADVERTISED, EXCHANGES, closing_line
+from tests.support.gateway.harness import Client, read_response, running_gateway
+from tests.support.judge import Judge, Judged, judges
+from tests.support.strategies.kio_types import written
 
 DROPPED_BY_KAFKA_4 = {(0, 0), (0, 1), (0, 2), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1)}
 

@@ -15,10 +15,10 @@ import trio
 from kafscale.clock import wall_clock_ms
 from kafscale.records.codecs import Codec
 from services.gateway.clients.registry import APIS
-from tests.clients.broker import KafscaleBroker
 from tests.java.against import answer
-from tests.java.apache_kafka import apache_kafka
-from tests.unit.gateway.harness import batch
+from tests.servers.apache_kafka import apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.gateway.harness import batch
 
 SECONDS_5 = timedelta(seconds=5)
 TRANSACTIONS = "__transaction_state"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from tests.clients.broker import KafscaleBroker
 from tests.java.against import answer, encoded, plain
-from tests.java.apache_kafka import apache_kafka
-from tests.unit.gateway.asking import fetch_body, produce
-from tests.unit.gateway.harness import Client, batch, read_response
+from tests.servers.apache_kafka import apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.gateway.asking import fetch_body, produce
+from tests.support.gateway.harness import Client, batch, read_response
 
 GROUP, TOPIC = "g", "t"
 LOOKS = 10

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.live import SERVICES, Overlay
 from tests.servers.kubernetes import Kubernetes, running_kubernetes
+from tests.support.k8s.live import SERVICES, Overlay
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "kubernetes.md"
 NAMESPACES = {"production": "kafscale", "dev": "kafscale-dev"}

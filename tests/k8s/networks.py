@@ -1,6 +1,6 @@
 """What NetworkPolicies let through between the pods of the manifests; assertions fail for names that nothing has."""
 
-from tests.k8s.live import Json, labels_of, matches, port_names
+from tests.support.k8s.live import Json, labels_of, matches, port_names
 
 
 def let_in(policies: list[Json], templates: dict[str, Json], asked: str) -> dict[str, set[str]]:

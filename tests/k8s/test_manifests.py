@@ -24,13 +24,13 @@ from services.indexer import __main__ as indexer
 from services.indexer.settings import IndexerSettings
 from services.storage import __main__ as storage
 from services.storage.settings import StorageSettings
-from tests.k8s import processes
-from tests.k8s.live import NAME, SERVICES, Json, Overlay, container, labels_of, matches, outside, port_names
 from tests.k8s.networks import let_in, let_out
 from tests.servers.cluster import running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.kubernetes import ZONES
 from tests.servers.minio import IMAGE, Minio
+from tests.support.k8s import processes
+from tests.support.k8s.live import NAME, SERVICES, Json, Overlay, container, labels_of, matches, outside, port_names
 
 ROOT = Path(__file__).parents[2]
 ZONE = "topology.kubernetes.io/zone"

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.matrix import table
-from tests.matrix.drivers import DRIVERS
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.kafka_tools import KafkaTools, kafka_tools
-from tests.matrix.members import PARTITIONS, eventually
-from tests.matrix.wire import partitions_told
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.support import client_table as table
+from tests.support.drivers import DRIVERS
+from tests.support.drivers.confluent import ConfluentDriver
+from tests.support.drivers.interface import Driver
+from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.members import PARTITIONS, eventually
+from tests.support.wire import partitions_told
 
 # Nothing of what clients decide: a group begins at once, so that cases take less time.
 SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}

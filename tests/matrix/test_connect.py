@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.process import ServerProcess
-from tests.java.apache_kafka import SHORT_LIVED, java
-from tests.matrix.kafka_tools import KafkaTools, Row
+from tests.servers.apache_kafka import SHORT_LIVED, java
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import KafkaTools, Row
 
 TOPIC = "connect-test"
 GROUP = "connect-local-file-sink"

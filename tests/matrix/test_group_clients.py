@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.matrix.drivers import ASSIGNORS
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver, Record
-from tests.matrix.members import EACH, PARTITIONS, fill, joined, quiet, read, until
+from tests.support.drivers import ASSIGNORS
+from tests.support.drivers.confluent import ConfluentDriver
+from tests.support.drivers.interface import Driver, Record
+from tests.support.members import EACH, PARTITIONS, fill, joined, quiet, read, until
 
 EVERYTHING = set(range(PARTITIONS))
 

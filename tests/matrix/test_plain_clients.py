@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.members import EACH, PARTITIONS, eventually, fill, joined, read
-from tests.matrix.wire import partitions_told, producer_id
+from tests.support.drivers.confluent import ConfluentDriver
+from tests.support.drivers.interface import Driver
+from tests.support.members import EACH, PARTITIONS, eventually, fill, joined, read
+from tests.support.wire import partitions_told, producer_id
 
 
 def test_produced_records_are_in_the_log_once_and_in_order(

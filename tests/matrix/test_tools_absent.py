@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.kafka_tools import SECONDS, KafkaTools
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import SECONDS, KafkaTools
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
-from tests.clients.process import ServerProcess
-from tests.java.apache_kafka import SHORT_LIVED, java
-from tests.matrix.kafka_tools import MAINS, SECONDS, KafkaTools
+from tests.servers.apache_kafka import SHORT_LIVED, java
+from tests.servers.process import ServerProcess
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.kafka_tools import MAINS, SECONDS, KafkaTools
 
 PARTITIONS = 2
 _NUMBERS = itertools.count()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.kafka_tools import KafkaTools, Row
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import KafkaTools, Row
 
 TOOL = "kafka-consumer-groups"
 TOPIC = "tools-groups"

@@ -14,9 +14,9 @@ from minio import Minio as MinioClient
 from kafscale import paths
 from kafscale.topics.definitions import DEFINITIONS
 from services.gateway.clients.registry import APIS
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.kafka_tools import KafkaTools, fields
 from tests.servers.cluster import Cluster
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import KafkaTools, fields
 
 SECONDS = 30
 PARTITIONS = 3

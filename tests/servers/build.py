@@ -7,15 +7,15 @@ a program that is missing is left out, with one line that names its package; wit
 import sys
 from collections.abc import Callable
 
-from tests.ecosystem.python_env import frameworks_python
-from tests.java.build import PROJECTS
-from tests.java.build import build as build_java
-from tests.matrix.drivers.programs import build as build_drivers
 from tests.servers import docker, etcd, kubernetes, minio
+from tests.servers.java import PROJECTS
+from tests.servers.java import build as build_java
 from tests.servers.promtool import promtool
+from tests.servers.python_env import frameworks_python
+from tests.servers.spark import build as build_spark
 from tests.servers.tools import ToolMissing, tool
-from tests.services.installed import requirements
-from tests.spark.build import build as build_spark
+from tests.support.drivers.programs import build as build_drivers
+from tests.support.installed import requirements
 
 _OF_TEST: dict[str, Callable[[], object]] = {
     "MinIO": minio.SERVER.build,

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.clients.process import ServerProcess
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 
 LEASE_SECONDS = 2
 START_SECONDS = 60.0

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.java.build import cache_root
 from tests.servers import etcd, minio
 from tests.servers.go_build import GoServer
+from tests.servers.java import cache_root
 from tests.servers.tools import tool
 
 ROOT = Path(__file__).parents[2]

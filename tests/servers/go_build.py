@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.java.build import cache_root
+from tests.servers.java import cache_root
 from tests.servers.tools import tool
 
 

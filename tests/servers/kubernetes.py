@@ -19,10 +19,10 @@ from typing import Any
 import httpcore
 import trustme
 
-from tests.clients.process import ServerProcess
 from tests.servers.etcd import running_etcd
 from tests.servers.go_build import GoServer
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 
 _MANIFESTS = Path(__file__).parent / "kubernetes"
 _VERSION = "v1.34.2"

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.java.build import cache_root
+from tests.servers.java import cache_root
 from tests.servers.tools import missing
 
 

@@ -10,12 +10,12 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
 from kafscale_tools.cli.exits import Exit
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, Shell, once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.shell import LONG_SECONDS, Shell, once
 
 SETTINGS = {
     "KAFSCALE_ADMIN_TOKEN": "only-operators-know-this",

@@ -12,14 +12,14 @@ import trio
 
 from kafscale.process.signals import EXIT_CONFIG
 from kafscale_tools.cli.exits import Exit
-from tests.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
-from tests.chaos.history import events, judge
-from tests.chaos.run import await_acks, finish, until
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, Shell, once
+from tests.support.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
+from tests.support.chaos.history import events, judge
+from tests.support.chaos.progress import await_acks, finish, until
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.shell import LONG_SECONDS, Shell, once
 
 _BY_THE_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
 """Commits, which may fail while there is no coordinator: that is no error of the application's."""

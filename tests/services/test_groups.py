@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.support.clients.confluent import ConfluentClient
 
 PARTITIONS = 4
 PATIENCE = 90.0

@@ -23,15 +23,15 @@ from kafscale_tools.documents import generate as docs
 from services.gateway.clients.registry import APIS
 from services.operator.counters import OperatorCounters
 from services.operator.monitoring import families
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import ClientError, Message
 from tests.servers.cluster import START_SECONDS, Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
-from tests.services.shell import Shell
-from tests.unit.monitoring.catalogue import expressions, selectors
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import ClientError, Message
+from tests.support.metrics_catalogue import expressions, selectors
+from tests.support.proxies.s3 import HEALTHY, S3FaultProxy, S3Faults
+from tests.support.shell import Shell
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MAY_NOT_OCCUR = {

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kafscale_tools.release.edits import PLACES, PYPROJECT, present_version
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
-from tests.clients.process import ServerProcess
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 from tests.servers.tools import tool
-from tests.services.installed import installed_programs
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.installed import installed_programs
 from tests.support.repositories import SETTINGS, commit_all, git
 
 ROOT = Path(__file__).parents[2]

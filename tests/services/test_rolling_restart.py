@@ -6,12 +6,12 @@ from pathlib import Path
 import httpcore
 import trio
 
-from tests.chaos.clients import PARTITIONS, TOPIC, default_producers, groups, last_readers
-from tests.chaos.history import events, judge
-from tests.chaos.run import await_acks, finish, until
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import ServiceProcess
 from tests.services.conftest import MakeCluster
+from tests.support.chaos.clients import PARTITIONS, TOPIC, default_producers, groups, last_readers
+from tests.support.chaos.history import events, judge
+from tests.support.chaos.progress import await_acks, finish, until
+from tests.support.clients.confluent import ConfluentClient
 
 _PATIENCE = 120.0
 _FOREVER = {"KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS": "600000"}

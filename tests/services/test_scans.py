@@ -13,14 +13,14 @@ from kafscale.records.batch import verify_crc, walk
 from kafscale.records.record import read_records
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
-from tests.clients.broker import KafscaleBroker
-from tests.clients.topic_reader import TIMEOUT, TopicReader
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.services.test_operations import ask
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.topic_reader import TIMEOUT, TopicReader
 
 PARTITIONS = 4
 RECORDS = 20_000

@@ -18,9 +18,9 @@ from kafscale.v1.storage_pb2 import (
     TopicsReply,
     TopicsRequest,
 )
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster
 from tests.services.conftest import MakeCluster
+from tests.support.clients.confluent import ConfluentClient
 
 R = TypeVar("R", bound=ProtoMessage)
 PARTITIONS = 4

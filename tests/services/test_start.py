@@ -14,15 +14,15 @@ import pytest
 import trustme
 
 from kafscale_tools.cli.exits import Exit
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
-from tests.clients.process import ServerProcess
 from tests.servers.cluster import ServiceProcess
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 from tests.services.conftest import MakeCluster
-from tests.services.shell import Shell, once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.shell import Shell, once
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
 NOBODY = "127.0.0.1:1"

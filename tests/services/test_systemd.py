@@ -21,14 +21,14 @@ from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.indexer import __main__ as indexer
 from services.storage import __main__ as storage
-from tests.clients.process import ServerProcess
-from tests.k8s import processes
 from tests.servers.cluster import running_cluster
 from tests.servers.etcd import SERVER, Etcd
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 from tests.servers.tools import tool
-from tests.services.shell import once
+from tests.support.k8s import processes
+from tests.support.shell import once
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "docs" / "systemd"

@@ -14,14 +14,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kafscale_tools.cli.exits import Exit
-from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks, running_defaults
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.servers.tools import tool
-from tests.services.shell import Shell
+from tests.support.acked import AckedProducer, ConfluentAcked, await_acks, running_defaults
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.shell import Shell
 
 PARTITIONS = 4
 LONG_LEASE = {"KAFSCALE_LEASE_TTL_SECONDS": "60"}

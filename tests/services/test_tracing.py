@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, TopicPartition
 from kafscale.config.settings import load
 from kafscale.errors import ConfigError
 from kafscale.process import tracing
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
 from tests.services.collector import Collector, TakenSpan, running_collector
 from tests.services.conftest import MakeCluster
-from tests.services.shell import once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.shell import once
 
 _QUICK = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 _STEPS = {

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from kafscale.records.record import Record, build_batch
-from tests.sim.checker import Promise
 from tests.sim.client import Connection
 from tests.sim.view import Partition, View
+from tests.support.checker import Promise
 
 IN_FLIGHT = 5
 REQUEST_SECONDS = 1.2

@@ -10,8 +10,8 @@ A member is identified by its id, a static one by its name: it may come back wit
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from tests.sim.checker import Violation
 from tests.sim.view import Partition
+from tests.support.checker import Violation
 
 K = TypeVar("K")
 _Generation = tuple[str, int]

@@ -12,7 +12,6 @@ from kafscale import paths
 from kafscale.metadata.members import LiveMember
 from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.v1.coordinator_pb2 import ListGroupsRequest
-from tests.sim.checker import Violation
 from tests.sim.coordinators import BOUND_SECONDS, SETTINGS, CoordinatorProcess, connection, serve_coordinator
 from tests.sim.faults import Faults
 from tests.sim.group_checker import GroupChecker
@@ -23,6 +22,7 @@ from tests.sim.services import Cluster
 from tests.sim.stores import LATEST_SECONDS
 from tests.sim.trace import Trace
 from tests.sim.view import View
+from tests.support.checker import Violation
 
 _GROUPS = 2
 _SIMPLE_GROUPS_ALONE = 12

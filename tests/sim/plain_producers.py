@@ -7,9 +7,9 @@ from kio.schema.errors import ErrorCode
 
 from tests.sim import wire
 from tests.sim.batches import IN_FLIGHT, REQUEST_SECONDS, RETRY_SECONDS, Batch, Source
-from tests.sim.checker import LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 from tests.sim.client import Connection, ConnectionLost, Pending, connected
 from tests.sim.view import Partition, View
+from tests.support.checker import LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 
 _ACKS = {UNREPEATED: -1, LEADER: 1, UNANSWERED: 0}
 

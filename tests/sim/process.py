@@ -8,8 +8,8 @@ from typing import TypeVar
 import trio
 
 from kafscale.errors import KafscaleError, Unavailable
-from tests.sim.scheduling import ready_queue
 from tests.sim.trace import actor
+from tests.support.scheduling import ready_queue
 
 T = TypeVar("T")
 

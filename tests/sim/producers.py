@@ -13,10 +13,10 @@ from kio.schema.errors import ErrorCode
 from services.storage.log.producers import REMEMBERED_BATCHES
 from tests.sim import wire
 from tests.sim.batches import IN_FLIGHT, REQUEST_SECONDS, RETRY_SECONDS, Batch, Source
-from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 from tests.sim.client import Connection, ConnectionLost, Pending, connected
 from tests.sim.plain_producers import PlainProducer
 from tests.sim.view import SMALL_SKEW_SECONDS, Partition, View
+from tests.support.checker import IDEMPOTENT, LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 
 _ENDLESS = 1 << 20
 _LONG = 60.0

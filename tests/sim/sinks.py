@@ -15,11 +15,11 @@ from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkRequest, DiscardStagesRequest, Stage, StageRequest
 from tests.sim import stored
-from tests.sim.checker import IDEMPOTENT
 from tests.sim.process import Process
 from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.transport import RemoteStorage
 from tests.sim.view import Partition, View
+from tests.support.checker import IDEMPOTENT
 
 _CALL_SECONDS = 2.0
 _WAIT_MS = 500

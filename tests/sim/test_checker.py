@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNORDERED, UNREPEATED, Checker, Promise
+from tests.support.checker import IDEMPOTENT, LEADER, REPEATED, UNORDERED, UNREPEATED, Checker, Promise
 
 LOG = ("topic", 0)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.sim.checker import Violation
 from tests.sim.group_checker import GroupChecker
 from tests.sim.view import Partition
+from tests.support.checker import Violation
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.sim.checker import UNANSWERED, Checker
 from tests.sim.faults import Faults
 from tests.sim.trace import Trace
 from tests.sim.view import SMALL_SKEW_SECONDS, Partition, Retention, View
+from tests.support.checker import UNANSWERED, Checker
 
 _RETENTION_MS = 4000
 _DUE_MS = _RETENTION_MS - int(SMALL_SKEW_SECONDS * 1000)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import trio
 
-from tests.sim.checker import Checker, Promise, Violation
 from tests.sim.faults import Faults
 from tests.sim.services import GatewayProcess
 from tests.sim.trace import Trace
+from tests.support.checker import Checker, Promise, Violation
 
 
 @dataclass(frozen=True, slots=True)

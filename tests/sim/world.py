@@ -14,9 +14,8 @@ from kafscale.objects.memory import MemoryObjectStore
 from services.gateway.settings import GatewaySettings
 from services.storage.owning.cluster_mark import mark_prefix
 from services.storage.settings import StorageSettings
-from tests.sim import scheduling, stored
+from tests.sim import stored
 from tests.sim.admin import Admin
-from tests.sim.checker import Checker, Violation
 from tests.sim.consumers import Consumer, read_to_end
 from tests.sim.faults import EVENTS, GATEWAYS_AND_METADATA, Faults
 from tests.sim.groups import Groups
@@ -40,6 +39,8 @@ from tests.sim.stores import LATEST_SECONDS, Metadata, Network
 from tests.sim.trace import Trace
 from tests.sim.transport import StorageProcess
 from tests.sim.view import Partition, Retention, View
+from tests.support import scheduling
+from tests.support.checker import Checker, Violation
 
 TROUBLED_SECONDS = 4.5
 GROUPS_TROUBLED_SECONDS = 12.0

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kafscale_spark
-from tests.clients.broker import KafscaleBroker
 from tests.spark.frames import Read
-from tests.spark.session import spark_session
 from tests.spark.topics import Topics
+from tests.support.broker import KafscaleBroker
+from tests.support.spark.session import spark_session
 
 
 @pytest.fixture(scope="session")

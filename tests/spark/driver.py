@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.spark.session import environment, settings
+from tests.support.spark.session import environment, settings
 
 _PROGRAM = Path(__file__).parent / "programs" / "faulty_stream.py"
 _START_SECONDS = 120.0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyspark
 
-from tests.clients.process import ServerProcess
 from tests.servers.ports import free_ports
-from tests.spark.session import QUICK_JAVA, require_java, settings
+from tests.servers.process import ServerProcess
+from tests.support.spark.session import QUICK_JAVA, require_java, settings
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"

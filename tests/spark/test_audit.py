@@ -20,10 +20,10 @@ from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter
 from kafscale.segment.index import INDEX_HEADER_SIZE, parse_index
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale_spark.audit.bucket import LocalBucket
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.broker import KafscaleBroker
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
 
 WAYS = ("flipped", "cut", "bad-batch", "renamed", "gap", "short", "no-index", "torn-index", "wrong-index", "lone-index")
 PAGED = "wrong-page"

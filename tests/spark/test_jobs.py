@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from jobs import archive, replay, rollup
 from tests.spark.conftest import Kafscale
 from tests.spark.consume import Found, consume
-from tests.spark.session import ROOT, environment, settings
 from tests.spark.topics import Message, Topics
+from tests.support.spark.session import ROOT, environment, settings
 
 HOUR_MS = 3_600_000
 WAIT_SECONDS = 150

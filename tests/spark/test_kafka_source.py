@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
-from tests.matrix.drivers.piped import DriverError, PipedDriver
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.spark.build import kafka_source_jars, spark40_python
-from tests.spark.session import environment, settings
+from tests.servers.spark import kafka_source_jars, spark40_python
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.drivers.piped import DriverError, PipedDriver
+from tests.support.spark.session import environment, settings
 
 PROGRAM = Path(__file__).parent / "programs" / "kafka_source.py"
 BASE_MS = 1_700_000_000_000

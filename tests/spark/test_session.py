@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from kafscale_spark.slots import SLOTS
 from tests.spark.conftest import Kafscale
-from tests.spark.session import environment, settings
 from tests.spark.topics import Topics
+from tests.support.spark.session import environment, settings
 
 
 def test_it_is_the_version_that_the_package_is_made_for(spark: SparkSession) -> None:

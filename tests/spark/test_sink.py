@@ -28,8 +28,8 @@ from kafscale_spark.sink.options import SinkOptions
 from kafscale_spark.sink.writer import BatchWriter
 from tests.spark.conftest import Kafscale
 from tests.spark.consume import Found, consume
-from tests.spark.session import environment, settings
 from tests.spark.topics import Topics
+from tests.support.spark.session import environment, settings
 
 SLOW_SINK = str(Path(__file__).parent / "programs" / "slow_sink.py")
 VALUES = StructType().add("value", "string")

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tests.clients.broker import KafscaleBroker
 from tests.spark.frames import Read, offsets
 from tests.spark.topics import Message, Topics
+from tests.support.broker import KafscaleBroker
 
 pytestmark = pytest.mark.timeout(300)
 

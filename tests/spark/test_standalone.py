@@ -12,9 +12,9 @@ import pytest
 from kafscale_spark.package import write_package
 from tests.spark.conftest import Kafscale
 from tests.spark.consume import consume
-from tests.spark.shipping import ROOT, built_wheel, python_with
 from tests.spark.standalone import Standalone, standalone_cluster
 from tests.spark.topics import Topics
+from tests.support.spark.shipping import ROOT, built_wheel, python_with
 
 # A submit starts some ten processes of Python, each of which reads pyspark from a zip.
 pytestmark = pytest.mark.timeout(600)

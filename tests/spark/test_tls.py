@@ -9,9 +9,9 @@ import trustme
 from pyspark.sql import DataFrame, SparkSession
 
 import kafscale_spark
-from tests.clients.broker import KafscaleBroker
 from tests.spark.consume import consume
 from tests.spark.topics import Topics
+from tests.support.broker import KafscaleBroker
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,10 +13,10 @@ from confluent_kafka.admin._config import ConfigResource
 from pyspark.sql import SparkSession
 
 import demo
-from tests.clients.broker import KafscaleBroker
 from tests.servers.ports import free_ports
 from tests.spark.conftest import Kafscale
-from tests.spark.session import ROOT, environment
+from tests.support.broker import KafscaleBroker
+from tests.support.spark.session import ROOT, environment
 
 TUTORIAL = ROOT / "docs" / "spark" / "tutorial.md"
 BROKER = "127.0.0.1:9092"

@@ -6,7 +6,7 @@ from click.testing import CliRunner, Result
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale_tools.cli.main import main
 from tests.servers.minio import Minio
-from tests.unit.segment.samples import KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT
+from tests.support.samples.segments import KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT
 
 
 def _inspect(*arguments: str, env: dict[str, str]) -> Result:

@@ -10,8 +10,8 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.v1 import coordinator_pb2 as pb
 from tests.servers.etcd import running_etcd
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, Consumer, coordinators, stable
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, Consumer, coordinators, stable
 
 LEASE_SECONDS = 2
 GROUPS = [f"group {number}/ü" for number in range(30)]

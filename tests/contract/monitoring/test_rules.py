@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.monitoring.rule_cases import CASES, SCRAPE, Case
 from tests.servers.promtool import promtool
-from tests.unit.monitoring.catalogue import ALERTS, DASHBOARDS, MONITORING, complaints, selectors, shown_by
+from tests.support.metrics_catalogue import ALERTS, DASHBOARDS, MONITORING, complaints, selectors, shown_by
 
 _BY_NAME = {alert.name: alert for alert in ALERTS}
 _VARIABLES = {"__rate_interval": "5m", "instance": "a:1"}

@@ -13,7 +13,7 @@ from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
-from tests.contract.rpc.carrier import Carrier
+from tests.support.carrier import Carrier
 
 
 @pytest.fixture(params=["direct", "grpc"])

@@ -12,7 +12,7 @@ from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
 from kafscale.telemetry import Histogram
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.support.carrier import TIMEOUT, Carrier
 
 
 def _handled(counters: CallCounters) -> dict[tuple[str, str], object]:

@@ -25,7 +25,7 @@ from kafscale.v1.storage_pb2 import (
     StageReply,
     StageRequest,
 )
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.support.carrier import TIMEOUT, Carrier
 
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_coordinator
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.contract.rpc.carrier import TIMEOUT
+from tests.support.carrier import TIMEOUT
 
 METHODS = [
     name for name in vars(GroupCoordinatorClient) if inspect.iscoroutinefunction(vars(GroupCoordinatorClient)[name])

@@ -9,10 +9,10 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchReply, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
 from tests.contract.rpc.conftest import connected, serving
-from tests.contract.rpc.peer import running_peer
 from tests.servers.signals import pause
+from tests.support.carrier import TIMEOUT, Carrier
+from tests.support.rpc_peer import running_peer
 
 LONG = 1000.0
 """A deadline that is not what ends the call."""

@@ -34,8 +34,8 @@ from kafscale.v1.indexer_pb2 import (
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest, PartitionAppend
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 from tests.contract.rpc.conftest import connected, serving
+from tests.support.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 
 STORAGE = "kafscale.v1.SegmentStorage"
 Status = health_pb2.HealthCheckResponse

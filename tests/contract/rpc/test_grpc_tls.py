@@ -14,7 +14,7 @@ from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
 from kafscale.rpc.tls import RpcTls
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.support.carrier import TIMEOUT, Carrier
 
 
 @dataclass(frozen=True)

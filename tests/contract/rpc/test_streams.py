@@ -9,7 +9,7 @@ from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Un
 from kafscale.records.errors import CorruptBatch
 from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import CommitsEvent, CommitsRequest, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered
+from tests.support.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 
 LARGE = "x" * 64 * 1024
 MOST_UNREAD = 200

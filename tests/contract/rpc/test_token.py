@@ -14,7 +14,7 @@ from kafscale.rpc.methods import bind, method
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.server import RpcServer
 from kafscale.v1 import storage_pb2 as pb
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send
+from tests.support.carrier import TIMEOUT, Carrier, Send
 
 TOKEN = "a-token-of-22-characters"
 STORAGE = pb.DESCRIPTOR.services_by_name["SegmentStorage"]

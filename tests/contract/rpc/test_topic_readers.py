@@ -8,7 +8,7 @@ from kafscale.errors import Unavailable
 from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import FetchRequest, PlanScanReply, PlanScanRequest, ScanPiece, ScanRequest, TopicsRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, SendPiece
+from tests.support.carrier import TIMEOUT, Carrier, SendPiece
 
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from kafscale_spark.audit.findings import Kind
 from kafscale_spark.audit.objects import check_segment
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
-from tests.unit.segment.samples import make_batch, make_segment
+from tests.support.samples.segments import make_batch, make_segment
 
 KEY = segment_key("ns", "orders", 0, 100)
 BUILT = make_segment([make_batch([30, 10]), make_batch([20])], base_offset=100)

@@ -19,7 +19,7 @@ from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppend
 from tests.servers.etcd import running_etcd
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 PARTITIONS = 4
 ROUNDS = 10

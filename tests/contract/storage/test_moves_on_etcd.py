@@ -9,9 +9,9 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.v1.common_pb2 import Status
 from tests.servers.etcd import running_etcd
-from tests.unit.storage.cluster import cluster, until
-from tests.unit.storage.harness import World, siblings
-from tests.unit.storage.test_idempotence import numbered, numbers
+from tests.support.storage.cluster import cluster, until
+from tests.support.storage.harness import World, siblings
+from tests.support.storage.sequences import numbered, numbers
 
 PARTITIONS = 40
 

@@ -21,16 +21,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.process.metrics import Described
 from kafscale_tools.documents import generate as docs
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
-from tests.k8s.live import container
 from tests.k8s.operator.made import MADE, by_kustomize, made_namespace, rendered
 from tests.k8s.operator.operators import TOKEN, Namespace, running
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.kubernetes import ZONES, Kubernetes
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.k8s.live import container
+from tests.support.shell import LONG_SECONDS, once
 
 ROOT = Path(__file__).parents[3]
 MANY = [f"many-{number}" for number in range(20)]

@@ -11,8 +11,8 @@ from kafscale.records.batch import with_log_append_time
 from kafscale.records.checksum import crc32c
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogPage, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.catalog.samples import PAGE, REF, golden_segments, segment
-from tests.unit.segment.samples import CREATED_MS, EPOCH, make_batch, make_segment
+from tests.support.samples.catalog import PAGE, REF, golden_segments, segment
+from tests.support.samples.segments import CREATED_MS, EPOCH, make_batch, make_segment
 
 
 def test_the_golden_page_is_still_written_and_read() -> None:

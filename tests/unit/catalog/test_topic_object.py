@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.catalog.topic_object import CorruptTopicObject, TopicObject, parse_topic_object
-from tests.unit.catalog.samples import TOPIC, TOPIC_OBJECT
+from tests.support.samples.catalog import TOPIC, TOPIC_OBJECT
 
 
 def test_the_golden_topic_object_is_still_written_and_read() -> None:

@@ -17,10 +17,10 @@ from kafscale_tools.cli.admin.group import reset_to
 from kafscale_tools.cli.admin.output import plain
 from kafscale_tools.cli.exits import Exit
 from kafscale_tools.cli.main import main
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.group_asking import commit, stable
-from tests.unit.gateway.harness import Harness
-from tests.unit.gateway.test_admin_groups import assignment
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.assignments import assignment
+from tests.support.gateway.group_asking import commit, stable
+from tests.support.gateway.harness import Harness
 
 TOKEN = "the-token-of-the-operators"
 

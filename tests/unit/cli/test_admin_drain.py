@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from kafscale_tools.cli.exits import Exit
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Harness
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Harness
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
 from kafscale_tools.cli.admin import segments as reading
 from kafscale_tools.cli.exits import Exit
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.harness import Harness, batch
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.asking import produce
+from tests.support.gateway.harness import Harness, batch
 
 
 @pytest.fixture

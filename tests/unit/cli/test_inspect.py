@@ -10,8 +10,8 @@ from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
 from kafscale_tools.cli.main import main
-from tests.unit.catalog.samples import PAGE, TOPIC_OBJECT
-from tests.unit.segment.samples import (
+from tests.support.samples.catalog import PAGE, TOPIC_OBJECT
+from tests.support.samples.segments import (
     KAFSCALE_1_INDEX,
     KAFSCALE_1_SEGMENT,
     make_batch,

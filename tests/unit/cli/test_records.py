@@ -20,9 +20,9 @@ from kafscale_tools.cli.exits import Exit
 from kafscale_tools.cli.kafka import client
 from kafscale_tools.cli.kafka.formats import Format, unescaped
 from tests.servers.ports import free_ports
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.harness import NOW_MS, batch
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.asking import produce
+from tests.support.gateway.harness import NOW_MS, batch
 
 ALL = "%t %p %o %T [%k] [%s] %K %S {%h}\\n"
 

@@ -10,7 +10,7 @@ from services.coordinator.effects import TimerKind
 from services.coordinator.group import reference_bytes
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import ANSWERS, EXITS, NO_GROUP, Ask, Cause, State
-from tests.unit.coordinator.harness import GROUP, E, World, subscription
+from tests.support.coordinator.harness import GROUP, E, World, subscription
 
 _PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"), ("other",)])
 _TOPICS = st.sampled_from([subscription("t"), subscription("t", "u"), b"none"])

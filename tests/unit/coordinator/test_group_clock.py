@@ -9,8 +9,8 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer
 from kafscale.v1.groups_pb2 import GroupClock as Stored
 from services.coordinator.group_clock import GroupClock
-from tests.unit.coordinator.harness import WALL
-from tests.unit.coordinator.shell import NAMESPACE, coordinators
+from tests.support.coordinator.harness import WALL
+from tests.support.coordinator.shell import NAMESPACE, coordinators
 
 DAY = 24 * 3600.0
 SETTINGS = {"group_offsets_retention_minutes": 5, "group_offsets_retention_check_interval_ms": 10_000}

@@ -8,7 +8,7 @@ from kafscale.paths import GroupKeys
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.support.coordinator.harness import E, World, subscription
 
 SESSION = TimerKind.SESSION
 

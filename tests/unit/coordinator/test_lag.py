@@ -7,8 +7,8 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import MemoryMetadataStore, no_answer
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.coordinator.monitoring import families
-from tests.unit.coordinator.harness import topic_id
-from tests.unit.coordinator.shell import NAMESPACE, Instance, coordinators
+from tests.support.coordinator.harness import topic_id
+from tests.support.coordinator.shell import NAMESPACE, Instance, coordinators
 
 SECONDS = 30
 

@@ -7,7 +7,7 @@ from kafscale.paths import GroupKeys
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.groups import Groups
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import LIMITS, E, World, subscription
+from tests.support.coordinator.harness import LIMITS, E, World, subscription
 
 
 def test_a_stable_group_goes_on_without_a_rebalance_and_with_whole_sessions() -> None:

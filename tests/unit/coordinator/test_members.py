@@ -4,7 +4,7 @@ import pytest
 
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.support.coordinator.harness import E, World, subscription
 
 
 def joined(world: World, count: int = 2) -> list[str]:

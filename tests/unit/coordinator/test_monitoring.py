@@ -5,7 +5,7 @@ import trio
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.process.operations import Operations
 from services.coordinator.monitoring import show
-from tests.unit.coordinator.shell import LEASE_SECONDS, Instance, coordinators
+from tests.support.coordinator.shell import LEASE_SECONDS, Instance, coordinators
 
 
 def _shown(instance: Instance) -> tuple[object, float, float]:

@@ -8,7 +8,7 @@ from kafscale.v1.coordinator_pb2 import GroupOffsets, GroupOffsetsQuery, JoinGro
 from services.coordinator.group import Offsets
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription, topic_id
+from tests.support.coordinator.harness import E, World, subscription, topic_id
 
 HOUR = 3_600_000
 WEEK = 7 * 24 * HOUR

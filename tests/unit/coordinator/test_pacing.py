@@ -7,8 +7,8 @@ import trio
 from kafscale.metadata.interface import Operation, Put, TxnResult, Unchanged
 from kafscale.metadata.memory import MemoryMetadataStore
 from services.coordinator.pacing import Pacing
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import coordinators
 
 RATE, BURST = 8_000, 128_000
 OFFSETS = 300

@@ -1,7 +1,7 @@
 """Rules of the group protocol that the state machine alone can show."""
 
 from kafscale.v1.coordinator_pb2 import ListGroupsRequest
-from tests.unit.coordinator.harness import E, World
+from tests.support.coordinator.harness import E, World
 
 
 def test_the_leaders_assignment_is_passed_through_byte_for_byte() -> None:

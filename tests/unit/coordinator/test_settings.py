@@ -4,7 +4,7 @@ import pytest
 
 from kafscale.config.settings import load
 from services.coordinator.settings import CoordinatorSettings
-from tests.unit.coordinator.harness import E, World
+from tests.support.coordinator.harness import E, World
 
 
 @pytest.mark.parametrize("delay_ms", [0, 3000])

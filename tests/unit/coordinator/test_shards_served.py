@@ -9,8 +9,8 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Coordinators, Instance, coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Coordinators, Instance, coordinators
 
 HANDOVER_SECONDS = 5
 BOUND_SECONDS = LEASE_SECONDS + HANDOVER_SECONDS + 5

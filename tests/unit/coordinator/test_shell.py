@@ -12,8 +12,16 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
-from tests.unit.coordinator.harness import E, topic_id
-from tests.unit.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
+from tests.support.coordinator.harness import E, topic_id
+from tests.support.coordinator.shell import (
+    LEASE_SECONDS,
+    NAMESPACE,
+    TIMEOUT,
+    Consumer,
+    Coordinators,
+    coordinators,
+    stable,
+)
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
 SHARD = paths.group_shard("g")

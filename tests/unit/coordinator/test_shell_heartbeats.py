@@ -8,8 +8,8 @@ from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.coordinators.heartbeats import CALLS_IN_FLIGHT, heartbeat_gatherer
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
 SHARD = paths.group_shard("g")

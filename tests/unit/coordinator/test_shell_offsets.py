@@ -8,8 +8,8 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, no_answer
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.coordinator.harness import E, topic_id
-from tests.unit.coordinator.shell import NAMESPACE, coordinators
+from tests.support.coordinator.harness import E, topic_id
+from tests.support.coordinator.shell import NAMESPACE, coordinators
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
 SHARD = paths.group_shard("g")

@@ -13,8 +13,8 @@ from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.offsets import Replaced
 from services.coordinator.topics import LiveTopics
-from tests.unit.coordinator.harness import E, topic_id
-from tests.unit.coordinator.shell import NAMESPACE, Coordinators, coordinators, create_topic
+from tests.support.coordinator.harness import E, topic_id
+from tests.support.coordinator.shell import NAMESPACE, Coordinators, coordinators, create_topic
 
 OLD, NEW = topic_id("t"), topic_id("t again")
 TOPIC = paths.topic_key(NAMESPACE, "t")

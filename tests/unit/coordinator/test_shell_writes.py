@@ -7,8 +7,8 @@ import trio
 from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, TIMEOUT, coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, TIMEOUT, coordinators
 
 
 async def test_a_write_under_way_holds_up_no_other_group_of_its_shard(autojump_clock: object) -> None:

@@ -4,7 +4,7 @@ from kafscale.v1.coordinator_pb2 import LeaveGroupReply
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.support.coordinator.harness import E, World, subscription
 
 
 def statics(world: World, count: int = 2) -> list[str]:

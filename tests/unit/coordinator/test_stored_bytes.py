@@ -3,7 +3,7 @@
 from kafscale.paths import GroupKeys
 from services.coordinator.groups import Groups
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import LIMITS, WALL, World, topic_id
+from tests.support.coordinator.harness import LIMITS, WALL, World, topic_id
 
 _PREFIX = "kafscale/ns/groups/54/g/"
 _MEMBER = "08011201691a02633022092f31302e302e302e3128904e30b0ea013a160a0572616e6765120d00000000000100017400000000"

@@ -12,9 +12,9 @@ import trio
 from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.sim.scheduling import run
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, RETRIABLE, TIMEOUT, Consumer, Coordinators, coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, RETRIABLE, TIMEOUT, Consumer, Coordinators, coordinators
+from tests.support.scheduling import run
 
 SECONDS = 120
 MEMBERS = 3

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from kafscale.paths import GroupKeys
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.effects import Effects, Record
-from tests.unit.coordinator.harness import GROUP, LIMITS, World, subscription
+from tests.support.coordinator.harness import GROUP, LIMITS, World, subscription
 
 
 class Transcript(World):

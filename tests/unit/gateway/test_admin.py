@@ -19,11 +19,11 @@ from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest, PartitionOff
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
 from services.gateway.service import Gateway
-from tests.unit.gateway.admin import admin_of, refused
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE, Cluster, Harness, batch, running_gateway
+from tests.support.gateway.admin import admin_of, refused
+from tests.support.gateway.asking import produce
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE, Cluster, Harness, batch, running_gateway
 from tests.unit.gateway.test_topics import metadata
 from tests.unit.gateway.two_owners import settled, two_owners
 

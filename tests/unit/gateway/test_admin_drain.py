@@ -18,10 +18,10 @@ from kafscale.v1.groups_pb2 import GroupShard
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.gateway.admin import drain
 from services.gateway.admin.service import AdminService
-from tests.unit.gateway.admin import admin_of, refused
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE, Cluster, running_gateway
+from tests.support.gateway.admin import admin_of, refused
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE, Cluster, running_gateway
 from tests.unit.gateway.two_owners import Two, settled, two_owners
 
 CODE = grpc.StatusCode

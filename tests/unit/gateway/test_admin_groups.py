@@ -14,21 +14,13 @@ from kafscale.v1.coordinator_pb2 import GroupError
 from kafscale.v1.storage_pb2 import PartitionOffset
 from services.gateway.admin.assignment import assigned_partitions
 from services.gateway.admin.service import AdminService
-from tests.unit.gateway.admin import admin_of, refused
-from tests.unit.gateway.group_asking import commit, stable
-from tests.unit.gateway.harness import Harness, running_gateway
+from tests.support.gateway.admin import admin_of, refused
+from tests.support.gateway.assignments import assignment
+from tests.support.gateway.group_asking import commit, stable
+from tests.support.gateway.harness import Harness, running_gateway
 
 CODE = grpc.StatusCode
 Moves = list[tuple[str, int, int, int]]
-
-
-def assignment(**topics: tuple[int, ...]) -> bytes:
-    """As a leader gives it to a consumer."""
-    named = b"".join(
-        pack(">h", len(topic)) + topic.encode() + pack(f">i{len(partitions)}i", len(partitions), *partitions)
-        for topic, partitions in topics.items()
-    )
-    return pack(">hi", 1, len(topics)) + named + pack(">i", -1)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from kafscale.v1.metadata_pb2 import Member
 from services.gateway.brokers import Brokers
 from services.gateway.registration import Registration
 from services.gateway.service import Gateway
-from tests.unit.gateway.asking import fetch, parts, produce, produce_body
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE, Client, Cluster, Harness, batch, parts_of, running_gateway
+from tests.support.gateway.asking import fetch, parts, produce, produce_body
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE, Client, Cluster, Harness, batch, parts_of, running_gateway
 from tests.unit.gateway.test_topics import metadata
 
 ON_TWO = "IN://127.0.0.1:0,OUT://127.0.0.1:0"

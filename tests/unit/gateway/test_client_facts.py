@@ -7,9 +7,9 @@ import pytest
 
 from kafscale import paths
 from services.gateway.clients.registry import APIS
-from tests.unit.gateway.asking import parts, produce
-from tests.unit.gateway.exchanges import SECONDS_5, nested
-from tests.unit.gateway.harness import NAMESPACE, Client, batch, running_gateway
+from tests.support.gateway.asking import parts, produce
+from tests.support.gateway.exchanges import SECONDS_5, nested
+from tests.support.gateway.harness import NAMESPACE, Client, batch, running_gateway
 from tests.unit.gateway.test_configs import BROKER, SET, change, describe
 from tests.unit.gateway.test_topics import create, list_offsets, metadata, metadata_by_id, topic
 

@@ -10,11 +10,11 @@ from kio.schema.errors import ErrorCode
 from kafscale.records.batch import seal
 from kafscale.records.codecs import Codec, compress
 from kafscale.records.record import Record, build_batch
-from tests.unit.gateway.asking import produce, produce_body
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import NOW_MS, Client, batch, running_gateway
+from tests.support.gateway.asking import produce, produce_body
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import NOW_MS, Client, batch, running_gateway
+from tests.support.strategies.records import message
 from tests.unit.gateway.test_produce import legacy_message, legacy_produce_body
-from tests.unit.records.strategies import message
 
 MANY = 600
 """Records that are looked through in a thread."""

@@ -16,9 +16,9 @@ from kafscale.topics.definitions import DEFINITIONS
 from services.coordinator.limits import GroupLimits
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway.topics.configs import BROKER_CONFIGS
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import NAMESPACE, Client, Harness, batch, running_gateway
+from tests.support.gateway.asking import produce
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import NAMESPACE, Client, Harness, batch, running_gateway
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

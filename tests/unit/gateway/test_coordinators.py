@@ -19,12 +19,12 @@ from kafscale.v1.coordinator_pb2 import (
 )
 from kafscale.v1.metadata_pb2 import Member
 from services.gateway.clients.connection import kafka_host
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.group_asking import commit, heartbeat, join, join_values, known_in, stable
-from tests.unit.gateway.harness import Client, Cluster, Harness, read_response, request, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.group_asking import commit, heartbeat, join, join_values, known_in, stable
+from tests.support.gateway.harness import Client, Cluster, Harness, read_response, request, running_gateway
 
 JOIN_VERSION = 5
 

@@ -11,8 +11,8 @@ from kafscale.records.batch import walk
 from kafscale.records.codecs import Codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce
-from tests.unit.gateway.harness import Client, Harness, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce
+from tests.support.gateway.harness import Client, Harness, batch, read_response, running_gateway
 
 KIB = 1024
 

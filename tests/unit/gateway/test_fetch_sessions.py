@@ -10,8 +10,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kafscale.kafka.fetch import FetchPartition, FetchRequest, FetchResult, FetchTopic, FetchTopicResults
 from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.fetch_sessions import FetchSessions
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce
-from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce
+from tests.support.gateway.harness import Client, batch, read_response, running_gateway
 
 VERSION = 13
 LARGEST_EPOCH = 2**31 - 1

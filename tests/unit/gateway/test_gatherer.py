@@ -12,7 +12,7 @@ from kafscale.v1.storage_pb2 import PartitionFetch
 from services.gateway.owners.link import StorageLink
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
-from tests.unit.gateway.fake_storage import FakeStorage
+from tests.support.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.test_storage_link import Appends, ref
 
 

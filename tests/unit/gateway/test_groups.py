@@ -13,10 +13,10 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.paths import member_key
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
-from tests.unit.gateway.harness import NAMESPACE, Client, read_response, request, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
+from tests.support.gateway.harness import NAMESPACE, Client, read_response, request, running_gateway
 
 
 async def test_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:

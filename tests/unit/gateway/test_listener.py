@@ -12,8 +12,8 @@ from kafscale.errors import ConfigError
 from kafscale.kafka.connection import Request
 from services.gateway.clients.connection import ClientConnection
 from services.gateway.service import Gateway
-from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.harness import batch, parts_of, read_response, running_gateway
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.harness import batch, parts_of, read_response, running_gateway
 
 
 async def test_a_frame_over_the_limit_closes_its_connection_and_no_other() -> None:

@@ -12,8 +12,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.kafka.connection import KafkaConnection
 from kafscale.process.byte_quota import ByteQuota
-from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.harness import Client, batch, read_response, running_gateway
 
 MIB = 1 << 20
 

@@ -5,9 +5,9 @@ from trio.testing import MockClock
 from kafscale.errors import Unavailable
 from kafscale.process.operations import Operations
 from services.gateway.monitoring import show
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.asking import fetch_body
-from tests.unit.gateway.harness import Harness, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.asking import fetch_body
+from tests.support.gateway.harness import Harness, running_gateway
 from tests.unit.gateway.test_coordinators import groups_of, two_coordinators
 from tests.unit.gateway.test_fetch import waiting
 from tests.unit.gateway.two_owners import settled

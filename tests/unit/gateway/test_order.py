@@ -8,11 +8,11 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.group_asking import commit, commit_values, fetch_values, join_values, known_in
-from tests.unit.gateway.harness import batch, read_response, request, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.group_asking import commit, commit_values, fetch_values, join_values, known_in
+from tests.support.gateway.harness import batch, read_response, request, running_gateway
 
 Pipelined = tuple[int, int, dict[str, Any]]
 """A request: API, version, values."""

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.exchanges import SECONDS_5, nested
-from tests.unit.gateway.harness import Client, batch, running_gateway
+from tests.support.gateway.asking import produce
+from tests.support.gateway.exchanges import SECONDS_5, nested
+from tests.support.gateway.harness import Client, batch, running_gateway
 from tests.unit.gateway.test_topics import metadata
 
 

@@ -4,10 +4,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.asking import fetch_body, produce, produce_body
-from tests.unit.gateway.group_asking import commit, commit_values, join_values
-from tests.unit.gateway.harness import Harness, batch, request, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.asking import fetch_body, produce, produce_body
+from tests.support.gateway.group_asking import commit, commit_values, join_values
+from tests.support.gateway.harness import Harness, batch, request, running_gateway
 
 LIMIT_SECONDS = 5
 

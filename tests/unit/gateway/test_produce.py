@@ -17,10 +17,10 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
 from services.gateway.owners.errors import code_of
-from tests.unit.gateway.asking import produce, produce_body, produced
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NOW_MS, batch, read_response, running_gateway
-from tests.unit.records.strategies import message
+from tests.support.gateway.asking import produce, produce_body, produced
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NOW_MS, batch, read_response, running_gateway
+from tests.support.strategies.records import message
 
 HOUR_MS = 3_600_000
 

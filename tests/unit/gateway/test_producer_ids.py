@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Unavailable
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer, no_answer
 from kafscale.metadata.producer_ids import ProducerIds
-from tests.unit.gateway.harness import Client, read_response, request, running_gateway
+from tests.support.gateway.harness import Client, read_response, request, running_gateway
 
 _TIMEOUT = timedelta(minutes=1)
 

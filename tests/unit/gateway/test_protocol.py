@@ -7,28 +7,17 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
-import trio
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from structlog.testing import capture_logs
-from structlog.types import EventDict
 
 from kafscale_tools.documents import protocol
 from services.gateway.api import Call
 from services.gateway.clients import registry
 from services.gateway.clients.registry import APIS
 from services.gateway.clients.unsupported import UNSUPPORTED
-from tests.unit.gateway import absent_exchanges, admin_exchanges, exchanges, group_exchanges, topic_exchanges
-from tests.unit.gateway.harness import read_response, running_gateway
-
-EXCHANGES = (
-    exchanges.EXCHANGES
-    | topic_exchanges.EXCHANGES
-    | admin_exchanges.EXCHANGES
-    | group_exchanges.GROUP_EXCHANGES
-    | absent_exchanges.EXCHANGES
-)
-ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
+from tests.support.gateway.advertised import ADVERTISED, EXCHANGES, closing_line
+from tests.support.gateway.harness import read_response, running_gateway
 
 
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
@@ -84,15 +73,6 @@ def test_what_is_not_supported_is_all_that_the_spec_says_and_all_else_that_kafka
     assert set(UNSUPPORTED) | set(APIS) >= set(api_key_map)
     told = re.findall(r"^\| (\d+) \| (\w+) \| (\D.*) \|$", protocol.document().split("## Not supported")[1], re.M)
     assert {int(key): (name, reason) for key, name, reason in told} == UNSUPPORTED
-
-
-async def closing_line(said: list[EventDict]) -> EventDict:
-    """What the log says of the one connection that was closed."""
-    with trio.fail_after(5):
-        while not any(line["event"] == "connection closed" for line in said):  # noqa: ASYNC110  the log has no event
-            await trio.sleep(0.001)
-    (found,) = (line for line in said if line["event"] == "connection closed")
-    return found
 
 
 async def test_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why() -> None:

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import Refused
 from kafscale.metadata.memory import Fault
-from tests.unit.gateway.harness import Client, Harness, running_gateway
+from tests.support.gateway.harness import Client, Harness, running_gateway
 from tests.unit.gateway.test_configs import SET, change
 from tests.unit.gateway.test_partitions import grow
 from tests.unit.gateway.test_producer_ids import init

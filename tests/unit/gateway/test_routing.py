@@ -5,9 +5,9 @@ import trio
 from kio.schema.errors import ErrorCode
 from trio.testing import MockClock
 
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Cluster, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Cluster, batch, read_response, running_gateway
 from tests.unit.gateway.two_owners import (
     AFTER_APPEND,
     NOT_LEADER,

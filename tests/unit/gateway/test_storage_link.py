@@ -16,8 +16,8 @@ from services.gateway.owners.link import StorageLink
 from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import batch
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import batch
 
 T_ID = b"t" * 16
 KIB = 1024

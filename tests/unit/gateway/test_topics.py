@@ -12,9 +12,9 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import NAMESPACE, Client, batch, read_response, request, running_gateway
+from tests.support.gateway.asking import produce
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import NAMESPACE, Client, batch, read_response, request, running_gateway
 
 SECONDS_5 = timedelta(seconds=5)
 

@@ -10,10 +10,10 @@ from trio.testing import MockClock
 from kafscale.errors import Refused
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest
 from services.gateway.owners.errors import OVERLOADED
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Cluster, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Cluster, batch, read_response, running_gateway
 from tests.unit.gateway.two_owners import NOT_LEADER, READERS, Two, offsets, parked, read, received, settled, two_owners
 
 

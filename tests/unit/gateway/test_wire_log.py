@@ -12,10 +12,10 @@ from kafscale.kafka.schema_reader import entity_reader
 from services.gateway.api import Api
 from services.gateway.clients.registry import APIS
 from services.gateway.clients.wire_log import WireLog
-from tests.unit.gateway.asking import fetch, produce, produce_body
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Cluster, batch, running_gateway
+from tests.support.gateway.asking import fetch, produce, produce_body
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Cluster, batch, running_gateway
 
 NOT_IN_KIO = {(0, 0), (0, 1), (0, 2), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1)}
 """API and version; their lines do not tell partitions and errors."""

@@ -11,10 +11,10 @@ from trio.testing import wait_all_tasks_blocked
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.gateway.asking import fetch, fetch_body, parts
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Client, Cluster, Harness, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Client, Cluster, Harness, read_response, running_gateway
 
 NOT_LEADER = ErrorCode.not_leader_or_follower
 AFTER_APPEND = ErrorCode.not_enough_replicas_after_append

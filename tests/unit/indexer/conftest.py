@@ -13,7 +13,7 @@ from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.indexer_pb2 import LocateReply, LocateTimestampRequest, SegmentRef
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from tests.unit.segment.samples import EPOCH, make_batch, make_segment
+from tests.support.samples.segments import EPOCH, make_batch, make_segment
 
 T = TypeVar("T")
 INTERVAL = 4

@@ -9,8 +9,8 @@ from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import BuildRequest
+from tests.support.samples.segments import make_batch, make_segment
 from tests.unit.indexer.conftest import INTERVAL, World
-from tests.unit.segment.samples import make_batch, make_segment
 
 
 async def _segment(world: World) -> BuiltSegment:

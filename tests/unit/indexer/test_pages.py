@@ -8,8 +8,8 @@ from kafscale.errors import CorruptData, Unavailable
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import WriteCatalogPageRequest
+from tests.support.samples.segments import EPOCH
 from tests.unit.indexer.conftest import World
-from tests.unit.segment.samples import EPOCH
 
 REF = PartitionRef(topic="t", topic_id=bytes(16), partition=0)
 KEY = paths.catalog_page_key("ns", "t", 0, 0, EPOCH)

@@ -21,8 +21,8 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import LocateReply
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from tests.support.samples.segments import EPOCH, make_batch, make_segment
 from tests.unit.indexer.conftest import World
-from tests.unit.segment.samples import EPOCH, make_batch, make_segment
 
 T = TypeVar("T")
 MAX_TIMESTAMP = -3

@@ -16,7 +16,7 @@ from kio.static.constants import EntityType
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import codec, legacy
-from tests.unit.kafka.kio_types import entities, milliseconds, written
+from tests.support.strategies.kio_types import entities, milliseconds, written
 
 CLIENT_APIS = (2, 3, *range(8, 17), *range(18, 24), 32, 33, 37, 42, 44, 60, 75)
 KNOWN = [

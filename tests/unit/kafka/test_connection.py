@@ -14,7 +14,7 @@ from kio.static.primitive import i16, i32
 from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
 from kafscale.kafka.wire import Buffer
-from tests.unit.kafka.kio_types import written
+from tests.support.strategies.kio_types import written
 
 MAX = 4 * 1024 * 1024
 

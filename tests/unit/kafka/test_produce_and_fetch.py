@@ -11,7 +11,7 @@ from kio.serial import entity_reader
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import fetch, produce
-from tests.unit.kafka.kio_types import entities, milliseconds, written
+from tests.support.strategies.kio_types import entities, milliseconds, written
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.unit.monitoring.catalogue import ALERTS, ROOT, Alert, complaints
+from tests.support.metrics_catalogue import ALERTS, ROOT, Alert, complaints
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafscale_tools.documents.generate import METRICS, SERVICES
-from tests.unit.monitoring.catalogue import DASHBOARDS, MONITORING, complaints, known_labels, panels, selectors
+from tests.support.metrics_catalogue import DASHBOARDS, MONITORING, complaints, known_labels, panels, selectors
 
 # Grafana's ids: https://github.com/grafana/grafana/blob/main/packages/grafana-data/src/valueFormats/categories.ts
 _UNITS = {"Bps", "bytes", "none", "ops", "percentunit", "reqps", "s", "short", "wps"}

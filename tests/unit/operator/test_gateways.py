@@ -11,9 +11,9 @@ from kafscale.rpc.errors import StatusError
 from kafscale.rpc.server import RpcServer
 from services.operator.gateways import Gateways, is_refusal, reason_of
 from services.operator.topics.plan import Configure, Create, Grow
-from tests.unit.cli.admin_server import PATIENT
-from tests.unit.gateway.admin import admin_of
-from tests.unit.gateway.harness import running_gateway
+from tests.support.gateway.admin import admin_of
+from tests.support.gateway.admin_server import PATIENT
+from tests.support.gateway.harness import running_gateway
 
 TOKEN = "only-operators-know-this"
 

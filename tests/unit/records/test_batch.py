@@ -22,7 +22,7 @@ from kafscale.records.checksum import crc32c
 from kafscale.records.codecs import Codec
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.record import Record, build_batch, read_records
-from tests.unit.records.strategies import int32, int64, record_lists
+from tests.support.strategies.records import int32, int64, record_lists
 
 ONE = build_batch([Record(5, 1000, b"k", b"v")], base_offset=5)
 TWO = build_batch([Record(6, 2000, b"k", b"v"), Record(7, 1500, b"k", b"v")], base_offset=6, codec=Codec.GZIP)

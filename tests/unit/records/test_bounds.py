@@ -12,7 +12,7 @@ import pytest
 from kafscale.records import batch as batches
 from kafscale.records.codecs import Codec, compress
 from kafscale.records.varint import append_varint
-from tests.unit.records.strategies import message
+from tests.support.strategies.records import message
 
 MIB = 1 << 20
 MAX = 4 * MIB

@@ -7,7 +7,7 @@ from kafscale.records.codecs import Codec, codec_by_name, decompress
 from kafscale.records.errors import CorruptBatch
 from kafscale.records.legacy import upconvert
 from kafscale.records.record import build_batch, compress_batch, first_at_or_after, largest_timestamp, read_records
-from tests.golden.records.known import HERE, LARGE, RECORDS, SMALL, T0, golden, without_headers
+from tests.support.golden_records import HERE, LARGE, RECORDS, SMALL, T0, golden, without_headers
 
 NAMES = sorted(path.stem for path in HERE.glob("*.bin"))
 BATCHES = [name for name in NAMES if "magic" not in name]

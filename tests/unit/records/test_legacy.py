@@ -10,7 +10,7 @@ from kafscale.records.codecs import Codec, compress
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.legacy import upconvert
 from kafscale.records.record import Record, read_records
-from tests.unit.records.strategies import int64, maybe_bytes, message
+from tests.support.strategies.records import int64, maybe_bytes, message
 
 NOW = 1_700_000_000_000
 MAX = 1 << 20

@@ -26,7 +26,7 @@ from kafscale.records.record import (
     records_without_key,
 )
 from kafscale.records.varint import append_varint, read_varint
-from tests.unit.records.strategies import int64, record_lists
+from tests.support.strategies.records import int64, record_lists
 
 MAX = 1 << 20
 RECORDS = [

@@ -25,7 +25,7 @@ from kafscale_tools.recovery.cut import CannotCopy, kept_until
 from kafscale_tools.recovery.point_in_time import NoSuchTopic, NothingLeft, PointInTime
 from kafscale_tools.recovery.restore import Restore
 from kafscale_tools.recovery.stores import Stores
-from tests.unit.storage.harness import NAMESPACE, Caller, World, inline, siblings
+from tests.support.storage.harness import NAMESPACE, Caller, World, inline, siblings
 
 INTO = "orders-restored"
 ALL = 2**62

@@ -21,9 +21,9 @@ from kafscale_tools.recovery.backups import NotThisCluster, take_backup
 from kafscale_tools.recovery.rebuild import EPOCH_STEP, Rebuilt
 from kafscale_tools.recovery.restore import Restore, Undecided
 from kafscale_tools.recovery.stores import Stores
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
-from tests.unit.storage.sinking import commit, sink_record, stage_keys, staged
-from tests.unit.storage.test_idempotence import flushed, numbers, send
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.sequences import flushed, numbers, send
+from tests.support.storage.sinking import commit, sink_record, stage_keys, staged
 
 GROUP = paths.GroupKeys(NAMESPACE, "readers")
 

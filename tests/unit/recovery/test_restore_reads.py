@@ -4,8 +4,8 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.objects.memory import Call, Fault
+from tests.support.storage.harness import World, siblings
 from tests.unit.recovery.test_restore import acked, restored
-from tests.unit.storage.harness import World, siblings
 
 
 async def test_partitions_are_read_at_the_same_time_but_for_what_is_too_many(autojump_clock: MockClock) -> None:

@@ -10,7 +10,7 @@ from kafscale.segment.index import CorruptIndex, Index, IndexEntry, build_index,
 from kafscale.segment.reader import START_SIZE, parse_segment, parse_start, scan_batches
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale.segment.writer import build_segment
-from tests.unit.segment.samples import EPOCH, placed, small_segment
+from tests.support.samples.segments import EPOCH, placed, small_segment
 
 # What no checksum covers: flags (2 bytes) and creation time (8). They inform a person; no answer rests on them.
 HARMLESS = {6, 7, *range(20, 28)}

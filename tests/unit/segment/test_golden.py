@@ -6,7 +6,7 @@ from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale.segment.writer import build_segment
-from tests.unit.segment.samples import GOLDEN, KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT, placed
+from tests.support.samples.segments import GOLDEN, KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT, placed
 
 OURS = GOLDEN / "version-1" / "segment-00000000000000001000.kfs"
 OURS_INDEX = GOLDEN / "version-1" / "segment-00000000000000001000.index"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafscale.segment.index import CorruptIndex, IndexEntry, build_index, choose_entries, parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
-from tests.unit.segment.samples import small_segment
+from tests.support.samples.segments import small_segment
 
 
 def test_the_first_batch_has_an_entry_then_one_a_hundred_messages() -> None:

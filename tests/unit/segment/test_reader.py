@@ -13,7 +13,7 @@ from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, Se
 from kafscale.segment.index import IndexEntry, parse_index
 from kafscale.segment.reader import parse_segment, scan_batches
 from kafscale.segment.verify import verify_segment
-from tests.unit.segment.samples import EPOCH, make_batch, make_segment, small_segment
+from tests.support.samples.segments import EPOCH, make_batch, make_segment, small_segment
 
 SEGMENT = small_segment()
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafscale.records.batch import peek_one, placed_prefix
 from kafscale.segment.writer import build_segment
-from tests.unit.segment.samples import EPOCH, make_batch, placed
+from tests.support.samples.segments import EPOCH, make_batch, placed
 
 BATCH = make_batch([1, 2])
 

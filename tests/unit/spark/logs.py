@@ -22,7 +22,7 @@ from kafscale.records.record import Record, build_batch, read_records
 from kafscale_spark.decode import Decoder, Limits
 from kafscale_spark.pieces import Partition, Piece, Wanted
 from kafscale_spark.schema import COLUMNS
-from tests.java.judge import Judge
+from tests.support.judge import Judge
 
 PARTITION = Partition("orders", 7)
 SOURCE = "default/orders/7/segment-00000000000000000000.kfs"

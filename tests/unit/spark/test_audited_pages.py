@@ -15,8 +15,8 @@ from kafscale_spark.audit.chain import Bounds
 from kafscale_spark.audit.findings import Kind
 from kafscale_spark.audit.objects import Checked, check_object
 from kafscale_spark.audit.pages import check_pages
-from tests.unit.catalog.samples import REF
-from tests.unit.segment.samples import EPOCH, small_segment
+from tests.support.samples.catalog import REF
+from tests.support.samples.segments import EPOCH, small_segment
 
 SEGMENTS = [small_segment(base_offset=base) for base in (0, 6, 12)]
 WHOLE = Bounds(0, end_before=18, end_after=18, topic_id=REF.topic_id)

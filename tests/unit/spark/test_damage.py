@@ -14,8 +14,8 @@ from kafscale.records.record import Record, build_batch, read_records
 from kafscale.records.varint import append_varint
 from kafscale_spark.decode import Decoder, Limits
 from kafscale_spark.pieces import Piece
-from tests.golden.records.known import SMALL
-from tests.unit.records.test_fuzz import mutated
+from tests.support.golden_records import SMALL
+from tests.support.strategies.mutated import mutated
 from tests.unit.spark.logs import MAX_BYTES, PARTITION, SOURCE, Log, decoded, logs, sealed
 
 PLAIN = build_batch(SMALL, base_offset=0)[HEADER_SIZE:]

@@ -17,8 +17,8 @@ from kafscale_spark.decode import Decoder, Limits
 from kafscale_spark.packed import Unpacker
 from kafscale_spark.pieces import Piece, Wanted
 from kafscale_spark.schema import COLUMNS, schema_of
-from tests.golden.records.known import LARGE, SMALL, golden
-from tests.java.judge import Judge, newest
+from tests.support.golden_records import LARGE, SMALL, golden
+from tests.support.judge import Judge, newest
 from tests.unit.spark.logs import PARTITION, SOURCE, Log, aborted, append_time, by_kafka, decoded, logs, sealed
 
 many = settings(max_examples=60, deadline=None)

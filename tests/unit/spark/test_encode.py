@@ -16,7 +16,7 @@ from kafscale.records.record import Record, build_batch
 from kafscale_spark.encode import Encoder, Memory, RecordTooLarge
 from kafscale_spark.pieces import Piece
 from kafscale_spark.schema import HEADER_TYPE
-from tests.java.judge import Judge, newest
+from tests.support.judge import Judge, newest
 from tests.unit.spark.logs import PARTITION, SOURCE, by_kafka, decoded
 
 MAX_BYTES = 1_048_588

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafscale_spark.package import main, write_package
-from tests.spark.shipping import ROOT, built_wheel
+from tests.support.spark.shipping import ROOT, built_wheel
 
 # Imports every module of the package and decodes a batch. What of KafScale came from elsewhere than the argument says?
 PROBE = """

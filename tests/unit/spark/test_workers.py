@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.spark.session import environment
+from tests.support.spark.session import environment
 
 _CODE = """
 import gc, {module}

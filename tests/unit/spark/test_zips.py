@@ -13,7 +13,7 @@ from zipimport import zipimporter
 import pytest
 
 from kafscale_spark.zips import KeptZip, keep_directories
-from tests.spark.session import environment
+from tests.support.spark.session import environment
 
 
 @pytest.fixture(autouse=True)

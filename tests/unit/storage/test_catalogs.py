@@ -18,7 +18,7 @@ from services.storage.log.pages import MOST_WAITING, UnfinishedPage
 from services.storage.log.segments import SegmentMap
 from services.storage.owning import owned
 from services.storage.reading.offsets import MAX_TIMESTAMP
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
 from tests.unit.storage.test_retention import CHECK, HOUR, truncate
 
 START = 1_000_000

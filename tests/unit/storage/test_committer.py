@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from kafscale.metadata.memory import Fault
 from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.harness import World, batch, siblings
+from tests.support.storage.harness import World, batch, siblings
 
 
 async def test_a_fenced_partition_does_not_take_others_of_its_transaction_along(

@@ -16,7 +16,7 @@ from services.storage.reading import finder
 from services.storage.reading.finder import SegmentFinder
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
-from tests.unit.storage.harness import NAMESPACE, World
+from tests.support.storage.harness import NAMESPACE, World
 from tests.unit.storage.test_retention import CHECK, HOUR, bases, fill
 
 

@@ -13,7 +13,7 @@ from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from services.storage.log.partition import Partition
 from services.storage.owning.owned import OwnedPartitions
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 
 def _segments(world: World) -> int:

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.v1.common_pb2 import Status
-from tests.unit.storage.harness import World, batch
+from tests.support.storage.harness import World, batch
 
 _FULL = 10_000
 

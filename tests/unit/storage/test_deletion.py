@@ -18,8 +18,8 @@ from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.upkeep.deletion import _Deletion
-from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from tests.support.storage.cluster import Cluster, Instance, cluster
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 PARTITIONS = 6
 

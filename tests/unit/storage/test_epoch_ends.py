@@ -6,8 +6,8 @@ from trio.testing import MockClock
 from kafscale.v1.common_pb2 import Status
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import SegmentMap
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import World, batch
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import World, batch
 
 
 def _log(epochs: list[tuple[int, int]], end: int) -> CommittedLog:

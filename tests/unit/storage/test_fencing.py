@@ -13,7 +13,7 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.log.buffer import WriteBuffer
 from services.storage.owning.takeover import StillOwned, take_over
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
 def segment_of(epoch: int, base_offset: int, records: bytes) -> bytes:

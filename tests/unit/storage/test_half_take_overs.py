@@ -11,8 +11,8 @@ from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from services.storage.owning.takeover import NotAvailable, take_over
-from tests.unit.storage.cluster import Cluster, cluster, until
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from tests.support.storage.cluster import Cluster, cluster, until
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 
 async def _used_topic(one: Cluster, partitions: int) -> list[PartitionRef]:

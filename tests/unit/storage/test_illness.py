@@ -17,7 +17,7 @@ from kafscale.objects.retry import RetryingObjectStore
 from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from services.storage.reading.cache import LruCache, SegmentId
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, values
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, values
 
 
 def slow_down(call: Call) -> Fault | None:

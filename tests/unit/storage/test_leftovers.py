@@ -9,7 +9,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key, values
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key, values
 
 
 async def test_a_dead_owner_leaves_no_more_segments_than_its_successor_accepts(autojump_clock: MockClock) -> None:

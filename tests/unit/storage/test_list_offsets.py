@@ -11,7 +11,7 @@ from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
 from services.storage.reading.offsets import MAX_TIMESTAMP
-from tests.unit.storage.harness import TIMEOUT, Caller, World, batch
+from tests.support.storage.harness import TIMEOUT, Caller, World, batch
 from tests.unit.storage.test_offline import Endpoint
 
 each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no indexer"])

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from tests.unit.storage.harness import Caller, World
+from tests.support.storage.harness import Caller, World
 
 
 async def _together(caller: Caller, ref: PartitionRef, *offsets: int) -> None:

@@ -8,7 +8,7 @@ from kafscale import paths
 from kafscale.objects.interface import Object
 from kafscale.objects.memory import Call
 from kafscale.v1.common_pb2 import Status
-from tests.unit.storage.harness import NAMESPACE, World, batch
+from tests.support.storage.harness import NAMESPACE, World, batch
 from tests.unit.storage.test_retention import CHECK, HOUR, MARK, bases, fill, log_start, truncate
 
 

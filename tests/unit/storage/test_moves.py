@@ -12,9 +12,9 @@ from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import PartitionAppend, PartitionFetched
-from tests.unit.storage.cluster import Cluster, Instance, cluster, until
-from tests.unit.storage.harness import World, batch, siblings, state_key
-from tests.unit.storage.test_idempotence import numbered, numbers
+from tests.support.storage.cluster import Cluster, Instance, cluster, until
+from tests.support.storage.harness import World, batch, siblings, state_key
+from tests.support.storage.sequences import numbered, numbers
 
 
 async def _used_topic(cluster: Cluster, partitions: int) -> list[PartitionRef]:

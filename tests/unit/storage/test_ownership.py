@@ -13,7 +13,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.log.partition import settled
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
 
 
 async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_clock: MockClock) -> None:

@@ -11,9 +11,9 @@ from kafscale import paths
 from kafscale.objects.interface import ObjectInfo, ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from tests.unit.storage.cluster import Cluster, Instance, cluster, until
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
-from tests.unit.storage.test_idempotence import numbered
+from tests.support.storage.cluster import Cluster, Instance, cluster, until
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings
+from tests.support.storage.sequences import numbered
 
 PARTITIONS = 8
 

@@ -11,8 +11,8 @@ from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale.v1.storage_pb2 import Bound, TopicsRequest
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 from tests.unit.storage.test_scan_streams import scanned, two_instances
 
 

@@ -11,7 +11,7 @@ from kafscale.records.batch import BatchHeader, peek
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import ProducerSnapshot
 from services.storage.log.producers import ProducerTable, Sequenced, SequenceRefused
-from tests.unit.storage.harness import batch
+from tests.support.storage.harness import batch
 
 LAST = 2**31 - 1
 

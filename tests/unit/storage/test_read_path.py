@@ -12,7 +12,7 @@ from kafscale.segment.index import build_index, parse_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionFetch
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
-from tests.unit.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, siblings, state_key, values
+from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, siblings, state_key, values
 
 
 async def test_every_offset_is_served_cold_and_from_the_middle_of_a_batch(autojump_clock: MockClock) -> None:

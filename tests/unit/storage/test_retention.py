@@ -16,7 +16,7 @@ from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionFetched, Part
 from services.storage.log.segments import SegmentMap
 from services.storage.owning import owned
 from services.storage.reading import finder
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
 HOUR = 3_600_000
 CHECK = 300

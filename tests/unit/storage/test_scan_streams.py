@@ -19,8 +19,8 @@ from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
-from tests.unit.storage.cluster import Cluster, cluster
-from tests.unit.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, state_key
+from tests.support.storage.cluster import Cluster, cluster
+from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, state_key
 
 COUNT = ScanRequest.COUNT
 

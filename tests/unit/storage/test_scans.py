@@ -11,9 +11,9 @@ from kafscale.objects.memory import MemoryObjectStore
 from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import Bound
-from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
-from tests.unit.storage.test_idempotence import numbered, numbers
+from tests.support.storage.cluster import Cluster, Instance, cluster
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.sequences import numbered, numbers
 
 
 async def _owned_and_other(two: Cluster) -> tuple[PartitionRef, Instance, Instance]:

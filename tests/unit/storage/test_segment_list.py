@@ -16,8 +16,8 @@ from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.indexer_pb2 import SegmentRef, VerifyReply
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest
 from services.storage.methods import segments as segment_list
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch
 from tests.unit.storage.test_fencing import segment_of
 
 RECORDS = 3

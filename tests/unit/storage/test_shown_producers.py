@@ -4,9 +4,9 @@ from trio.testing import MockClock
 
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import PartitionProducers, ProducersQuery, ProducersRequest
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import Caller, World, batch
-from tests.unit.storage.test_idempotence import numbered
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import Caller, World, batch
+from tests.support.storage.sequences import numbered
 
 
 async def shown(caller: Caller, ref: PartitionRef) -> PartitionProducers:

@@ -6,8 +6,8 @@ from trio.testing import MockClock
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkReply, Stage
-from tests.unit.storage.harness import Caller, World, batch
-from tests.unit.storage.sinking import commit, discard, no_segments, sink_record, stage_keys, staged
+from tests.support.storage.harness import Caller, World, batch
+from tests.support.storage.sinking import commit, discard, no_segments, sink_record, stage_keys, staged
 
 
 async def _goes_on(caller: Caller, ref: PartitionRef, *, epoch: int) -> None:

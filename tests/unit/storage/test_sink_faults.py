@@ -16,9 +16,9 @@ from kafscale.metadata.interface import Event, MetadataStore, Watch
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from services.storage.settings import StorageSettings
-from tests.unit.storage.cluster import Cluster, Instance, cluster, until
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
-from tests.unit.storage.sinking import (
+from tests.support.storage.cluster import Cluster, Instance, cluster, until
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings
+from tests.support.storage.sinking import (
     Driver,
     Flaky,
     Step,

@@ -7,8 +7,8 @@ from trio.testing import MockClock
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import Status
 from services.storage.settings import StorageSettings
-from tests.unit.storage.harness import World, batch
-from tests.unit.storage.sinking import commit, discard, no_segments, sink_record, stage, staged
+from tests.support.storage.harness import World, batch
+from tests.support.storage.sinking import commit, discard, no_segments, sink_record, stage, staged
 
 EXPIRY_MS = StorageSettings().stage_expiry_ms
 

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 from kafscale.errors import Unavailable
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkReply, Stage
-from tests.unit.storage.cluster import Cluster, cluster, until
-from tests.unit.storage.harness import Caller, World, batch, siblings
-from tests.unit.storage.sinking import Driver, Flaky, commit, discard, logs, sink_record, stage, stage_keys
+from tests.support.storage.cluster import Cluster, cluster, until
+from tests.support.storage.harness import Caller, World, batch, siblings
+from tests.support.storage.sinking import Driver, Flaky, commit, discard, logs, sink_record, stage, stage_keys
 
 PARTITIONS, EPOCHS = 2, 5
 CHANGES: dict[str, Any] = {"stage_check_ms": 1_000, "stage_expiry_ms": 600_000}

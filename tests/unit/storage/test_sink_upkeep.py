@@ -8,8 +8,8 @@ from kafscale.metadata.interface import Delete, Put
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import Stage
 from services.storage.settings import StorageSettings
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
-from tests.unit.storage.sinking import commit, no_segments, sink_record, stage_keys, staged
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch
+from tests.support.storage.sinking import commit, no_segments, sink_record, stage_keys, staged
 
 SINK_KEY = paths.sink_key(NAMESPACE, "s")
 EXPIRY_MS = StorageSettings().stage_expiry_ms

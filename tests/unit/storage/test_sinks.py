@@ -18,9 +18,9 @@ from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState, SinkProgress
 from services.storage.settings import StorageSettings
-from tests.unit.storage.cluster import cluster, until
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
-from tests.unit.storage.sinking import commit, discard, no_segments, sink_record, stage, stage_keys, staged
+from tests.support.storage.cluster import cluster, until
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.sinking import commit, discard, no_segments, sink_record, stage, stage_keys, staged
 
 SINK_KEY = paths.sink_key(NAMESPACE, "s")
 DAY_MS = 86_400_000

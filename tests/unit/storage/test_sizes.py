@@ -11,8 +11,8 @@ from kafscale.errors import Unavailable
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import LogSize, LogSizesRequest, SizeQuery
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
 
 async def sizes(caller: Caller, *refs: PartitionRef) -> list[LogSize]:

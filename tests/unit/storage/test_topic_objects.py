@@ -18,8 +18,8 @@ from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.upkeep.topic_objects import SECONDS_BETWEEN
-from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, siblings, state_key
+from tests.support.storage.cluster import Cluster, Instance, cluster
+from tests.support.storage.harness import NAMESPACE, World, siblings, state_key
 from tests.unit.storage.test_catalogs import START, produce
 from tests.unit.storage.test_retention import CHECK, truncate
 

@@ -8,8 +8,8 @@ from trio.testing import MockClock
 from kafscale.tracing import Span
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.harness import World
-from tests.unit.storage.test_idempotence import numbered
+from tests.support.storage.harness import World
+from tests.support.storage.sequences import numbered
 
 PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -10,8 +10,8 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
-from tests.unit.storage.test_idempotence import flushed, numbered, send
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.sequences import flushed, numbered, send
 
 
 @pytest.mark.parametrize("segments", [3, 16, 20])

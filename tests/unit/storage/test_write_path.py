@@ -17,7 +17,7 @@ from kafscale.segment.verify import verify_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
 def _segments(world: World) -> int:

@@ -15,7 +15,7 @@ from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
 
 
 async def _committed(caller: Caller, ref: PartitionRef, *values: bytes) -> None:

@@ -38,7 +38,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.AppInfoParser;
 
 /**
- * The Java client with its defaults, behind the commands of tests/matrix/drivers/piped.py: a line each on standard input
+ * The Java client with its defaults, behind the commands of tests/support/drivers/piped.py: a line each on standard input
  * and output. It ends with its input.
  */
 public final class MatrixDriver {

@@ -1,0 +1,160 @@
+"""What the clients of a chaos run told of records, as files, and how it is put before the checker.
+
+Each client writes a file of lines: the time (seconds of the machine's monotonic clock), a letter, a partition and more.
+A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
+
+    s PARTITION NUMBER              a producer is about to send it, for the first time
+    a PARTITION NUMBER OFFSET       it was acked
+    f PARTITION NUMBER ERROR        the client gave it up; whether it is in the log is not known
+    r PARTITION OFFSET NAME         a reader got it, next after the one that it got last
+    m PARTITION OFFSET              the reader goes on from there
+    g MEMBER NUMBER                 a member of a group was given, or, negative, had to give up, so many partitions
+    w PARTITION START END ASKED     the answer about the ends of the log to who asked at a time; -1: not asked
+    n ERROR TEXT                    the client told its application of an error that it goes on from by itself
+    e TEXT                          what no fault excuses: an error that ended the client, or told it to skip records
+"""
+
+import heapq
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.checker import IDEMPOTENT, Checker, Promise
+
+RECONNECTING = Promise(durable=True, once=True, ordered=False)
+"""acks=all without retries, on one connection after another: what was given up on one may come in after the next."""
+RETRYING = Promise(durable=True, once=False, ordered=False)
+"""acks=all with retries, several requests in flight: what a broker is slow to ack is sent again."""
+
+Event = tuple[float, str, list[str]]
+"""Time, client, words."""
+
+
+@dataclass(slots=True)
+class ProducerSums:
+    """What became of one producer's records."""
+
+    sent: int = 0
+    acked: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    """By the first word of the error."""
+    longest_wait: float = 0.0
+    """Seconds without an ack while it ran."""
+    last_at: float | None = None
+
+    def told(self, time: float) -> None:
+        """It began, or got an ack, at ``time``."""
+        if self.last_at is not None:
+            self.longest_wait = max(self.longest_wait, time - self.last_at)
+        self.last_at = time
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the checker and the clients complain of, and what was checked."""
+
+    complaints: list[str]
+    producers: dict[str, ProducerSums]
+    read: dict[str, int]
+    """Records by reader."""
+    in_log: int
+    longest_wait: float
+    """Seconds in which no producer at all got an ack."""
+    noted: dict[str, set[str]] = field(default_factory=dict)
+    """By client, the errors that it told its application of and went on from."""
+
+
+def events(directory: Path) -> Iterator[Event]:
+    """Everything that the clients told, in the order of time."""
+    return heapq.merge(*(_of_client(path) for path in sorted(directory.glob("*.history"))))
+
+
+def _of_client(path: Path) -> Iterator[Event]:
+    with path.open() as lines:
+        for line in lines:
+            time, *words = line.split()
+            yield float(time), path.stem, words
+
+
+def judge(
+    told: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
+) -> Verdict:
+    """The verdict. ``promises`` names the producers; ``last_reader`` read everything when all else was over.
+
+    ``repeating``: readers of everything who may read again what they have read, but pass over nothing.
+    """
+    judging = _Judging(promises, last_reader, repeating)
+    for event in told:
+        judging.hear(event)
+    return judging.finish()
+
+
+class _Judging:
+    def __init__(self, promises: Mapping[str, Promise], last_reader: str, repeating: Container[str]) -> None:
+        self._promises = promises
+        self._last_reader = last_reader
+        self._repeating = repeating
+        self._next: dict[tuple[str, str], int] = {}
+        self._checker = Checker()
+        self._verdict = Verdict([], {name: ProducerSums() for name in promises}, {}, 0, 0.0)
+        self._anybody = ProducerSums()
+        self._log: dict[str, list[tuple[int, bytes]]] = {}
+        self._ends: dict[str, tuple[int, int]] = {}
+
+    def hear(self, event: Event) -> None:
+        time, client, (letter, *words) = event
+        if letter == "e":
+            self._verdict.complaints.append(f"{client}: {' '.join(words)}")
+        elif letter == "n":
+            self._verdict.noted.setdefault(client, set()).add(words[0])
+        elif letter in "saf":
+            self._hear_producer(event)
+        elif letter == "g":
+            return
+        elif letter == "w":
+            start, end = int(words[1]), int(words[2])
+            self._checker.watermarks(words[0], start=start, end=end, asked=float(words[3]), answered=time)
+            if client == self._last_reader:
+                before = self._ends.get(words[0], (-1, -1))
+                self._ends[words[0]] = (max(start, before[0]), max(end, before[1]))
+        elif letter == "m":
+            self._checker.moved(client, words[0], int(words[1]))
+        else:
+            offset, name = int(words[1]), words[2].encode()
+            self._verdict.read[client] = self._verdict.read.get(client, 0) + 1
+            if client in self._repeating:
+                due = self._next.get((client, words[0]), 0)
+                self._next[client, words[0]] = offset + 1
+                self._checker.moved(client, words[0], min(due, offset))
+            self._checker.read(client, words[0], offset, name)
+            if client == self._last_reader:
+                self._log.setdefault(words[0], []).append((offset, name))
+
+    def _hear_producer(self, event: Event) -> None:
+        time, client, (letter, partition, number, *words) = event
+        name = f"{client}/{partition}/{number}".encode()
+        sums = self._verdict.producers[client]
+        if letter == "s":
+            sums.sent += 1
+            self._checker.sent(client, partition, name, self._promises[client])
+        elif letter == "a":
+            sums.acked += 1
+            self._checker.acked(partition, name, int(words[0]), now=time)
+        else:
+            sums.failed[words[0]] = sums.failed.get(words[0], 0) + 1
+            if self._promises[client] == IDEMPOTENT:
+                self._verdict.complaints.append(f"{client} gave up {name.decode()}: {' '.join(words)}")
+        for waiting in (sums, self._anybody):
+            if letter == "a" or waiting.last_at is None:
+                waiting.told(time)
+
+    def finish(self) -> Verdict:
+        verdict = self._verdict
+        for partition, (start, end) in self._ends.items():
+            self._checker.finish(partition, start=start, end=end, records=self._log.get(partition, ()))
+            verdict.in_log += end - start
+        verdict.complaints += map(str, self._checker.violations)
+        verdict.longest_wait = self._anybody.longest_wait
+        if not self._ends:
+            verdict.complaints.append("nobody read the log at the end")
+        return verdict

@@ -1,0 +1,134 @@
+"""A client of another language: a program that reads commands as JSON lines and answers a line to each."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.support.drivers.interface import QUICK_FETCH_MS, QUICK_HEARTBEAT_MS, Record
+
+
+class DriverError(Exception):
+    """What the client said when a call failed."""
+
+
+class PipedDriver:
+    """Starts ``command``, which is told the brokers' addresses as its last argument; one for all cases.
+
+    ``{"op": "seek", "member": 1, ...}`` is answered ``{"result": ...}``, or ``{"error": ...}`` with the client's words.
+    """
+
+    topic_configs: Mapping[str, str] = {}
+    lacks: Mapping[str, str] = {}
+
+    def __init__(self, command: Sequence[str], bootstrap: str) -> None:
+        self._process = subprocess.Popen([*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._members = 0
+
+    def call(self, op: str, **arguments: object) -> Any:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the program was started without pipes")
+        stdin.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args!r} ended with status {self._process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise DriverError(answer["error"])
+        return answer["result"]
+
+    def produce(self, topic: str, values: Sequence[str], partition: int | None = None) -> None:
+        self.call("produce", topic=topic, values=list(values), partition=partition)
+
+    def member(
+        self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
+    ) -> "PipedMember":
+        self._members += 1
+        self.call(
+            "open",
+            member=self._members,
+            topic=topic,
+            group=group,
+            assignor=assignor,
+            auto_commit=auto_commit,
+            heartbeat_ms=QUICK_HEARTBEAT_MS if quick else None,
+            fetch_ms=QUICK_FETCH_MS if quick else None,
+        )
+        return PipedMember(self, self._members)
+
+    def offsets_for_time(self, topic: str, timestamp: int) -> dict[int, int | None]:
+        return {
+            int(partition): at for partition, at in self.call("offsets_for_time", topic=topic, at=timestamp).items()
+        }
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        return {int(partition): at for partition, at in self.call("committed", group=group, topic=topic).items()}
+
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        self.call("create_topic", topic=topic, partitions=partitions, configs=dict(configs))
+
+    def topics(self) -> set[str]:
+        return set(self.call("topics"))
+
+    def partitions(self, topic: str) -> int:
+        return int(self.call("partitions", topic=topic))
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        self.call("create_partitions", topic=topic, total=total)
+
+    def delete_topic(self, topic: str) -> None:
+        self.call("delete_topic", topic=topic)
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        return dict(self.call("configs", topic=topic))
+
+    def alter_config(self, topic: str, name: str, value: str) -> None:
+        self.call("alter_config", topic=topic, name=name, value=value)
+
+    def groups(self) -> set[str]:
+        return set(self.call("groups"))
+
+    def describe_group(self, group: str) -> tuple[str, int]:
+        state, members = self.call("describe_group", group=group)
+        return str(state).lower(), int(members)
+
+    def delete_group(self, group: str) -> None:
+        self.call("delete_group", group=group)
+
+    def close(self) -> None:
+        """End its input, on which it ends."""
+        self._process.communicate(timeout=60)
+
+
+class PipedMember:
+    """A member that the program keeps under a number."""
+
+    def __init__(self, driver: PipedDriver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+
+    def _call(self, op: str, **arguments: object) -> Any:
+        return self._driver.call(op, member=self._number, **arguments)
+
+    def poll(self, seconds: float) -> list[Record]:
+        return [Record(*record) for record in self._call("poll", ms=int(1000 * seconds))]
+
+    def assigned(self) -> set[int]:
+        return set(self._call("assigned"))
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        self._call("commit", offsets={str(partition): offset for partition, offset in offsets.items()})
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._call("seek", partition=partition, offset=offset)
+
+    def pause(self, partition: int) -> None:
+        self._call("pause", partition=partition)
+
+    def resume(self, partition: int) -> None:
+        self._call("resume", partition=partition)
+
+    def close(self) -> None:
+        self._call("close")

@@ -1,0 +1,82 @@
+"""The clients of other languages, each behind a program of its own that is built once into the cache."""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.servers.go_build import GoServer
+from tests.servers.java import cache_root, classpath
+from tests.servers.tools import tool
+from tests.support.drivers.interface import COOPERATIVE, RANGE, ROUND_ROBIN, STICKY
+from tests.support.drivers.piped import PipedDriver
+
+_MATRIX = Path(__file__).parents[2] / "matrix"
+_ALL_FOUR: Mapping[str, str] = {name: name for name in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)}
+_KAFKAJS = _MATRIX / "kafkajs"
+_KGO = GoServer("kgo", _MATRIX / "kgo", ".", "some seconds")
+
+
+class JavaDriver(PipedDriver):
+    name = "java"
+    idempotent = True
+    assignors = _ALL_FOUR
+
+    def __init__(self, bootstrap: str) -> None:
+        jvm = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        super().__init__([*jvm, "-cp", classpath("client"), "kafscale.client.MatrixDriver"], bootstrap)
+        self.version = str(self.call("version"))
+
+
+class KafkaJsDriver(PipedDriver):
+    name = "kafkajs"
+    version = str(json.loads((_KAFKAJS / "package.json").read_text())["dependencies"]["kafkajs"])
+    idempotent = False
+    # The only one that it has.
+    assignors: Mapping[str, str] = {ROUND_ROBIN: "RoundRobinAssigner"}
+    # It reads Snappy, into which KafScale compresses what comes uncompressed, with a plug-in only.
+    topic_configs: Mapping[str, str] = {"compression.type": "producer"}
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(["node", str(_node_modules() / "driver.js")], bootstrap)
+
+
+class KgoDriver(PipedDriver):
+    name = "franz-go"
+    idempotent = True
+    assignors = _ALL_FOUR
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__([str(_KGO.build())], bootstrap)
+        required = (line.split() for line in (_KGO.manifest / "go.mod").read_text().splitlines())
+        self.version = next(words[1] for words in required if words[:1] == ["github.com/twmb/franz-go"])
+
+
+def _node_modules() -> Path:
+    """The driver beside the modules that it needs, installed first when the cache lacks them."""
+    sources = [_KAFKAJS / name for name in ("package.json", "package-lock.json", "driver.js")]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    built = cache_root() / f"kafkajs-{digest}"
+    built.mkdir(parents=True, exist_ok=True)
+    with (built / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (built / "installed").exists():
+            npm = tool("npm", "nodejs npm")
+            print(f"installing KafkaJS into {built} ...", flush=True)
+            for source in sources:
+                shutil.copy(source, built)
+            command = [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"]
+            if subprocess.run(command, cwd=built, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+                raise SystemExit("npm could not install KafkaJS: its messages stand above")
+            (built / "installed").touch()
+    return built
+
+
+def build() -> None:
+    """Build and install what they need, where the cache lacks it."""
+    classpath("client")
+    _KGO.build()
+    _node_modules()

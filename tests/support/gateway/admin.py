@@ -1,0 +1,64 @@
+"""The Admin service of a gateway under test."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from kafscale.metadata.members import LiveMember, Members
+from kafscale.process.health import Health
+from kafscale.rpc.errors import StatusError
+from kafscale.rpc.peer_health import PeerHealth
+from services.gateway.admin.cluster import ClusterReport
+from services.gateway.admin.service import AdminService
+from tests.support.gateway.harness import NAMESPACE, Harness
+
+Said = bool | Exception
+
+
+class _FakePeer:
+    def __init__(self, said: Said) -> None:
+        self._said = said
+
+    async def serving(self, service: str = "", *, timeout: float) -> bool:
+        if isinstance(self._said, Exception):
+            raise self._said
+        return self._said
+
+
+async def admin_of(
+    harness: Harness, *, health: Health | None = None, said: dict[str, Said] | None = None
+) -> AdminService:
+    """``said``: what members answer who are asked whether they serve, by run id; True by default."""
+    answers = said or {}
+
+    def connect(member: LiveMember) -> AbstractAsyncContextManager[PeerHealth]:
+        @asynccontextmanager
+        async def connected() -> AsyncIterator[PeerHealth]:
+            yield cast(PeerHealth, _FakePeer(answers.get(member.run_id, True)))
+
+        return connected()
+
+    indexers = Members(harness.metadata, NAMESPACE, "indexer")
+    await harness.nursery.start(indexers.run)
+    started = health or Health()
+    started.start()
+    return AdminService(harness.gateway, ClusterReport(harness.parts, indexers, started, connect))
+
+
+class refused:  # noqa: N801 - reads like pytest.raises
+    """The block is refused with this code, and a message that matches."""
+
+    def __init__(self, code: grpc.StatusCode, match: str) -> None:
+        self._code = code
+        self._raises = pytest.raises(StatusError, match=match)
+
+    def __enter__(self) -> None:
+        self._info = self._raises.__enter__()
+
+    def __exit__(self, *error: Any) -> bool:
+        caught = bool(self._raises.__exit__(*error))
+        assert self._info.value.code is self._code
+        return caught

@@ -1,0 +1,90 @@
+"""Processes with the environment that the manifests give their pods; only addresses are this machine's."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpcore
+
+from tests.servers.cluster import Cluster, ServiceProcess
+from tests.servers.etcd import SERVER
+from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
+from tests.support.k8s.live import Json
+
+_MEMBER = "kafscale-etcd-0.kafscale-etcd"
+
+
+def add(cluster: Cluster, service: str, environment: Mapping[str, str]) -> ServiceProcess:
+    """One more process of ``cluster``, not started yet, with a pod's environment."""
+    addresses = {name for name in environment if name.endswith(("_ADDR", "_ENDPOINTS", "_ENDPOINT"))}
+    # The bucket is the cluster's own: keys, region and all.
+    bucket = {name for name in environment if name.startswith("KAFSCALE_S3_") and name != "KAFSCALE_S3_NAMESPACE"}
+    kept = {name: value for name, value in environment.items() if name not in addresses | bucket}
+    if "KAFSCALE_LISTENERS" in kept:
+        names = re.findall(r"(\w+)://", kept["KAFSCALE_LISTENERS"])
+        assert names == re.findall(r"(\w+)://", kept["KAFSCALE_ADVERTISED_LISTENERS"])
+        here = zip(names, free_ports(len(names)), strict=True)
+        listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in here)
+        kept |= {
+            "KAFSCALE_LISTENERS": listeners,
+            "KAFSCALE_ADVERTISED_LISTENERS": listeners,
+            "KAFSCALE_BROKER_ADDR": "",
+        }
+    return cluster.add(service, **kept)
+
+
+def listener(process: ServiceProcess, name: str) -> str:
+    """Where a gateway listens."""
+    [address] = re.findall(rf"{name}://([^,]+)", process.env["KAFSCALE_LISTENERS"])
+    return str(address)
+
+
+@contextmanager
+def etcd_member(directory: Path, environment: Mapping[str, str], data: str) -> Iterator[tuple[str, str]]:
+    """etcd with a pod's environment, without others; gives the addresses of its clients and of its health."""
+    client, peer, metrics = free_ports(3)
+    moved = {_MEMBER: "127.0.0.1", "0.0.0.0": "127.0.0.1", data: str(directory)}
+    moved |= {f":{port}": f":{free}" for port, free in ((2379, client), (2380, peer), (2381, metrics))}
+    there = re.compile("|".join(re.escape(text) for text in moved))
+    here = {name: there.sub(lambda found: moved[found[0]], value) for name, value in environment.items()}
+    process = ServerProcess([str(SERVER.build())], log=directory.with_suffix(".log"), env=here)
+    try:
+        process.wait_for(lambda line: True if "ready to serve client requests" in line else None, timeout=60)
+        yield f"127.0.0.1:{client}", f"http://127.0.0.1:{metrics}"
+    finally:
+        process.kill()
+
+
+def snapshot(client: str) -> bytes:
+    """What ``etcdctl snapshot save`` writes of a member."""
+    reply = httpcore.request("POST", f"http://{client}/v3/maintenance/snapshot", content=b"{}")
+    assert reply.status == 200
+    answers = [json.loads(line) for line in reply.content.splitlines() if line]
+    return b"".join(base64.b64decode(answer["result"].get("blob", "")) for answer in answers)
+
+
+def run(command: list[str], environment: Mapping[str, str]) -> str:
+    """What it prints; it succeeds."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("KAFSCALE_", "AWS_"))}
+    done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def set_aside(script: Json, volume: Path) -> None:
+    """Run what moves a volume's content aside: twice without harm, and never over what was moved before."""
+    command = [sys.executable, *script["command"][1:]]
+    (volume / "data").mkdir()
+    (volume / "data" / "kept").touch()
+    for _ in range(2):
+        subprocess.run(command, cwd=volume, check=True)
+        assert (volume / "data.before-restore" / "kept").exists()
+    (volume / "data").mkdir()
+    assert subprocess.run(command, cwd=volume, check=False, capture_output=True).returncode != 0

@@ -1,0 +1,67 @@
+"""What members of a group do together, within bounded time."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from tests.support.drivers.interface import Driver, Member, Record
+
+PARTITIONS = 4
+EACH = 10
+"""Records in each partition."""
+PATIENCE = 60.0
+QUIET_SECONDS = 1.5
+"""For so long nothing comes where nothing may come."""
+
+
+def fill(driver: Driver, topic: str, first: int = 0) -> set[str]:
+    """Produce ten records to each partition and give their values."""
+    values = set()
+    for partition in range(PARTITIONS):
+        batch = [f"{partition}:{first + number}" for number in range(EACH)]
+        driver.produce(topic, batch, partition)
+        values.update(batch)
+    return values
+
+
+@contextlib.contextmanager
+def joined(member: Member) -> Iterator[Member]:
+    """Close it at the end of a case that fails, too."""
+    try:
+        yield member
+    finally:
+        member.close()
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    """What one gateway did, the other learns a moment later, as Kafka's brokers do."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record]:
+    """Let the members poll in turn until it is done; what they got meanwhile."""
+    got: list[Record] = []
+    deadline = time.monotonic() + PATIENCE
+    while not done(got):
+        assert time.monotonic() < deadline, f"{Counter(got)}, {[member.assigned() for member in members]}"
+        for member in members:
+            got += member.poll(0.1)
+    return got
+
+
+def read(count: int, member: Member) -> list[Record]:
+    """So many records, or more when more came together."""
+    return until(lambda got: len(got) >= count, member)
+
+
+def quiet(member: Member) -> list[Record]:
+    """What comes for a while in which nothing should."""
+    got: list[Record] = []
+    deadline = time.monotonic() + QUIET_SECONDS
+    while time.monotonic() < deadline:
+        got += member.poll(0.2)
+    return got

@@ -1,0 +1,177 @@
+"""An HTTP proxy before S3 that refuses, loses, delays and truncates by rates that may change at any time.
+
+What it passes on is passed on as it came: requests are signed, their Host header too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import h11
+import trio
+
+from tests.support.proxies.tcp import BROKEN, port_of, reset
+
+_READ_BYTES = 1 << 18
+_STALL_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Faults:
+    """Shares (0 to 1) of the requests that meet each fault; together at most 1."""
+
+    slow_down: float = 0.0
+    """503 SlowDown, and the request does not reach the server."""
+    internal: float = 0.0
+    """500 InternalError, likewise."""
+    lost: float = 0.0
+    """The server does it, and the connection ends without an answer."""
+    late: float = 0.0
+    """The connection ends at once; the server gets the request up to ``late_seconds`` later."""
+    slow: float = 0.0
+    """The answer takes up to ``slow_seconds`` longer."""
+    stalled: float = 0.0
+    """No answer, and the connection stays: until the client gives up, or for twenty seconds."""
+    truncated: float = 0.0
+    """The connection ends in the middle of the answer's body; an answer without one is lost whole."""
+
+
+LATE_SECONDS = 10.0
+SLOW_SECONDS = 3.0
+HEALTHY = S3Faults()
+
+
+@dataclass(frozen=True)
+class _Message:
+    head: Any
+    body: bytes
+
+
+def _refusal(status: int, code: str) -> _Message:
+    body = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code></Error>'.encode()
+    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+    return _Message(h11.Response(status_code=status, headers=headers), body)
+
+
+_REFUSALS = {"slow_down": _refusal(503, "SlowDown"), "internal": _refusal(500, "InternalError")}
+
+
+class S3FaultProxy:
+    """Before the S3 server ``target`` (host:port). `run` listens on a free port; ``random`` gives 0 to 1."""
+
+    def __init__(self, target: str, random: Callable[[], float]) -> None:
+        self.target = target
+        self.address = ""
+        self.faults = HEALTHY
+        self.met: dict[str, int] = {}
+        """How many requests met each fault."""
+        self._random = random
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Started when ``address`` is known and connections are taken."""
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self.address = f"127.0.0.1:{port_of(listeners)}"
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.serve_listeners(self._serve, listeners)
+
+    async def _serve(self, client: trio.SocketStream) -> None:
+        parser = h11.Connection(h11.SERVER)
+        try:
+            while (request := await _receive(client, parser)) is not None:
+                if not await self._answer(client, parser, request):
+                    break
+                if parser.our_state is not h11.DONE or parser.their_state is not h11.DONE:
+                    break
+                parser.start_next_cycle()
+        except (*BROKEN, h11.RemoteProtocolError):
+            pass  # the client left, or the server did: the client hears of it by the RST below
+        finally:
+            reset(client)
+
+    async def _answer(self, client: trio.SocketStream, parser: h11.Connection, request: _Message) -> bool:
+        """Whether the connection goes on."""
+        fault = self._choose()
+        if fault in _REFUSALS:
+            await client.send_all(_sent(parser, request, _REFUSALS[fault]))
+            return True
+        if fault == "late":
+            assert self._nursery is not None
+            self._nursery.start_soon(self._deliver_late, request, LATE_SECONDS * self._random())
+            return False
+        if fault == "stalled":
+            await trio.sleep(_STALL_SECONDS)
+            return False
+        reply = await self._ask(request)
+        if fault == "lost":
+            return False
+        if fault == "slow":
+            await trio.sleep(SLOW_SECONDS * self._random())
+        whole = _sent(parser, request, reply)
+        if fault == "truncated":
+            await client.send_all(whole[: len(whole) - (len(reply.body) + 1) // 2] if reply.body else b"")
+            return False
+        await client.send_all(whole)
+        return True
+
+    def _choose(self) -> str | None:
+        chance = self._random()
+        for field in fields(S3Faults):
+            chance -= getattr(self.faults, field.name)
+            if chance < 0:
+                self.met[field.name] = self.met.get(field.name, 0) + 1
+                return field.name
+        return None
+
+    async def _deliver_late(self, request: _Message, seconds: float) -> None:
+        await trio.sleep(seconds)
+        try:
+            await self._ask(request)
+        except (*BROKEN, h11.RemoteProtocolError):
+            pass  # nobody waits for it
+
+    async def _ask(self, request: _Message) -> _Message:
+        """The server's answer. Raises what BROKEN names, or RemoteProtocolError when it ends in the middle."""
+        host, _, port = self.target.rpartition(":")
+        server = await trio.open_tcp_stream(host, int(port))
+        async with server:
+            parser = h11.Connection(h11.CLIENT)
+            head = h11.Request(
+                method=request.head.method, target=request.head.target, headers=request.head.headers.raw_items()
+            )
+            sent = parser.send(head) or b""
+            if request.body:
+                sent += parser.send(h11.Data(data=request.body)) or b""
+            await server.send_all(sent + (parser.send(h11.EndOfMessage()) or b""))
+            reply = await _receive(server, parser)
+            if reply is None:
+                raise h11.RemoteProtocolError("closed before an answer")
+            return reply
+
+
+async def _receive(stream: trio.SocketStream, parser: h11.Connection) -> _Message | None:
+    """The next whole message; None: the peer closed before one began."""
+    head: Any = None
+    body = bytearray()
+    while True:
+        event = parser.next_event()
+        if event is h11.NEED_DATA:
+            parser.receive_data(await stream.receive_some(_READ_BYTES))
+        elif isinstance(event, h11.Request | h11.Response):
+            head = event
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return _Message(head, bytes(body))
+        elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+            return None
+
+
+def _sent(parser: h11.Connection, request: _Message, reply: _Message) -> bytes:
+    """The bytes of ``reply``; none of its body in answer to HEAD."""
+    headers = reply.head.headers.raw_items()
+    parts = [parser.send(h11.Response(status_code=reply.head.status_code, headers=headers, reason=reply.head.reason))]
+    if request.head.method != b"HEAD":
+        parts.append(parser.send(h11.Data(data=reply.body)))
+    return b"".join(part or b"" for part in (*parts, parser.send(h11.EndOfMessage())))

@@ -1,0 +1,36 @@
+"""What drivers and executors have: requirements alone, or also the project, installed from a wheel of it."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+_BUILT_FROM = ("kafscale", "kafscale_tools", "services", "spark", "pyproject.toml", "README.md", "LICENSE")
+
+
+def built_wheel(directory: Path) -> Path:
+    """A wheel of the tree as it is, built beside it: setuptools leaves what it makes where it builds."""
+    for name in _BUILT_FROM:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, directory)
+    build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
+    subprocess.run([sys.executable, "-c", build], cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = (directory / "dist").glob("*.whl")
+    return wheel
+
+
+def python_with(directory: Path, *, wheel: Path | None = None) -> Path:
+    """The interpreter of a new environment that has, of this one, the requirements; and ``wheel``."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    python = directory / "bin" / "python"
+    if wheel is not None:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install")
+        subprocess.run([*pip, "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
+    # A directory that is named here is only looked into: an editable KafScale there is not on the path.
+    (packages,) = directory.glob("lib/*/site-packages")
+    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python

@@ -1,0 +1,48 @@
+"""What no client tells: who produced a batch, and what each gateway knows of a topic."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from kafscale.records.batch import peek
+from tests.support.gateway.asking import fetch_body
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import Client, read_response
+
+FETCH = 1
+METADATA = 3
+VERSION = 4
+
+
+def producer_id(bootstrap: str, topic: str, partition: int) -> int:
+    """The producer id of a partition's first batch, -1: it was not an idempotent producer's."""
+    return trio.run(_producer_id, bootstrap.partition(",")[0], topic, partition)
+
+
+async def _producer_id(address: str, topic: str, partition: int) -> int:
+    async with _connected(address) as client:
+        await client.send(FETCH, VERSION, fetch_body({(topic, partition): 0}, version=VERSION))
+        _, body = await client.receive()
+    (answered,) = read_response(FETCH, VERSION, body).responses
+    (read,) = answered.partitions
+    return peek(read.records).producer_id
+
+
+def partitions_told(bootstrap: str, topic: str) -> set[int]:
+    """How many partitions of a topic the gateways tell of: one number when they agree; 0 where it is unknown."""
+    return {trio.run(_partitions_told, address, topic) for address in bootstrap.split(",")}
+
+
+async def _partitions_told(address: str, topic: str) -> int:
+    asked = (nested(METADATA, VERSION, "MetadataRequestTopic")(name=topic),)
+    async with _connected(address) as client:
+        (told,) = (await client.ask(METADATA, VERSION, topics=asked, allow_auto_topic_creation=False)).topics
+    return len(told.partitions)
+
+
+@asynccontextmanager
+async def _connected(address: str) -> AsyncIterator[Client]:
+    host, port = address.split(":")
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        yield Client(stream)
