@@ -8,13 +8,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.clients.confluent import ConfluentClient
-from tests.support.drivers.confluent import ConfluentDriver
-from tests.support.drivers.interface import Driver
-from tests.support.drivers.kafka_python import KafkaPythonDriver
+from tests.support.clients.interface import MatrixClient
+from tests.support.clients.kafka_python import KafkaPythonClient
 from tests.support.members import PARTITIONS, PATIENCE, joined, read, until
 
 RECORDS = 40
-KINDS: dict[str, type[Driver]] = {"confluent": ConfluentDriver, "kafka-python": KafkaPythonDriver}
+KINDS: dict[str, type[MatrixClient]] = {"confluent": ConfluentClient, "kafka-python": KafkaPythonClient}
 
 
 @pytest.fixture
@@ -30,14 +29,14 @@ def shared(bootstrap: str, topic: str) -> str:
 
 
 @pytest.fixture(params=KINDS)
-def driver(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Driver]:
+def driver(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[MatrixClient]:
     driver = KINDS[request.param](bootstrap)
     yield driver
     driver.close()
 
 
 def test_members_share_the_partitions_and_who_comes_later_goes_on_where_they_stopped(
-    driver: Driver, shared: str
+    driver: MatrixClient, shared: str
 ) -> None:
     group = f"{shared}-{driver.name}"
     everything = set(range(PARTITIONS))
@@ -64,7 +63,7 @@ def test_members_share_the_partitions_and_who_comes_later_goes_on_where_they_sto
 def test_a_group_is_described_and_its_offsets_told_and_deleted(bootstrap: str, shared: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     group = f"{shared}-described"
-    with joined(ConfluentDriver(bootstrap).member(shared, group)) as member:
+    with joined(ConfluentClient(bootstrap).member(shared, group)) as member:
         read(RECORDS, member)
         described = admin.describe_consumer_groups([group])[group].result(30)
         assert described.state.name == "STABLE"

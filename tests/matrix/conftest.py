@@ -9,9 +9,9 @@ from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.support import client_table as table
-from tests.support.drivers import DRIVERS
-from tests.support.drivers.confluent import ConfluentDriver
-from tests.support.drivers.interface import Driver
+from tests.support.clients import MATRIX
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 from tests.support.members import PARTITIONS, eventually
 from tests.support.wire import partitions_told
@@ -43,24 +43,24 @@ def tools(bootstrap: str) -> Iterator[KafkaTools]:
 
 
 @pytest.fixture(scope="session")
-def judge(bootstrap: str) -> Iterator[ConfluentDriver]:
+def judge(bootstrap: str) -> Iterator[ConfluentClient]:
     """Prepares topics and says what is there, whatever client is under test."""
-    judge = ConfluentDriver(bootstrap)
+    judge = ConfluentClient(bootstrap)
     yield judge
     judge.close()
 
 
 @pytest.fixture(scope="module")
-def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
+def started(bootstrap: str) -> Iterator[Callable[[str], MatrixClient]]:
     """Gives each client by its name, started once for all cases of a module.
 
     Threads of Python's clients draw from `random`: what comes after the module needs it for itself.
     """
-    running: dict[str, Driver] = {}
+    running: dict[str, MatrixClient] = {}
 
-    def start(name: str) -> Driver:
+    def start(name: str) -> MatrixClient:
         if name not in running:
-            running[name] = DRIVERS[name](bootstrap)
+            running[name] = MATRIX[name](bootstrap)
         return running[name]
 
     yield start
@@ -68,12 +68,12 @@ def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
         driver.close()
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=MATRIX)
 def driver(
     request: pytest.FixtureRequest,
-    started: Callable[[str], Driver],
+    started: Callable[[str], MatrixClient],
     record_property: Callable[[str, object], None],
-) -> Driver:
+) -> MatrixClient:
     """Each client in turn; a case marked ``uses`` is skipped where the client has nothing for it."""
     driver = started(request.param)
     record_property(table.CLIENT, f"{driver.name} {driver.version}")
@@ -94,8 +94,8 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(driver: Driver, judge: ConfluentDriver, name: str, bootstrap: str) -> str:
+def topic(driver: MatrixClient, judge: ConfluentClient, name: str, bootstrap: str) -> str:
     """A fresh topic with four partitions, which the client under test can read and every gateway knows."""
-    judge.create_topic(name, PARTITIONS, driver.topic_configs)
+    judge.create_topic(name, partitions=PARTITIONS, configs=driver.topic_configs)
     eventually(lambda: partitions_told(bootstrap, name) == {PARTITIONS})
     return name

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.support.drivers import ASSIGNORS
-from tests.support.drivers.confluent import ConfluentDriver
-from tests.support.drivers.interface import Driver, Record
+from tests.support.clients import ASSIGNORS
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient, Record
 from tests.support.members import EACH, PARTITIONS, fill, joined, quiet, read, until
 
 EVERYTHING = set(range(PARTITIONS))
 
 
-def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str | None = None) -> None:
+def _share(driver: MatrixClient, judge: ConfluentClient, topic: str, *, assignor: str | None = None) -> None:
     """One member reads all, a second gets half of the partitions, and leaves them to the first again."""
     group = f"{topic}-group"
     quick = assignor is not None
@@ -44,16 +44,20 @@ def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str 
     assert judge.committed(group, topic) == dict.fromkeys(EVERYTHING, 3 * EACH)
 
 
-def test_two_members_share_and_one_takes_over(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_two_members_share_and_one_takes_over(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     _share(driver, judge, topic)
 
 
 @pytest.mark.parametrize(("driver", "assignor"), ASSIGNORS, indirect=["driver"])
-def test_members_share_by_each_assignor(driver: Driver, judge: ConfluentDriver, topic: str, assignor: str) -> None:
+def test_members_share_by_each_assignor(
+    driver: MatrixClient, judge: ConfluentClient, topic: str, assignor: str
+) -> None:
     _share(driver, judge, topic, assignor=assignor)
 
 
-def test_who_comes_later_goes_on_where_the_group_stopped(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_who_comes_later_goes_on_where_the_group_stopped(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
     with joined(driver.member(topic, group, quick=True)) as member:
@@ -67,7 +71,9 @@ def test_who_comes_later_goes_on_where_the_group_stopped(driver: Driver, judge: 
 
 
 @pytest.mark.uses("commit")
-def test_what_is_committed_is_where_the_next_member_begins(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_what_is_committed_is_where_the_next_member_begins(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     group = f"{topic}-group"
     committed = {0: 4, 1: EACH, 2: EACH, 3: 7}
     fill(judge, topic)
@@ -83,7 +89,7 @@ def test_what_is_committed_is_where_the_next_member_begins(driver: Driver, judge
 
 
 @pytest.mark.uses("seek")
-def test_a_member_seeks_back_and_forth(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_a_member_seeks_back_and_forth(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:
         read(PARTITIONS * EACH, member)
@@ -96,7 +102,7 @@ def test_a_member_seeks_back_and_forth(driver: Driver, judge: ConfluentDriver, t
 
 @pytest.mark.uses("pause", "resume")
 def test_a_paused_partition_gives_nothing_until_it_is_resumed(
-    driver: Driver, judge: ConfluentDriver, topic: str
+    driver: MatrixClient, judge: ConfluentClient, topic: str
 ) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:

@@ -14,7 +14,7 @@ from tests.servers.promtool import promtool
 from tests.servers.python_env import frameworks_python
 from tests.servers.spark import build as build_spark
 from tests.servers.tools import ToolMissing, tool
-from tests.support.drivers.programs import build as build_drivers
+from tests.support.clients.programs import build as build_drivers
 from tests.support.installed import requirements
 
 _OF_TEST: dict[str, Callable[[], object]] = {

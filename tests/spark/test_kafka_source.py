@@ -20,7 +20,7 @@ from tests.servers.minio import Minio
 from tests.servers.spark import kafka_source_jars, spark40_python
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message, ProduceOptions
-from tests.support.drivers.piped import DriverError, PipedDriver
+from tests.support.clients.piped import PipedClient, PipedError
 from tests.support.spark.session import environment, settings
 
 PROGRAM = Path(__file__).parent / "programs" / "kafka_source.py"
@@ -47,14 +47,14 @@ def bootstrap(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedDriver]:
+def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedClient]:
     """One JVM for all cases."""
     directory = tmp_path_factory.mktemp("spark40")
     told = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
     python = str(spark40_python())
     variables = [f"{name}={value}" for name, value in environment(python).items()]
     endpoints = ",".join(storage.address for storage in cluster.storages)
-    driver = PipedDriver(["env", *variables, python, str(PROGRAM), json.dumps(told), endpoints], cluster.bootstrap)
+    driver = PipedClient(["env", *variables, python, str(PROGRAM), json.dumps(told), endpoints], cluster.bootstrap)
     yield driver
     driver.close()
 
@@ -75,7 +75,7 @@ def topic(client: ConfluentClient) -> str:
 
 
 @BOTH
-def test_a_batch_holds_every_column(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
+def test_a_batch_holds_every_column(source: PipedClient, client: ConfluentClient, topic: str, kind: str) -> None:
     expected = _filled(client, topic, range(60))
     assert source.call("version") == "4.0.0"
     read = source.call("read", options={"subscribe": topic, "includeHeaders": "true"}, kind=kind)
@@ -83,15 +83,15 @@ def test_a_batch_holds_every_column(source: PipedDriver, client: ConfluentClient
     assert read["tasks"] == 3
 
 
-def test_rows_without_columns(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_rows_without_columns(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     """Which 4.0 loses: KafScale's source does not give any, and says how to count."""
     _filled(client, topic, range(60))
     assert source.call("count", options={"subscribe": topic, "columns": "partition"}, kind="kafscale") == 60
-    with pytest.raises(DriverError, match="this pyspark loses rows that have no columns: count with the option"):
+    with pytest.raises(PipedError, match="this pyspark loses rows that have no columns: count with the option"):
         source.call("count", options={"subscribe": topic, "columns": ""}, kind="kafscale")
 
 
-def test_more_tasks_than_partitions(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_more_tasks_than_partitions(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     expected = _filled(client, topic, range(60))
     options = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "12"}
     read = source.call("read", options=options)
@@ -99,7 +99,7 @@ def test_more_tasks_than_partitions(source: PipedDriver, client: ConfluentClient
     assert read["tasks"] >= 12
 
 
-def test_ranges_by_offset_and_by_time(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_ranges_by_offset_and_by_time(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     rows = _filled(client, topic, range(60))
 
     def read(**options: str) -> list[tuple[int, int]]:
@@ -127,7 +127,7 @@ def test_ranges_by_offset_and_by_time(source: PipedDriver, client: ConfluentClie
     ]
 
 
-def test_topics_by_a_pattern(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_topics_by_a_pattern(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     other = f"{topic}.other"
     client.create_topic(other, partitions=2, configs=KEPT)
     client.produce(other, [Message(b"there", timestamp=BASE_MS)], ProduceOptions(partition=1))
@@ -139,7 +139,7 @@ def test_topics_by_a_pattern(source: PipedDriver, client: ConfluentClient, topic
 
 
 @BOTH
-def test_a_batch_written(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
+def test_a_batch_written(source: PipedClient, client: ConfluentClient, topic: str, kind: str) -> None:
     """To the topic and partition that a column names, with keys, headers and nulls as they were."""
     contents: list[tuple[bytes | None, bytes | None, Any]] = [
         (b"key", b"value", (("one", b"1"), ("two", None))),
@@ -159,7 +159,7 @@ def test_a_batch_written(source: PipedDriver, client: ConfluentClient, topic: st
     assert sorted(map(repr, (message.content for message in found))) == sorted(map(repr, contents))
 
 
-def test_a_batch_written_to_one_topic(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_a_batch_written_to_one_topic(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     """Which an option names; keys say to which partition."""
     keys = {b"key-%d" % n for n in range(300)}
     rows = [{"key": _text(key), "value": _text(b"value of " + key)} for key in keys]
@@ -176,7 +176,7 @@ def test_a_batch_written_to_one_topic(source: PipedDriver, client: ConfluentClie
 
 @BOTH
 def test_a_stream_from_topic_to_topic(
-    source: PipedDriver, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
+    source: PipedClient, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
 ) -> None:
     """Stopped and restarted from its checkpoint, while partitions are added: nothing is lost or doubled."""
     target = f"{topic}-copy"
@@ -207,7 +207,7 @@ def test_a_stream_from_topic_to_topic(
     assert _origins(client, target) == sorted([*((p, offset) for p in range(3) for offset in range(60)), (3, 0)])
 
 
-def test_what_is_there_and_no_more(source: PipedDriver, client: ConfluentClient, topic: str, tmp_path: Path) -> None:
+def test_what_is_there_and_no_more(source: PipedClient, client: ConfluentClient, topic: str, tmp_path: Path) -> None:
     """``availableNow`` ends by itself after as many micro-batches as it needs; the next run begins where it ended."""
     target, pattern = f"copy-of-{topic}", f"^{topic}(-more)?$"
     client.create_topic(target, configs=KEPT)
@@ -234,7 +234,7 @@ def test_what_is_there_and_no_more(source: PipedDriver, client: ConfluentClient,
     assert len(_origins(client, target)) == 127
 
 
-def _await(source: PipedDriver, rows: int) -> list[int]:
+def _await(source: PipedClient, rows: int) -> list[int]:
     """Of the query ``copy``: the rows of each micro-batch that had any."""
     batches: list[int] = [rows for rows in source.call("caught_up", name="copy") if rows]
     assert sum(batches) == rows

@@ -3,9 +3,9 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from tests.support.drivers.interface import Driver, Member, Record
+from tests.support.clients.interface import MatrixClient, Member, Message, ProduceOptions, Record
 
 PARTITIONS = 4
 EACH = 10
@@ -15,12 +15,18 @@ QUIET_SECONDS = 1.5
 """For so long nothing comes where nothing may come."""
 
 
-def fill(driver: Driver, topic: str, first: int = 0) -> set[str]:
+def write(client: MatrixClient, topic: str, values: Iterable[str], partition: int | None = None) -> None:
+    """Produce values with the client's defaults. Without a partition the client chooses."""
+    messages = [Message(value.encode()) for value in values]
+    client.produce(topic, messages, ProduceOptions(partition=partition, defaults=True))
+
+
+def fill(driver: MatrixClient, topic: str, first: int = 0) -> set[str]:
     """Produce ten records to each partition and give their values."""
     values = set()
     for partition in range(PARTITIONS):
         batch = [f"{partition}:{first + number}" for number in range(EACH)]
-        driver.produce(topic, batch, partition)
+        write(driver, topic, batch, partition)
         values.update(batch)
     return values
 

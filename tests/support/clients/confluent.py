@@ -3,60 +3,123 @@
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.clients.interface import (
+    COOPERATIVE,
     LARGEST_REQUEST,
     LINGER_MS,
     PLAIN,
+    QUICK_HEARTBEAT_MS,
+    RANGE,
+    ROUND_ROBIN,
     TIMEOUT_SECONDS,
     Abilities,
     ClientError,
+    Member,
     Message,
     ProduceOptions,
     Received,
+    Record,
 )
+
+T = TypeVar("T")
 
 
 class ConfluentClient:
     name = "confluent-kafka"
-    # librdkafka's flag is asked for by kcat, which tells the broker's answer.
+    version = f"{ck.__version__}, librdkafka {ck.libversion()[0]}"
+    # Scenarios about topic creation use kcat, which reports the broker's answer.
     abilities = Abilities()
+    idempotent = False
+    assignors: Mapping[str, str] = {RANGE: RANGE, ROUND_ROBIN: ROUND_ROBIN, COOPERATIVE: COOPERATIVE}
+    topic_configs: Mapping[str, str] = {}
+    lacks: Mapping[str, str] = {}
 
     def __init__(self, bootstrap: str) -> None:
-        self._common: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": bootstrap,
-            "topic.metadata.refresh.fast.interval.ms": 50,
-        }
+        self._servers: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
+        self._common = {**self._servers, "topic.metadata.refresh.fast.interval.ms": 50}
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._servers)
 
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(configs or {}))
-        admin = AdminClient(self._common)
-        _result(admin.create_topics([new])[topic])
+        _result(self._admin.create_topics([new])[topic])
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        _result(self._admin.create_partitions([NewPartitions(topic, total)])[topic])
 
     def delete_topic(self, topic: str) -> None:
-        admin = AdminClient(self._common)
-        _result(admin.delete_topics([topic])[topic])
+        _result(self._admin.delete_topics([topic])[topic])
 
     def topics(self) -> set[str]:
-        """Every topic's name; asking does not create any."""
-        return set(AdminClient(self._common).list_topics(timeout=TIMEOUT_SECONDS).topics)
+        """Return the names of all topics. The request does not create any."""
+        return set(self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
+
+    def partitions(self, topic: str) -> int:
+        return len(_result(self._admin.describe_topics(TopicCollection([topic]))[topic]).partitions)
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        (answer,) = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        return {name: entry.value for name, entry in _result(answer).items()}
+
+    def alter_config(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        (answer,) = self._admin.incremental_alter_configs([resource]).values()
+        _result(answer)
+
+    def groups(self) -> set[str]:
+        return {one.group_id for one in _result(self._admin.list_consumer_groups()).valid}
+
+    def describe_group(self, group: str) -> tuple[str, int]:
+        described = _result(self._admin.describe_consumer_groups([group])[group])
+        return described.state.name.lower(), len(described.members)
+
+    def assignor_of(self, group: str) -> str:
+        """Return the assignor that the group's members chose."""
+        return str(_result(self._admin.describe_consumer_groups([group])[group]).partition_assignor)
+
+    def delete_group(self, group: str) -> None:
+        _result(self._admin.delete_consumer_groups([group])[group])
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        offsets = _result(self._admin.list_consumer_group_offsets(asked)[group]).topic_partitions
+        return {one.partition: one.offset for one in offsets if one.topic == topic}
+
+    def member(
+        self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
+    ) -> Member:
+        settings: dict[str, str | int | float | bool] = {"group.id": group, "auto.offset.reset": "earliest"}
+        if assignor:
+            settings["partition.assignment.strategy"] = assignor
+        if not auto_commit:
+            settings["enable.auto.commit"] = False
+        if quick:
+            settings["heartbeat.interval.ms"] = QUICK_HEARTBEAT_MS
+        return _Member(ck.Consumer({**self._servers, **settings}), topic)
 
     def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int]:
-        producer = ck.Producer(
-            {
-                **self._common,
-                "enable.idempotence": False,
-                "acks": options.acks,
-                "compression.codec": options.codec,
-                "linger.ms": LINGER_MS,
-                "message.max.bytes": LARGEST_REQUEST,
-            }
-        )
+        settings: dict[str, str | int | float | bool] = {
+            **self._common,
+            "enable.idempotence": False,
+            "acks": options.acks,
+            "compression.codec": options.codec,
+            "linger.ms": LINGER_MS,
+            "message.max.bytes": LARGEST_REQUEST,
+        }
+        producer = ck.Producer(self._servers if options.defaults else settings)
         offsets: list[int] = []
         errors: list[ck.KafkaError] = []
 
@@ -72,7 +135,7 @@ class ConfluentClient:
                 value=message.value,
                 key=message.key,
                 headers=list(message.headers),
-                partition=options.partition,
+                partition=-1 if options.partition is None else options.partition,
                 on_delivery=delivered,
                 timestamp=message.timestamp or 0,
             )
@@ -145,8 +208,47 @@ def _received(message: ck.Message) -> Received:
     )
 
 
-def _result(future: "Future[None]") -> None:
+def _result(future: "Future[T]") -> T:
     try:
-        future.result(TIMEOUT_SECONDS)
+        return future.result(TIMEOUT_SECONDS)
     except ck.KafkaException as error:
-        _raise(error.args[0])
+        failure: ck.KafkaError = error.args[0]
+        raise ClientError(failure.code(), failure.str()) from error
+
+
+class _Member:
+    def __init__(self, consumer: ck.Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        consumer.subscribe([topic])
+
+    def poll(self, seconds: float) -> list[Record]:
+        message = self._consumer.poll(seconds)
+        records = []
+        while message is not None:
+            if message.error() is not None:
+                raise RuntimeError(str(message.error()))
+            records.append(Record(message.partition() or 0, message.offset() or 0, (message.value() or b"").decode()))
+            message = self._consumer.poll(0)
+        return records
+
+    def assigned(self) -> set[int]:
+        return {one.partition for one in self._consumer.assignment()}
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        asked = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        for one in self._consumer.commit(offsets=asked, asynchronous=False) or []:
+            if one.error is not None:
+                raise RuntimeError(str(one.error))
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._consumer.seek(TopicPartition(self._topic, partition, offset))
+
+    def pause(self, partition: int) -> None:
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def close(self) -> None:
+        self._consumer.close()

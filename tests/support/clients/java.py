@@ -1,9 +1,7 @@
 """Kafka's own Java client, in one JVM that answers commands (tests/java/client)."""
 
 import base64
-import json
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tests.servers.java import classpath
@@ -23,6 +21,7 @@ from tests.support.clients.interface import (
     ProduceOptions,
     Received,
 )
+from tests.support.clients.piped import ALL_ASSIGNORS, PipedClient, PipedError
 
 _CODES = {
     "InvalidConfigurationException": INVALID_CONFIG,
@@ -33,34 +32,25 @@ _CODES = {
 }
 
 
-class JavaClient:
+class JavaClient(PipedClient):
     name = "java"
     abilities = Abilities()
+    idempotent = True
+    assignors = ALL_ASSIGNORS
 
     def __init__(self, bootstrap: str) -> None:
-        command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", classpath("client"), "kafscale.client.Driver", bootstrap]
-        self._jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        jvm = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        super().__init__([*jvm, "-cp", classpath("client"), "kafscale.client.Driver"], bootstrap)
+        self.version = str(self.call("version"))
 
-    def _call(self, op: str, **arguments: object) -> dict[str, Any]:
-        stdin, stdout = self._jvm.stdin, self._jvm.stdout
-        if stdin is None or stdout is None:
-            raise RuntimeError("the JVM was started without pipes")
-        stdin.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
-        stdin.flush()
-        reply: dict[str, Any] = json.loads(stdout.readline())
-        if "error" in reply:
-            raise ClientError(_CODES.get(reply["error"], -1), f"{reply['error']}: {reply['message']}")
-        return reply
-
-    def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        self._call("create_topic", topic=topic, partitions=partitions, configs=dict(configs or {}))
+    def call(self, op: str, **arguments: object) -> Any:
+        try:
+            return super().call(op, **arguments)
+        except PipedError as error:
+            raise ClientError(_CODES.get(str(error).partition(":")[0], -1), str(error)) from error
 
     def init_transactions(self, transactional_id: str) -> None:
-        self._call("init_transactions", config={"transactional.id": transactional_id})
-
-    def delete_topic(self, topic: str) -> None:
-        self._call("delete_topic", topic=topic)
+        self.call("init_transactions", config={"transactional.id": transactional_id})
 
     def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int]:
         records = [
@@ -80,12 +70,12 @@ class JavaClient:
             "batch.size": LARGEST_REQUEST // 16,
             "max.request.size": LARGEST_REQUEST,
         }
-        reply = self._call("produce", topic=topic, partition=options.partition, records=records, config=config)
-        return list(reply["offsets"])
+        used = {} if options.defaults else config
+        return list(self.call("produce", topic=topic, partition=options.partition, records=records, config=used))
 
     def consume(self, topic: str, *, count: int, offset: int | None = None, partition: int = 0) -> list[Received]:
         config = {"auto.offset.reset": "none", "fetch.max.bytes": LARGEST_REQUEST}
-        reply = self._call(
+        records = self.call(
             "consume",
             topic=topic,
             partition=partition,
@@ -102,24 +92,16 @@ class JavaClient:
                 key=_bytes(record["key"]),
                 headers=tuple((name, _bytes(value)) for name, value in record["headers"]),
             )
-            for record in reply["records"]
+            for record in records
         ]
 
-    def offset_for_time(self, topic: str, timestamp: int, *, partition: int = 0) -> int | None:
-        reply = self._call("offset_for_time", topic=topic, partition=partition, timestamp=timestamp)
-        return None if reply["offset"] < 0 else int(reply["offset"])
-
     def offsets(self, topic: str, *, partition: int = 0) -> tuple[int, int]:
-        reply = self._call("offsets", topic=topic, partition=partition)
-        return reply["earliest"], reply["latest"]
+        earliest, latest = self.call("offsets", topic=topic, partition=partition)
+        return earliest, latest
 
     def touch(self, topic: str, *, auto_create: bool) -> None:
-        config = {"allow.auto.create.topics": auto_create}
-        if not self._call("partitions", topic=topic, config=config)["partitions"]:
+        if not self.call("touch", topic=topic, config={"allow.auto.create.topics": auto_create}):
             raise ClientError(UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
-
-    def close(self) -> None:
-        self._jvm.communicate()
 
 
 def _text(data: bytes | None) -> str | None:

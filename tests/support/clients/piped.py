@@ -5,17 +5,31 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.drivers.interface import QUICK_FETCH_MS, QUICK_HEARTBEAT_MS, Record
+from tests.support.clients.interface import (
+    COOPERATIVE,
+    PLAIN,
+    QUICK_FETCH_MS,
+    QUICK_HEARTBEAT_MS,
+    RANGE,
+    ROUND_ROBIN,
+    STICKY,
+    Message,
+    ProduceOptions,
+    Record,
+)
+
+ALL_ASSIGNORS: Mapping[str, str] = {name: name for name in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)}
 
 
-class DriverError(Exception):
-    """What the client said when a call failed."""
+class PipedError(Exception):
+    """The error message of the client."""
 
 
-class PipedDriver:
-    """Starts ``command``, which is told the brokers' addresses as its last argument; one for all cases.
+class PipedClient:
+    """Starts ``command`` with the brokers' addresses as its last argument. It uses the client's defaults.
 
-    ``{"op": "seek", "member": 1, ...}`` is answered ``{"result": ...}``, or ``{"error": ...}`` with the client's words.
+    It answers ``{"op": "seek", "member": 1, ...}`` with ``{"result": ...}``, or ``{"error": ...}`` with the client's
+    message.
     """
 
     topic_configs: Mapping[str, str] = {}
@@ -36,11 +50,13 @@ class PipedDriver:
             raise RuntimeError(f"{self._process.args!r} ended with status {self._process.wait()}")
         answer = json.loads(line)
         if "error" in answer:
-            raise DriverError(answer["error"])
+            raise PipedError(answer["error"])
         return answer["result"]
 
-    def produce(self, topic: str, values: Sequence[str], partition: int | None = None) -> None:
-        self.call("produce", topic=topic, values=list(values), partition=partition)
+    def produce(self, topic: str, messages: Sequence[Message], options: ProduceOptions = PLAIN) -> list[int] | None:
+        values = [(message.value or b"").decode() for message in messages]
+        self.call("produce", topic=topic, values=values, partition=options.partition)
+        return None
 
     def member(
         self, topic: str, group: str, *, assignor: str | None = None, auto_commit: bool = True, quick: bool = False
@@ -58,16 +74,15 @@ class PipedDriver:
         )
         return PipedMember(self, self._members)
 
-    def offsets_for_time(self, topic: str, timestamp: int) -> dict[int, int | None]:
-        return {
-            int(partition): at for partition, at in self.call("offsets_for_time", topic=topic, at=timestamp).items()
-        }
+    def offset_for_time(self, topic: str, timestamp: int, *, partition: int = 0) -> int | None:
+        found: int | None = self.call("offsets_for_time", topic=topic, at=timestamp)[str(partition)]
+        return found
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         return {int(partition): at for partition, at in self.call("committed", group=group, topic=topic).items()}
 
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        self.call("create_topic", topic=topic, partitions=partitions, configs=dict(configs))
+    def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        self.call("create_topic", topic=topic, partitions=partitions, configs=dict(configs or {}))
 
     def topics(self) -> set[str]:
         return set(self.call("topics"))
@@ -105,12 +120,12 @@ class PipedDriver:
 class PipedMember:
     """A member that the program keeps under a number."""
 
-    def __init__(self, driver: PipedDriver, number: int) -> None:
-        self._driver = driver
+    def __init__(self, client: PipedClient, number: int) -> None:
+        self._client = client
         self._number = number
 
     def _call(self, op: str, **arguments: object) -> Any:
-        return self._driver.call(op, member=self._number, **arguments)
+        return self._client.call(op, member=self._number, **arguments)
 
     def poll(self, seconds: float) -> list[Record]:
         return [Record(*record) for record in self._call("poll", ms=int(1000 * seconds))]

@@ -11,43 +11,31 @@ from pathlib import Path
 from tests.servers.go_build import GoServer
 from tests.servers.java import cache_root, classpath
 from tests.servers.tools import tool
-from tests.support.drivers.interface import COOPERATIVE, RANGE, ROUND_ROBIN, STICKY
-from tests.support.drivers.piped import PipedDriver
+from tests.support.clients.interface import ROUND_ROBIN
+from tests.support.clients.piped import ALL_ASSIGNORS, PipedClient
 
 _MATRIX = Path(__file__).parents[2] / "matrix"
-_ALL_FOUR: Mapping[str, str] = {name: name for name in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)}
 _KAFKAJS = _MATRIX / "kafkajs"
 _KGO = GoServer("kgo", _MATRIX / "kgo", ".", "some seconds")
 
 
-class JavaDriver(PipedDriver):
-    name = "java"
-    idempotent = True
-    assignors = _ALL_FOUR
-
-    def __init__(self, bootstrap: str) -> None:
-        jvm = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        super().__init__([*jvm, "-cp", classpath("client"), "kafscale.client.MatrixDriver"], bootstrap)
-        self.version = str(self.call("version"))
-
-
-class KafkaJsDriver(PipedDriver):
+class KafkaJsClient(PipedClient):
     name = "kafkajs"
     version = str(json.loads((_KAFKAJS / "package.json").read_text())["dependencies"]["kafkajs"])
     idempotent = False
-    # The only one that it has.
+    # It has no other.
     assignors: Mapping[str, str] = {ROUND_ROBIN: "RoundRobinAssigner"}
-    # It reads Snappy, into which KafScale compresses what comes uncompressed, with a plug-in only.
+    # KafScale compresses uncompressed batches with Snappy, which it reads only with a plug-in.
     topic_configs: Mapping[str, str] = {"compression.type": "producer"}
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(["node", str(_node_modules() / "driver.js")], bootstrap)
 
 
-class KgoDriver(PipedDriver):
+class FranzGoClient(PipedClient):
     name = "franz-go"
     idempotent = True
-    assignors = _ALL_FOUR
+    assignors = ALL_ASSIGNORS
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__([str(_KGO.build())], bootstrap)
