@@ -1,6 +1,6 @@
-"""What a part of a process tells of itself: plain numbers for /metrics, and its state of health. Pure.
+"""The types in which components report their metrics and their health. Pure.
 
-Hot paths add to plain ints, which are read when metrics are asked for: nothing is locked or formatted per record.
+Hot paths add to plain ints, which are read when /metrics is scraped. Nothing is locked or formatted per record.
 """
 
 from bisect import bisect_left
@@ -10,11 +10,11 @@ from enum import IntEnum
 from typing import Literal
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Bounds that fit what waits for a disk or a network."""
+"""Histogram bounds for operations that wait for a disk or a network."""
 
 
 class State(IntEnum):
-    """Better is less."""
+    """A state of health. Lower values are better."""
 
     HEALTHY = 0
     DEGRADED = 1
@@ -27,7 +27,7 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found. ``reason``, for a person: why it is not healthy, or what it is when it is."""
+    """The result of one check. ``reason`` says why it is not healthy, or describes the healthy state, for operators."""
 
     state: State
     reason: str = ""
@@ -37,7 +37,7 @@ HEALTHY = Finding(State.HEALTHY)
 
 
 class Histogram:
-    """How many observations were up to each of ``bounds``, which ascend; the last count is of those above all."""
+    """Counts observations by upper bound. ``bounds`` ascend; the last count is of observations above all of them."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -57,7 +57,7 @@ Values = Mapping[tuple[str, ...], Value]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric. ``read`` gives its value for each combination of labels; a counter's name ends in ``_total``."""
+    """One metric. ``read`` returns its value for each combination of labels. Names of counters end in ``_total``."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -67,15 +67,15 @@ class Family:
 
 
 def counter(name: str, text: str, read: Callable[[], float]) -> Family:
-    """A number without labels that only grows."""
+    """Return a counter without labels."""
     return Family(name, "counter", text, lambda: {(): read()})
 
 
 def gauge(name: str, text: str, read: Callable[[], float]) -> Family:
-    """A number without labels that goes up and down."""
+    """Return a gauge without labels."""
     return Family(name, "gauge", text, lambda: {(): read()})
 
 
 def by_label(counts: Mapping[str, int], always: Iterable[str] = ()) -> Values:
-    """The values of a family with one label; ``always``: labels that are shown from the start, with 0."""
+    """Return the values of a family with one label. ``always``: labels that are exposed from the start, with 0."""
     return {(label,): counts.get(label, 0) for label in (*always, *(key for key in counts if key not in always))}
