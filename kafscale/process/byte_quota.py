@@ -1,4 +1,4 @@
-"""A bound on bytes that many tasks hold in memory."""
+"""A limit on the bytes that several tasks hold in memory together."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ import trio
 
 
 class ByteQuota:
-    """So many bytes at a time, given out in turn."""
+    """At most ``limit`` bytes at a time, reserved in the order of the requests."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -19,11 +19,11 @@ class ByteQuota:
 
     @property
     def awaited(self) -> int:
-        """Bytes for which somebody waits."""
+        """The number of bytes that tasks are waiting to reserve."""
         return sum(size for size, _ in self._waiting)
 
     async def reserve(self, size: int) -> None:
-        """Wait until ``size`` bytes fit. Into an empty room anything does."""
+        """Wait until ``size`` bytes fit. If nothing is reserved, any size fits."""
         if not self._waiting and self._fits(size):
             self._used += size
             return

@@ -1,6 +1,6 @@
-"""One process's health: named checks, each healthy, degraded or unavailable, and whether the process is ready.
+"""The health of a process: named checks, each healthy, degraded or unavailable, and whether the process is ready.
 
-A check says from which state on the process is not ready, if from any. docs/guides/monitoring.md has the rules by
+A check can define from which state on the process is not ready. docs/guides/monitoring.md lists the checks of each
 service.
 """
 
@@ -15,13 +15,13 @@ from kafscale.errors import ConfigError
 from kafscale.objects.availability import Thresholds
 from kafscale.telemetry import Family, Finding, State
 
-_LOOK_SECONDS = 1.0
+_INTERVAL_SECONDS = 1.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
-    """What a process that uses the object store reads to tell how that does. States change nothing for clients."""
+    """The thresholds for the health of the object store. Its state does not affect how clients are served."""
 
     s3_window_seconds: float = setting(
         "KAFSCALE_S3_HEALTH_WINDOW_SEC",
@@ -87,7 +87,7 @@ class _Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``checks`` as /readyz shows them."""
+    """The content of /readyz."""
 
     ready: bool
     state: State
@@ -95,7 +95,7 @@ class Report:
 
 
 class Health:
-    """The checks of one process. `run` must be running: it logs each change once and tells ``on_ready``."""
+    """The checks of one process. `run` must be running: it logs each change once and calls the `on_ready` listeners."""
 
     def __init__(self, *, clock: Callable[[], float] = trio.current_time) -> None:
         self._clock = clock
@@ -103,35 +103,35 @@ class Health:
         self._starting = True
         self._stopping = False
         self._was_ready = False
-        self._told: bool | None = None
-        self._on_ready: list[Callable[[bool], None]] = []
+        self._reported: bool | None = None
+        self._listeners: list[Callable[[bool], None]] = []
 
     def add(self, name: str, ask: Callable[[], Finding], *, unready_from: State | None = None) -> None:
-        """``ask`` is cheap and does not wait."""
+        """Add a check. ``ask`` must be cheap and must not block."""
         self._checks[name] = _Check(name, ask, unready_from, self._clock())
 
-    def on_ready(self, tell: Callable[[bool], None]) -> None:
-        """``tell`` is called with the present readiness at the next look, and whenever it changes."""
-        self._on_ready.append(tell)
-        self._told = None
+    def on_ready(self, listener: Callable[[bool], None]) -> None:
+        """Call ``listener`` with the current readiness at the next evaluation, and whenever it changes."""
+        self._listeners.append(listener)
+        self._reported = None
 
     def start(self) -> None:
-        """All that the process serves is up: ready from now on, as far as the checks let it."""
-        self.look()
+        """Called when all services of the process are up. From now on it is ready if the checks allow it."""
+        self.evaluate()
         self._starting = False
         for check in self._checks.values():
             if check.finding.state is not State.HEALTHY:
                 self._log(check)
-        self._tell()
+        self._notify()
 
     def stop(self) -> None:
-        """The process is stopping: not ready from now on."""
+        """Called when the process begins to stop. From now on it is not ready."""
         self._stopping = True
-        self._tell()
+        self._notify()
 
     @property
     def starting(self) -> bool:
-        """Not started yet."""
+        """Whether `start` was not called yet."""
         return self._starting
 
     @property
@@ -139,35 +139,35 @@ class Health:
         return not (self._starting or self._stopping) and all(check.ready for check in self._checks.values())
 
     async def run(self) -> None:
-        """Look at all checks every second, until cancelled."""
+        """Evaluate all checks every second until cancelled."""
         while True:
-            self.look()
-            await trio.sleep(_LOOK_SECONDS)
+            self.evaluate()
+            await trio.sleep(_INTERVAL_SECONDS)
 
-    def look(self) -> None:
-        """Ask every check."""
+    def evaluate(self) -> None:
+        """Evaluate every check once."""
         for check in self._checks.values():
             former, check.finding = check.finding, check.ask()
             if check.finding.state is not former.state:
                 check.since = self._clock()
                 self._log(check)
-        self._tell()
+        self._notify()
 
     def report(self) -> Report:
-        """What is the case now."""
-        self.look()
+        """Evaluate every check and return the result."""
+        self.evaluate()
         now = self._clock()
         checks: dict[str, dict[str, object]] = {}
         for check in self._checks.values():
-            shown: dict[str, object] = {
+            entry: dict[str, object] = {
                 "state": check.finding.state.label,
                 "since_seconds": round(now - check.since),
             }
             if check.finding.reason:
-                shown["reason"] = check.finding.reason
+                entry["reason"] = check.finding.reason
             if not check.ready:
-                shown["not_ready"] = True
-            checks[check.name] = shown
+                entry["not_ready"] = True
+            checks[check.name] = entry
         if self._starting or self._stopping:
             doing = "stopping" if self._stopping else "starting"
             checks["process"] = {"state": State.UNAVAILABLE.label, "reason": doing, "not_ready": True}
@@ -190,20 +190,20 @@ class Health:
             return State.UNAVAILABLE
         return max((check.finding.state for check in self._checks.values()), default=State.HEALTHY)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         ready = self.ready
         if ready is not self._was_ready:
             self._was_ready = ready
             _log.info("ready" if ready else "not ready")
-        if ready is not self._told:
-            self._told = ready
-            for tell in self._on_ready:
-                tell(ready)
+        if ready is not self._reported:
+            self._reported = ready
+            for listener in self._listeners:
+                listener(ready)
 
     def _log(self, check: _Check) -> None:
-        """What is not there yet while the process starts, or not any more while it stops, is no news."""
+        """Log a change of state. Checks are expected to fail while the process starts or stops: not logged then."""
         if self._starting or self._stopping:
             return
         found = check.finding
         log = _log.info if found.state is State.HEALTHY else _log.warning
-        log("health", check=check.name, state=found.state.label, reason=found.reason or None)
+        log("health check changed", check=check.name, state=found.state.label, reason=found.reason or None)

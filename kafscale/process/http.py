@@ -1,6 +1,6 @@
-"""A small HTTP/1.1 server on Trio around h11, for what people and machines ask a process about itself.
+"""A small HTTP/1.1 server on Trio and h11 for health checks and metrics.
 
-It takes GET and HEAD without a body, a bounded number of connections, and a bounded time for each request and reply.
+It accepts GET and HEAD without a body. The number of connections and the time for each request and reply are bounded.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ import trio
 
 from kafscale.errors import ConfigError
 
-_MOST_HEADER_BYTES = 16 << 10
+_MAX_HEADER_BYTES = 16 << 10
 _READ_BYTES = 4096
 _IDLE_SECONDS = 30.0
-"""A connection without a request, or in the middle of one, is closed after this."""
+"""A connection on which no complete request arrives for this long is closed."""
 _SEND_SECONDS = 10.0
 _JSON = "application/json"
 _log = structlog.get_logger(__name__)
@@ -33,17 +33,17 @@ Route = Callable[[], Response]
 
 
 class HttpServer:
-    """Answers ``routes``, by path. More connections than ``most_connections`` are closed at once."""
+    """Serves ``routes`` by path. Connections beyond ``max_connections`` are closed immediately."""
 
-    def __init__(self, routes: Mapping[str, Route], *, most_connections: int) -> None:
+    def __init__(self, routes: Mapping[str, Route], *, max_connections: int) -> None:
         self._routes = dict(routes)
-        self._most = most_connections
+        self._max_connections = max_connections
         self._connections = 0
 
     async def run(self, host: str, port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; an empty ``host`` is all interfaces. ``started`` tells the port.
+        """Serve until cancelled. An empty ``host`` means all interfaces. ``started`` reports the port.
 
-        Raises ConfigError when the address cannot be listened on.
+        Raises ConfigError if it cannot listen on the address.
         """
         try:
             listeners = await trio.open_tcp_listeners(port, host=host or None)
@@ -54,7 +54,7 @@ class HttpServer:
             task_status.started(int(listeners[0].socket.getsockname()[1]))
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        if self._connections >= self._most:
+        if self._connections >= self._max_connections:
             await trio.aclose_forcefully(stream)
             return
         self._connections += 1
@@ -67,7 +67,7 @@ class HttpServer:
             self._connections -= 1
 
     async def _converse(self, stream: trio.SocketStream) -> None:
-        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEADER_BYTES)
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
         while True:
             try:
                 with trio.move_on_after(_IDLE_SECONDS) as patience:
@@ -76,8 +76,8 @@ class HttpServer:
                     return
                 response = self._answer(request)
             except h11.RemoteProtocolError as error:
-                # To a client that did not speak HTTP so far, h11 lets us answer once.
-                request, response = None, _text(HTTPStatus(error.error_status_hint), "not understood")
+                # h11 permits one response even to a client that has not sent valid HTTP.
+                request, response = None, _text(HTTPStatus(error.error_status_hint), "malformed request")
             with trio.move_on_after(_SEND_SECONDS) as patience:
                 await stream.send_all(_encoded(connection, request, response))
             if patience.cancelled_caught:
@@ -85,24 +85,24 @@ class HttpServer:
             try:
                 connection.start_next_cycle()
             except h11.LocalProtocolError:
-                return  # one of the two wants to close
+                return  # the client or the server closes the connection
 
     def _answer(self, request: h11.Request) -> Response:
         path = request.target.partition(b"?")[0].decode("ascii", "replace")
         route = self._routes.get(path)
         if route is None:
-            return _text(HTTPStatus.NOT_FOUND, "there are " + ", ".join(sorted(self._routes)))
+            return _text(HTTPStatus.NOT_FOUND, "not found; available paths: " + ", ".join(sorted(self._routes)))
         if request.method not in (b"GET", b"HEAD"):
-            return _text(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
         try:
             return route()
-        except Exception:  # noqa: BLE001  one request's failure must stay that
+        except Exception:  # noqa: BLE001  a failed request must not end the server
             _log.exception("request failed", path=path)
-            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "failed; the log says why")
+            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
 
 
 async def _next_request(connection: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
-    """The whole of it; None: the client is gone. A body is refused: nothing here takes one."""
+    """Read one request to its end. Return None if the client has disconnected. Requests with a body are refused."""
     request: h11.Request | None = None
     while True:
         event = connection.next_event()
@@ -111,7 +111,7 @@ async def _next_request(connection: h11.Connection, stream: trio.SocketStream) -
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.Data):
-            raise h11.RemoteProtocolError("a body", error_status_hint=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            raise h11.RemoteProtocolError("has a body", error_status_hint=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         elif isinstance(event, h11.EndOfMessage):
             return request
         else:

@@ -1,4 +1,4 @@
-"""What a service does as long as its lease lives, and anew under another one when it was lost."""
+"""Runs that are bound to a lease: when the lease is lost, the service starts a new run with a new lease."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
@@ -9,18 +9,18 @@ from kafscale.metadata.interface import LeaseNotFound
 
 
 class Run(Protocol):
-    """What lives and dies with one lease; losing that is LeaseNotFound out of the nursery that the run was made in."""
+    """The work of a service under one lease. If the lease is lost, the nursery of the run raises LeaseNotFound."""
 
     async def start(self) -> None:
-        """Take a lease, and do what it is taken for, in the nursery."""
+        """Acquire a lease and start the work in the nursery."""
         ...
 
     async def drain(self) -> None:
-        """Bring to an end what is under way, and give the lease back."""
+        """Finish the work in progress and release the lease."""
         ...
 
     def end(self) -> None:
-        """The lease is lost or given back: nothing of this run counts any more."""
+        """Called when the lease is lost or released. The run must not act as an owner after that."""
         ...
 
 
@@ -28,16 +28,16 @@ R = TypeVar("R", bound=Run)
 
 
 class LeasedRuns(Generic[R]):
-    """One run after the other, each by ``make``. ``lost`` is told of each lease that was lost."""
+    """Consecutive runs, each created by ``make``. ``lost`` is called whenever a lease is lost."""
 
     def __init__(self, make: Callable[[trio.Nursery], R], lost: Callable[[], None]) -> None:
         self._make = make
         self._lost = lost
         self.current: R | None = None
-        """None: it is starting, or between two leases."""
+        """The current run; None at startup and between two leases."""
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None]) -> R:
-        """Until ``stop``; started with the first run. Gives the last one, which is drained."""
+        """Run until ``stop`` is set. Reports started with the first run. Returns the last run, which is drained."""
         started = False
         drained: R | None = None
         while drained is None:
@@ -55,7 +55,7 @@ class LeasedRuns(Generic[R]):
                         await run.drain()
                         nursery.cancel_scope.cancel()
                     finally:
-                        # Before the nursery closes: callers must find the run's end, not a nursery that takes nothing.
+                        # Before the nursery closes: callers must find that the run ended, not a closed nursery.
                         self.current = None
                         run.end()
             except* LeaseNotFound:

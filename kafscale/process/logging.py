@@ -1,7 +1,7 @@
-"""Structured logs on standard error: for a person on a terminal, one JSON object a line otherwise.
+"""Structured logs on standard error: readable text on a terminal, otherwise one JSON object per line.
 
-Modules log with ``structlog.get_logger(__name__)``; what libraries log through the standard library comes out in the
-same form, from WARNING on.
+Modules log with ``structlog.get_logger(__name__)``. Messages that libraries log with the standard library appear in the
+same format, from WARNING on.
 """
 
 import logging
@@ -20,7 +20,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What every process reads for its logs."""
+    """The log settings of every process."""
 
     log_level: str = setting(
         "KAFSCALE_LOG_LEVEL",
@@ -31,9 +31,9 @@ class LogSettings:
 
 
 def configure_logging(level: str, stream: TextIO | None = None, *, who: Mapping[str, str] | None = None) -> None:
-    """Set up logging for the whole process, once, before anything logs. ``stream``: standard error.
+    """Configure logging for the whole process, once, before anything logs. ``stream`` defaults to standard error.
 
-    ``who``: fields that every line has, to tell this process's from those of others.
+    ``who``: fields added to every line, to distinguish this process from others.
     """
     stream = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]

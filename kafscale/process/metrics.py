@@ -1,4 +1,4 @@
-"""What /metrics shows: the counters of a process's parts, read when somebody asks, in Prometheus' text format."""
+"""The metrics of a process in Prometheus' text format. Values are read when /metrics is scraped."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric without its values: what documents say of it."""
+    """A metric without its values, as listed in the documentation."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Described:
 
 
 def standard_metrics() -> list[Described]:
-    """What the Prometheus client itself shows of every process."""
+    """Return the metrics that the Prometheus client exposes for every process."""
     found = []
     for metric in _standard().collect():
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
@@ -36,7 +36,7 @@ def standard_metrics() -> list[Described]:
 
 
 class Metrics:
-    """One process's metrics; nothing is shared with other objects of this class."""
+    """The metrics of one process. Instances share nothing."""
 
     def __init__(self) -> None:
         self._registry = _standard()
@@ -44,12 +44,12 @@ class Metrics:
         self._registry.register(_Collector(self._families))
 
     def add(self, families: Iterable[Family]) -> None:
-        """Show these too. Raises ValueError for a name that is there already."""
+        """Expose ``families`` as well. Raises ValueError for a name that is already in use."""
         for family in families:
             if family.name in self._families:
-                raise ValueError(f"two metrics are named {family.name}")
+                raise ValueError(f"duplicate metric name: {family.name}")
             if (family.kind == "counter") != family.name.endswith("_total"):
-                raise ValueError(f"{family.name}: counters, and only they, end in _total")
+                raise ValueError(f"{family.name}: the names of counters, and only these, must end in _total")
             self._families[family.name] = family
 
     @property
@@ -93,7 +93,7 @@ def _metric(family: Family) -> Metric:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus wants them."""
+    """Return cumulative counts, as Prometheus expects them."""
     buckets, count = [], 0
     for bound, here in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
         count += here

@@ -1,8 +1,8 @@
-"""What a process shows to whoever runs it: /healthz, /readyz and /metrics over HTTP, from one `Operations` object.
+"""The HTTP endpoints of a process for its operators, served by one `Operations` object:
 
-- ``/healthz``: 200 from a process whose event loop turns.
-- ``/readyz``: 200 or 503, and a JSON object of all checks.
-- ``/metrics``: Prometheus' text format.
+- ``/healthz``: 200 if the event loop is running.
+- ``/readyz``: 200 or 503, and a JSON object with all checks.
+- ``/metrics``: metrics in Prometheus' text format.
 """
 
 import json
@@ -36,13 +36,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Operations:
-    """What is added to it is shown from then on. ``service``: what the process says that it is."""
+    """Health checks and metrics of a process, exposed as soon as they are added. ``service``: its name in metrics."""
 
     def __init__(self, service: str = "") -> None:
         self.health = Health()
         self.metrics = Metrics()
         self.tracer: Tracer | None = None
-        """None: nothing is traced."""
+        """None if tracing is off."""
         self._loop = EventLoop()
         self._calls: CallCounters | None = None
         self.metrics.add([*process_families(service), *self._loop.families(), *self.health.families()])
@@ -52,13 +52,13 @@ class Operations:
     async def open(
         cls, http: HttpSettings, service: str, stopping: trio.Event, *, runs: str = ""
     ) -> AsyncIterator["Operations"]:
-        """Answers from now on: not ready until `Health.start`, nor once ``stopping`` is set.
+        """Serve the endpoints. The process is ready from `Health.start` until ``stopping`` is set.
 
-        ``service`` says the default address. ``runs``: what the process is shown as, where it is more than that
-        service. Raises ConfigError when the address cannot be listened on.
+        ``service`` determines the default address. ``runs``: the name in metrics if the process runs more than that
+        service. Raises ConfigError if it cannot listen on the address.
         """
         operations = cls(runs or service)
-        server = HttpServer(operations.routes(), most_connections=http.http_max_connections)
+        server = HttpServer(operations.routes(), max_connections=http.http_max_connections)
 
         async def stop() -> None:
             await stopping.wait()
@@ -67,7 +67,7 @@ class Operations:
         async with trio.open_nursery() as nursery:
             address = http.address(service)
             port = await nursery.start(server.run, address.host, address.port)
-            _log.info("health and metrics", host=address.host, port=port)
+            _log.info("HTTP server started", host=address.host, port=port)
             nursery.start_soon(operations.health.run)
             nursery.start_soon(operations._loop.run)
             nursery.start_soon(stop)
@@ -84,9 +84,9 @@ class Operations:
         counters: OperationCounters,
         lifecycle: LifecycleWatch | None = None,
     ) -> None:
-        """Show the object store's health; ``s3`` and ``counters`` count its requests.
+        """Expose the health of the object store. ``s3`` and ``counters`` count its requests.
 
-        With ``lifecycle``, also whether the bucket's rules endanger the cluster, which makes no process unready.
+        ``lifecycle`` also reports lifecycle rules of the bucket that endanger the cluster, without affecting readiness.
         """
         self.metrics.add(counters.families())
         self.metrics.add(s3.families())
@@ -96,54 +96,54 @@ class Operations:
             self.health.add("lifecycle", lifecycle.finding)
 
     def observed(self, metadata: MetadataStore) -> MetadataStore:
-        """The store, whose operations are shown from now on. That it answers is no condition: the lease is."""
+        """Return the store with its operations exposed. Readiness does not depend on it, but on the lease."""
         health = MetadataHealth()
         self.metrics.add(health.families())
         self.health.add("etcd", health.finding)
         return ObservedMetadataStore(metadata, health)
 
     def watch_space(self, space: EtcdSpace) -> None:
-        """Show how full etcd is. That is no condition either: what is committed is served all the same."""
+        """Expose how full etcd is. Readiness does not depend on it, because committed records can still be served."""
         self.metrics.add(space.families())
         self.health.add("etcd_space", space.finding)
 
     def watch_lease(
         self, current: Callable[[], Membership | None], *, unready_from: State | None = State.UNAVAILABLE
     ) -> None:
-        """Show whether the others may take this process for dead. ``current`` gives its present membership."""
+        """Report whether other processes may regard this one as dead. ``current`` returns its current membership."""
         self.health.add("lease", lambda: _lease(current()), unready_from=unready_from)
         self.metrics.add(lease_families(current))
 
     def watch_address(
         self, current: Callable[[], Membership | None], members: Members, *, unready_from: State | None = None
     ) -> None:
-        """Show whether a second process says that it is reached where this one, one of ``members``, is."""
+        """Report whether another of ``members`` is registered with the same address as this process."""
         self.health.add("address", lambda: _address(current(), members.view), unready_from=unready_from)
 
     def calls_made(self) -> CallCounters:
-        """Where this process's calls to other services are counted, which are shown from now on."""
+        """Return the counters for this process's calls to other services, and expose them."""
         if self._calls is None:
             self._calls = CallCounters()
             self.metrics.add(self._calls.families("client"))
         return self._calls
 
     def observe_server(self, server: RpcServer) -> None:
-        """Show the calls that it takes, and let gRPC's health service say what /readyz says."""
+        """Expose the calls that ``server`` handles, and let gRPC's health service report the readiness."""
         self.metrics.add(server.calls.families("server"))
         self.health.on_ready(lambda ready: server.set_serving(serving=ready))
 
     def _readiness(self) -> Response:
         report = self.health.report()
-        shown = {"ready": report.ready, "state": report.state.label, "checks": report.checks}
+        content = {"ready": report.ready, "state": report.state.label, "checks": report.checks}
         status = HTTPStatus.OK if report.ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Response(json.dumps(shown, indent=2).encode() + b"\n", status=status)
+        return Response(json.dumps(content, indent=2).encode() + b"\n", status=status)
 
     def _metrics(self) -> Response:
         return Response(self.metrics.text(), CONTENT_TYPE)
 
 
 def lease_families(current: Callable[[], Membership | None]) -> list[Family]:
-    """``current`` gives the process's present membership."""
+    """Return the metrics of the lease. ``current`` returns the current membership of the process."""
     return [
         gauge(
             "kafscale_lease_proven",
@@ -160,7 +160,7 @@ def _lease(membership: Membership | None) -> Finding:
 
 
 def _address(membership: Membership | None, view: MembersView) -> Finding:
-    """Of two live processes at one address the older one tells: it is the one that nobody is sent to by its address."""
+    """If two live processes have the same address, the older one reports it, because calls reach the newer one."""
     mine = view.by_run_id.get(membership.run_id) if membership is not None and membership.proven else None
     if mine is None or not mine.address:
         return HEALTHY
@@ -169,8 +169,8 @@ def _address(membership: Membership | None, view: MembersView) -> Finding:
         return HEALTHY
     return Finding(
         State.UNAVAILABLE,
-        f"another live {mine.member.service} registered at {mine.address} too, run {newest.run_id}: "
-        "each needs a KAFSCALE_RPC_ADVERTISED_ADDR of its own",
+        f"another live {mine.member.service}, run {newest.run_id}, is registered at {mine.address} too; "
+        "set a different KAFSCALE_RPC_ADVERTISED_ADDR for each",
     )
 
 

@@ -1,4 +1,4 @@
-"""`kafscale.tracing` on OpenTelemetry's SDK. Imported where something is traced, and only there."""
+"""An implementation of `kafscale.tracing` with OpenTelemetry's SDK. Imported only if tracing is on."""
 
 import logging
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ from kafscale.tracing import Span
 _SEND_SECONDS = 5
 _DELAY_MS = 1000
 _BATCH = 512
-_NOWHERE = Context()
+_NO_PARENT = Context()
 
 _log = structlog.get_logger(__name__)
 
 
 class OtelTracer:
-    """A `Tracer` whose spans wait in a bounded queue for a thread that sends them to ``endpoint``."""
+    """A `Tracer` whose spans wait in a bounded queue until a thread exports them to ``endpoint``."""
 
     def __init__(self, endpoint: str, *, sample_ratio: float, queue_spans: int, service: str, instance: str) -> None:
-        # What the library says of failures is said once, by `_Told`, in this process's own log.
+        # `_LoggingExporter` logs failures once. The library would log each of them.
         library = logging.getLogger("opentelemetry")
         library.addHandler(logging.NullHandler())
         library.propagate = False
@@ -47,7 +47,7 @@ class OtelTracer:
         )
         self._provider.add_span_processor(
             BatchSpanProcessor(
-                _Told(OTLPSpanExporter(endpoint=endpoint, timeout=_SEND_SECONDS), endpoint),
+                _LoggingExporter(OTLPSpanExporter(endpoint=endpoint, timeout=_SEND_SECONDS), endpoint),
                 max_queue_size=queue_spans,
                 max_export_batch_size=min(_BATCH, queue_spans),
                 schedule_delay_millis=_DELAY_MS,
@@ -56,20 +56,20 @@ class OtelTracer:
         self._tracer = self._provider.get_tracer("kafscale", version)
 
     def close(self) -> None:
-        """Send what is left; waits for that."""
+        """Export the remaining spans. Blocks until this is done."""
         self._provider.shutdown()
 
     def begin(self, name: str, **attributes: str | int) -> Span | None:
-        span = self._tracer.start_span(name, _NOWHERE, attributes=attributes)
+        span = self._tracer.start_span(name, _NO_PARENT, attributes=attributes)
         return _OtelSpan(span) if span.is_recording() else None
 
     def go_on(self, name: str, place: str, *, links: Sequence[str] = (), **attributes: str | int) -> Span | None:
-        above = _context_of(place)
-        if above is None:
+        parent = _context_of(place)
+        if parent is None:
             return None
-        others = [Link(context) for context in map(_context_of, links) if context is not None]
-        below = set_span_in_context(NonRecordingSpan(above), _NOWHERE)
-        span = self._tracer.start_span(name, below, attributes=attributes, links=others)
+        linked = [Link(context) for context in map(_context_of, links) if context is not None]
+        context = set_span_in_context(NonRecordingSpan(parent), _NO_PARENT)
+        span = self._tracer.start_span(name, context, attributes=attributes, links=linked)
         return _OtelSpan(span) if span.is_recording() else None
 
 
@@ -89,8 +89,8 @@ class _OtelSpan:
         self._span.end()
 
 
-class _Told(SpanExporter):
-    """Says when spans cannot be sent, and when they can again; not each time."""
+class _LoggingExporter(SpanExporter):
+    """Logs when exports begin to fail and when they succeed again, but not each failure."""
 
     def __init__(self, inner: SpanExporter, endpoint: str) -> None:
         self._inner = inner
@@ -101,9 +101,9 @@ class _Told(SpanExporter):
         result = self._inner.export(spans)
         failing = result is not SpanExportResult.SUCCESS
         if failing and not self._failing:
-            _log.warning("traces are not taken, and dropped", endpoint=self._endpoint)
+            _log.warning("span export failed, spans dropped", endpoint=self._endpoint)
         elif self._failing and not failing:
-            _log.info("traces are taken again", endpoint=self._endpoint)
+            _log.info("span export recovered", endpoint=self._endpoint)
         self._failing = failing
         return result
 
@@ -112,7 +112,7 @@ class _Told(SpanExporter):
 
 
 def _context_of(place: str) -> SpanContext | None:
-    """None for what is no ``traceparent`` of a recorded span."""
+    """Parse ``place``; None if it is not a ``traceparent`` of a recorded span."""
     try:
         version, trace_id, span_id, flags = place.split("-")
         context = SpanContext(

@@ -1,4 +1,4 @@
-"""What every process does before and around its own work: settings, logs, warnings, and a clear end."""
+"""The common frame of all processes: settings, logs, warnings and exit status."""
 
 import os
 import sys
@@ -19,25 +19,25 @@ from kafscale.process.signals import EXIT_CONFIG, run_service
 T = TypeVar("T")
 
 LAST_SECONDS = 5.0
-"""For what is left when clients have gone and their records are stored: releasing partitions, closing stores."""
+"""The time to release partitions and close stores after clients have left and their records are stored."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Loaded:
-    """A process's settings, by class: ``settings[StorageSettings].segment_bytes``."""
+    """The settings of a process by class, as in ``settings[StorageSettings].segment_bytes``."""
 
     def __init__(self, classes: Iterable[type], environ: Mapping[str, str]) -> None:
-        """Raises ConfigError that names every wrong variable in one line."""
+        """Raises a ConfigError that names all invalid variables in one line."""
         self._values: dict[type, object] = {}
-        wrong = []
+        invalid = []
         for cls in classes:
             try:
                 self._values[cls] = load(cls, environ)
             except ConfigError as error:
-                wrong.append(str(error))
-        if wrong:
-            raise ConfigError("; ".join(dict.fromkeys(wrong)))
+                invalid.append(str(error))
+        if invalid:
+            raise ConfigError("; ".join(dict.fromkeys(invalid)))
 
     def __contains__(self, cls: type) -> bool:
         return cls in self._values
@@ -55,12 +55,12 @@ def run_process(
     check: Callable[[Loaded], object] = lambda _: None,
     known: Collection[str] = VARIABLES,
 ) -> int:
-    """Read ``classes`` from the environment, run ``serve`` until a signal, and give the exit status.
+    """Read ``classes`` from the environment, run ``serve`` until a signal arrives, and return the exit status.
 
-    ``check`` raises ConfigError for settings that make no sense together, before anything is opened. ``grace_ms``: how
-    long ``serve`` may take to end; LAST_SECONDS more are for closing what it used. ``service``: its name in every line
-    of the log, beside its address, for one of several processes. Variables that are not ``known`` are
-    warned of; those of other services are known, since all may be started in one environment.
+    ``check`` raises ConfigError for inconsistent settings before anything is opened. ``grace_ms`` returns how long
+    ``serve`` may take to finish, without LAST_SECONDS for closing its resources. ``service``: if set, its name and
+    address are added to every log line. Variables that are not ``known`` cause a warning. Variables of all services
+    are known by default, because services may be started in the same environment.
     """
     try:
         settings = Loaded(classes, os.environ)

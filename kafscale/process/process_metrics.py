@@ -1,4 +1,4 @@
-"""What every process shows of its own running, besides what the Prometheus client does: its build, loop and threads."""
+"""Metrics of every process in addition to those of the Prometheus client: its build, event loop and threads."""
 
 import os
 import threading
@@ -9,20 +9,20 @@ import trio
 from kafscale.process.version import kafscale_version
 from kafscale.telemetry import Family, Histogram, gauge
 
-_LOOK_SECONDS = 0.25
+_INTERVAL_SECONDS = 0.25
 _THREADS = Path("/proc/self/task")
 
 
 class EventLoop:
-    """How late Trio's event loop is: `run` must be running."""
+    """Measures the lag of Trio's event loop. `run` must be running."""
 
     def __init__(self) -> None:
         self.lag = Histogram()
 
     async def run(self) -> None:
-        """Sleep and see how much longer that took than it should, until cancelled."""
+        """Repeatedly sleep and measure how late the task is woken, until cancelled."""
         while True:
-            due = trio.current_time() + _LOOK_SECONDS
+            due = trio.current_time() + _INTERVAL_SECONDS
             await trio.sleep_until(due)
             self.lag.observe(trio.current_time() - due)
 
@@ -43,7 +43,7 @@ class EventLoop:
 
 
 def process_families(service: str) -> list[Family]:
-    """Of the process that runs ``service``."""
+    """Return the metrics of the process that runs ``service``."""
     build = kafscale_version() or "unknown"
     return [
         Family(

@@ -1,7 +1,7 @@
-"""Runs a process's main task: signals, a bounded shutdown, and exit statuses.
+"""Runs the main task of a process: signals, a bounded shutdown, and exit statuses.
 
-The first SIGTERM or SIGINT sets the event that ``main`` got; ``main`` then finishes within the grace period, after
-which it is cancelled. A second signal ends the process on the spot.
+The first SIGTERM or SIGINT sets the event that was passed to ``main``. ``main`` must then return within the grace
+period, or it is cancelled. A second signal kills the process immediately.
 """
 
 import os
@@ -19,7 +19,7 @@ from kafscale.process.malloc import keep_freed_memory
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-"""An error ended ``main``, or the grace period ran out before it returned."""
+"""``main`` raised an error, or did not return within the grace period."""
 EXIT_CONFIG = 2
 
 Main = Callable[[trio.Event], Awaitable[None]]
@@ -29,10 +29,10 @@ _log = structlog.get_logger(__name__)
 
 
 def run_service(main: Main, *, grace_seconds: float) -> int:
-    """Run ``main`` under Trio and give the process's exit status.
+    """Run ``main`` with Trio and return the exit status of the process.
 
-    A ConfigError becomes one line on standard error and status 2; another error that the product knows becomes one line
-    and status 1, with its traceback at log level debug. What is left is raised.
+    A ConfigError is printed as one line to standard error, with exit status 2. Any other KafscaleError is printed as
+    one line too, with exit status 1, and its traceback is logged at level debug. Other errors are raised.
     """
     keep_freed_memory()
     raise_file_limit()
@@ -44,27 +44,27 @@ def run_service(main: Main, *, grace_seconds: float) -> int:
         for error in errors:
             print(f"kafscale: {error}", file=sys.stderr)
         if not any(isinstance(error, ConfigError) for error in errors):
-            _log.debug("ended by an error", exc_info=group)
+            _log.debug("process failed", exc_info=group)
             status = EXIT_FAILED
     return status
 
 
 async def supervise(main: Main, grace_seconds: float) -> int:
-    """Run ``main`` until it returns or a signal's grace period is over; gives the exit status."""
+    """Run ``main`` until it returns or the grace period after a signal is over. Return the exit status."""
     stopping = trio.Event()
     finished = False
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_obey_signals, signals, stopping, nursery.cancel_scope, grace_seconds)
+            nursery.start_soon(_handle_signals, signals, stopping, nursery.cancel_scope, grace_seconds)
             await main(stopping)
             finished = True
             nursery.cancel_scope.cancel()
     if not finished:
-        _log.error("stopped before the work in hand was finished", grace_seconds=grace_seconds)
+        _log.error("shutdown timed out with unfinished work", grace_seconds=grace_seconds)
     return EXIT_OK if finished else EXIT_FAILED
 
 
-async def _obey_signals(
+async def _handle_signals(
     signals: AsyncIterator[int], stopping: trio.Event, scope: trio.CancelScope, grace_seconds: float
 ) -> None:
     first = await anext(signals)
@@ -77,7 +77,7 @@ async def _obey_signals(
 
 
 def raise_file_limit() -> None:
-    """Let the process open as many files as it may: each client connection is one, and the usual limit is 1024."""
+    """Raise the limit of open files to the hard limit. Each client connection needs one; the usual limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""The steps that services in processes of their own share: reach etcd and the bucket, take calls, be seen, end."""
+"""Startup steps that services in separate processes share: connect to etcd and S3, serve calls, register, stop."""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -46,22 +46,22 @@ EVERY_SERVICE = (
     LogSettings,
     TracingSettings,
 )
-"""What each of them reads."""
+"""The settings of every service."""
 WITH_OBJECTS = (S3Settings, HealthSettings)
-"""What those read besides that use the bucket."""
+"""The additional settings of services that use the bucket."""
 
 _log = structlog.get_logger(__name__)
 C = TypeVar("C")
 
 
 class Runnable(Protocol):
-    """Goes on until it is cancelled, and tells when it has begun."""
+    """A task that runs until it is cancelled and reports when it has started."""
 
     def __call__(self, *, task_status: trio.TaskStatus[None]) -> Awaitable[None]: ...
 
 
 def check_shared(settings: Loaded) -> None:
-    """Raises ConfigError that names what a process lacks that shares with others; nothing is asked of anybody yet."""
+    """Raise ConfigError if settings for etcd or S3 are missing or invalid. Does not connect to them."""
     settings[EtcdSettings].config()
     if S3Settings in settings:
         settings[S3Settings].shared()
@@ -69,9 +69,9 @@ def check_shared(settings: Loaded) -> None:
 
 @asynccontextmanager
 async def open_operations(settings: Loaded, service: str, stopping: trio.Event) -> AsyncIterator[Operations]:
-    """/healthz, /readyz and /metrics, from the start to the end of the process.
+    """Serve /healthz, /readyz and /metrics during the whole life of the process.
 
-    A process that is stopped before it is `Endpoint.ready` ends what is done here at once: it has nothing yet.
+    If the process is stopped before `Endpoint.ready`, the body is cancelled immediately, because it owns nothing yet.
     """
     network = settings[NetworkSettings]
     instance = network.advertised(service, network.rpc(service).port)
@@ -94,7 +94,7 @@ async def open_operations(settings: Loaded, service: str, stopping: trio.Event) 
 
 @asynccontextmanager
 async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterator[MetadataStore]:
-    """etcd, which is kept from filling up meanwhile. Raises ConfigError, or Unavailable when it does not come up."""
+    """Connect to etcd and keep it from filling up. Raises ConfigError, or Unavailable if etcd does not come up."""
     etcd, namespace = settings[EtcdSettings], settings[NamespaceSettings].namespace
     async with (
         open_etcd_store(etcd, namespace, random=random.random, patience=_patience(settings)) as opened,
@@ -119,9 +119,9 @@ async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterat
 async def open_objects(
     settings: Loaded, operations: Operations, *, watch_lifecycle: bool = False
 ) -> AsyncIterator[ObjectStore]:
-    """The bucket. Raises ConfigError, or Unavailable when S3 does not come up.
+    """Open the bucket. Raises ConfigError, or Unavailable if S3 does not come up.
 
-    ``watch_lifecycle``: this process reports rules of the bucket that endanger the cluster.
+    ``watch_lifecycle``: report lifecycle rules of the bucket that endanger the cluster.
     """
     lifecycle = LifecycleWatch(settings[NamespaceSettings].namespace) if watch_lifecycle else None
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
@@ -135,12 +135,12 @@ async def open_objects(
     ) as objects:
         operations.observe_objects(objects, s3, counters, lifecycle)
         yield objects
-    _log.info("object store", **counters.totals())
+    _log.info("object store closed", **counters.totals())
 
 
 @asynccontextmanager
 async def running(settings: Loaded, *runs: Runnable) -> AsyncIterator[None]:
-    """Keep ``runs`` going; entered when each, one after the other, has begun. Raises Unavailable: not in time."""
+    """Run ``runs`` in the background, after starting each in turn. Raises Unavailable if one does not start in time."""
     async with trio.open_nursery() as nursery:
         for run in runs:
             await start_in_time(nursery, settings, run)
@@ -151,31 +151,31 @@ async def running(settings: Loaded, *runs: Runnable) -> AsyncIterator[None]:
 async def start_in_time(
     nursery: trio.Nursery, settings: Loaded, run: Callable[..., Awaitable[object]], *args: object
 ) -> None:
-    """Start what repeats itself until etcd answers. Raises Unavailable when that takes longer than is allowed."""
-    # One call may be under way then, or the lease of the process before be waited for.
-    more = max(settings[EtcdSettings].timeout_ms / 1000, settings[LeaseSettings].lease_ttl_seconds)
-    with trio.move_on_after(_patience(settings) + more):
+    """Start a task that retries until etcd answers. Raises Unavailable if that takes too long."""
+    # At the end of the patience, a call may be in flight, or the lease of the former process has yet to expire.
+    extra = max(settings[EtcdSettings].timeout_ms / 1000, settings[LeaseSettings].lease_ttl_seconds)
+    with trio.move_on_after(_patience(settings) + extra):
         await nursery.start(run, *args)
         return
-    raise Unavailable("KAFSCALE_START_PATIENCE_MS is over: etcd did not answer all that is asked at the start")
+    raise Unavailable("the startup calls to etcd did not succeed within KAFSCALE_START_PATIENCE_MS")
 
 
 class Endpoint:
-    """Where this process takes calls: a bound port. `serving` lets clients in, `ready` says that they may come."""
+    """The bound port on which this process serves calls. `serving` accepts calls, `ready` reports that it is ready."""
 
     def __init__(self, server: RpcServer, service: str, address: str) -> None:
         self._server = server
         self._services: list[str] = []
         self.service = service
         self.address = address
-        """Where other services reach it."""
+        """The address at which other services reach it."""
 
     @classmethod
     async def bind(cls, service: str, settings: Loaded, operations: Operations) -> "Endpoint":
-        """Raises ConfigError when nothing can be served there."""
+        """Bind the configured port. Raises ConfigError if the port or the TLS files cannot be used."""
         network, rpc = settings[NetworkSettings], settings[RpcSettings]
         if rpc.tls_ca_file is not None and rpc.tls_cert_file is None:
-            raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE: a service needs one when KAFSCALE_RPC_TLS_CA_FILE is set")
+            raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE is required for services if KAFSCALE_RPC_TLS_CA_FILE is set")
         server = RpcServer(limits=rpc.limits(), tls=rpc.tls(), tracer=operations.tracer)
         try:
             port = await server.bind(network.rpc(service).bindable)
@@ -186,7 +186,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def serving(self, *services: BoundService) -> AsyncIterator[None]:
-        """Take calls; on leaving, take no more and let those in hand finish."""
+        """Serve calls. On exit, accept no more calls and let those in flight finish."""
         stop = trio.Event()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.serve, stop, *services)
@@ -196,16 +196,17 @@ class Endpoint:
     async def serve(
         self, stop: trio.Event, *services: BoundService, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """The same, until ``stop``."""
+        """Serve calls until ``stop`` is set. After that, let those in flight finish."""
         for service in services:
             self._server.add(service)
-            # Whoever looks for one that answers goes to another until this is ready, and stays when its health is bad.
+            # Per service, so that callers that look for a ready peer skip this one until `ready`, but not when its
+            # health becomes bad later.
             self._server.set_serving(service=service.name, serving=False)
             self._services.append(service.name)
         await self._server.serve(stop, task_status)
 
     def ready(self, operations: Operations) -> None:
-        """From now on health checks are told what ``operations`` finds, and of the services that they serve."""
+        """Report the services as serving. From now on the server's health follows the health of ``operations``."""
         for service in self._services:
             self._server.set_serving(service=service, serving=True)
         operations.observe_server(self._server)
@@ -217,7 +218,7 @@ class Endpoint:
 async def registered(
     endpoint: Endpoint, metadata: MetadataStore, settings: Loaded, operations: Operations
 ) -> AsyncIterator[None]:
-    """Be seen by the others at ``endpoint``, as a service that owns nothing."""
+    """Register at ``endpoint``, as a service that does not own anything."""
     current: Membership | None = None
     operations.watch_lease(lambda: current)
 
@@ -249,7 +250,7 @@ async def registered(
 
 @asynccontextmanager
 async def indexer_pool(indexers: Members, settings: Loaded, operations: Operations) -> AsyncIterator[IndexerPool]:
-    """Calls to whatever indexers are alive; ``indexers`` is running."""
+    """Open a pool for calls to the live indexers. ``indexers`` must be running."""
     open_channel = _channels(settings, operations)
     async with trio.open_nursery() as nursery:
         pool = IndexerPool(nursery, open_channel)
@@ -274,7 +275,7 @@ async def indexer_pool(indexers: Members, settings: Loaded, operations: Operatio
 def connector(
     settings: Loaded, operations: Operations, client: Callable[[Channel], C]
 ) -> Callable[[LiveMember], AbstractAsyncContextManager[C]]:
-    """How a caller connects to a member of another service; the connection lives while what this gives is entered."""
+    """Return a function that connects to a member of another service, as a context manager."""
     open_channel = _channels(settings, operations)
 
     @asynccontextmanager
@@ -286,9 +287,9 @@ def connector(
 
 
 def _channels(settings: Loaded, operations: Operations) -> Callable[[str], Channel]:
-    """Opens channels to other services, whose calls are shown.
+    """Return a function that opens channels to other services. Their calls are counted in the metrics.
 
-    Raises ConfigError for TLS files that cannot be used, now and not later.
+    Raises ConfigError immediately if the TLS files cannot be used.
     """
     rpc = settings[RpcSettings]
     limits, tls = rpc.limits(), rpc.tls()
@@ -299,10 +300,10 @@ def _channels(settings: Loaded, operations: Operations) -> Callable[[str], Chann
 
 
 def _addresses(view: MembersView) -> dict[str, str]:
-    """Of the members that calls go to, by run id."""
+    """Return the addresses of the members that are called, by run id."""
     return {live.run_id: live.address for live in view.placed}
 
 
 def _patience(settings: Loaded) -> float:
-    """Seconds."""
+    """Return the startup patience in seconds."""
     return settings[NetworkSettings].start_patience_ms / 1000

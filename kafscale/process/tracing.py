@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, sent by OTLP over gRPC: the extra ``tracing``. Loaded only where there is an endpoint."""
+"""The settings of tracing, and its start. Spans are exported by OTLP over gRPC, which needs the extra ``tracing``."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from kafscale.errors import ConfigError
 from kafscale.tracing import Tracer
 
 _LAST_SECONDS = 2.0
-"""For what is left to be sent when the process stops."""
+"""The time to export the remaining spans when the process stops."""
 
 _log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ def _parse_endpoint(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingSettings:
-    """Off by default."""
+    """Tracing is off by default."""
 
     endpoint: str | None = setting(
         "KAFSCALE_TRACING_ENDPOINT",
@@ -55,15 +55,18 @@ class TracingSettings:
 
 @asynccontextmanager
 async def open_tracer(settings: TracingSettings, service: str, instance: str) -> AsyncIterator[Tracer | None]:
-    """None where nothing is traced. Leaving sends what is left, if it can. Raises ConfigError: the extra is missing."""
+    """Yield None if tracing is off. On exit, try to export the remaining spans.
+
+    Raises ConfigError if the extra is not installed.
+    """
     if settings.endpoint is None:
         yield None
         return
     try:
-        from kafscale.process.otel import OtelTracer  # noqa: PLC0415  it takes memory and time, and may not be there
+        from kafscale.process.otel import OtelTracer  # noqa: PLC0415  costs memory and time, and may not be installed
     except ImportError as error:
         raise ConfigError(
-            f"KAFSCALE_TRACING_ENDPOINT needs the extra `tracing`, pip install 'kafscale[tracing]': {error}"
+            f"KAFSCALE_TRACING_ENDPOINT needs the extra `tracing`; run pip install 'kafscale[tracing]' ({error})"
         ) from error
     tracer = OtelTracer(
         settings.endpoint,
@@ -72,7 +75,7 @@ async def open_tracer(settings: TracingSettings, service: str, instance: str) ->
         service=service,
         instance=instance,
     )
-    _log.info("traces", endpoint=settings.endpoint, sample_ratio=settings.sample_ratio)
+    _log.info("tracing enabled", endpoint=settings.endpoint, sample_ratio=settings.sample_ratio)
     try:
         yield tracer
     finally:

@@ -1,4 +1,4 @@
-"""Which release of KafScale this is."""
+"""The version of KafScale."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def kafscale_version() -> str:
-    """The version of the installed package; empty: it runs from a tree that was not installed."""
+    """Return the version of the installed package. Empty if KafScale runs from a source tree without installation."""
     try:
         return version("kafscale")
     except PackageNotFoundError:

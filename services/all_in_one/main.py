@@ -172,5 +172,5 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         endpoint.ready(operations)
         await storage_stopped.wait()
         await coordinator_stopped.wait()
-        log.info("object store", **counters.totals())
+        log.info("object store closed", **counters.totals())
         nursery.cancel_scope.cancel()

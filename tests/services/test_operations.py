@@ -168,7 +168,8 @@ async def test_two_storage_instances_at_one_address_are_not_both_ready(make_clus
         checks = readiness(first)[1]
         assert checks["address"]["state"] == "unavailable"
         assert first.address in checks["address"]["reason"]
-        assert [event["state"] for event in first.events("health") if event["check"] == "address"] == ["unavailable"]
+        changes = [event for event in first.events("health check changed") if event["check"] == "address"]
+        assert [event["state"] for event in changes] == ["unavailable"]
         second.stop()
         await until(lambda: readiness(first)[0] == 200, seconds=10)
 
@@ -234,7 +235,7 @@ async def test_throttling_s3_and_a_silent_etcd_are_shown_reads_go_on_and_all_get
             await trio.to_thread.run_sync(lambda: client.produce("orders", records))
             assert await trio.to_thread.run_sync(values, client, 20) == written * 2
 
-            told = [(event["check"], event["state"]) for event in storage.events("health")]
+            told = [(event["check"], event["state"]) for event in storage.events("health check changed")]
             assert [state for check, state in told if check == "s3"][-2:] == ["unavailable", "healthy"]
             assert [state for check, state in told if check == "lease"][-2:] == ["unavailable", "healthy"]
             await trio.to_thread.run_sync(stack.close)

@@ -72,7 +72,7 @@ def test_a_produced_batch_is_one_trace_over_the_four_services_and_nothing_waits_
             for number in range(2, 12):
                 assert client.produce("orders", [Message(b"%d" % number)]) == [number]
             (gateway,) = cluster.gateways
-            dropped = "traces are not taken, and dropped"
+            dropped = "span export failed, spans dropped"
             once("the warning", lambda: gateway.events(dropped), lambda told: len(told) == 1)
             for process in reversed(cluster.processes):
                 assert process.stop() == 0

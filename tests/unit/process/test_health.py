@@ -84,7 +84,7 @@ async def test_each_change_is_logged_and_told_once(autojump_clock: MockClock) ->
             health.stop()
             await trio.sleep(5)
             nursery.cancel_scope.cancel()
-    changes = [(log["check"], log["state"], log["log_level"]) for log in logs if log["event"] == "health"]
+    changes = [(log["check"], log["state"], log["log_level"]) for log in logs if log["event"] == "health check changed"]
     assert changes == [
         ("s3", "degraded", "warning"),
         ("s3", "unavailable", "warning"),
@@ -100,7 +100,7 @@ async def test_what_ends_while_the_process_stops_is_no_news(autojump_clock: Mock
     with structlog.testing.capture_logs() as logs:
         health.stop()
         switch.state = State.UNAVAILABLE
-        health.look()
+        health.evaluate()
     assert [log["event"] for log in logs] == ["not ready"]
     assert health.report().checks["lease"]["state"] == "unavailable"
 
@@ -133,18 +133,18 @@ async def test_of_two_processes_at_one_address_the_older_is_not_ready_and_says_s
         assert operations.health.ready
         second = await join("second", "127.0.0.1:9095")
         with structlog.testing.capture_logs() as logs:
-            operations.health.look()
+            operations.health.evaluate()
         assert not operations.health.ready
-        (told,) = (log for log in logs if log["event"] == "health")
+        (told,) = (log for log in logs if log["event"] == "health check changed")
         assert (told["log_level"], told["check"], told["state"]) == ("warning", "address", "unavailable")
         assert "127.0.0.1:9095" in told["reason"]
         assert "second" in told["reason"]
         for well in (watched(second), other, *alone):
-            well.health.look()
+            well.health.evaluate()
             assert well.health.ready
         # Where the lease is not proven the newer one may be this process's successor.
         await first.leave()
-        operations.health.look()
+        operations.health.evaluate()
         assert operations.health.ready
         nursery.cancel_scope.cancel()
 
@@ -154,7 +154,7 @@ async def operating() -> AsyncIterator[tuple[Operations, trio.Event, "Asker"]]:
     stopping = trio.Event()
     with structlog.testing.capture_logs() as logs:
         async with Operations.open(HttpSettings(http_addr=Address(HOST, 0)), "storage", stopping) as operations:
-            port = next(log["port"] for log in logs if log["event"] == "health and metrics")
+            port = next(log["port"] for log in logs if log["event"] == "HTTP server started")
             async with httpcore.AsyncConnectionPool() as pool:
                 yield operations, stopping, Asker(pool, port)
 

@@ -19,8 +19,8 @@ def _broken() -> Response:
 
 
 @asynccontextmanager
-async def serving(*, most_connections: int = 8, body: bytes = b"{}") -> AsyncIterator[int]:
-    server = HttpServer({"/x": lambda: Response(body), "/broken": _broken}, most_connections=most_connections)
+async def serving(*, max_connections: int = 8, body: bytes = b"{}") -> AsyncIterator[int]:
+    server = HttpServer({"/x": lambda: Response(body), "/broken": _broken}, max_connections=max_connections)
     async with trio.open_nursery() as nursery:
         yield await nursery.start(server.run, HOST, 0)
         nursery.cancel_scope.cancel()
@@ -72,7 +72,7 @@ async def test_what_is_no_http_is_refused_and_closed(data: bytes) -> None:
 
 
 async def test_connections_are_bounded_and_free_again() -> None:
-    async with serving(most_connections=2) as port:
+    async with serving(max_connections=2) as port:
         held = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]
         await trio.sleep(0.05)
         assert await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n") == b""
@@ -104,4 +104,4 @@ async def test_a_client_that_does_not_read_holds_up_neither_others_nor_the_end()
 async def test_an_address_that_cannot_be_listened_on_names_the_setting() -> None:
     async with serving() as port:
         with pytest.raises(ConfigError, match="KAFSCALE_HTTP_ADDR"):
-            await HttpServer({}, most_connections=1).run(HOST, port)
+            await HttpServer({}, max_connections=1).run(HOST, port)
