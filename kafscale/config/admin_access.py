@@ -1,4 +1,4 @@
-"""What operators' calls need: where the Admin service is, and the token that both ends know."""
+"""Settings for admin calls: the addresses of the Admin service, and the token that both sides share."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ servers: Parser[tuple[str, ...]] = Parser("`host:port`, or several separated by 
 
 @dataclass(frozen=True, kw_only=True)
 class AdminTokenSettings:
-    """What gateways ask operators for, and the `kafscale` command shows."""
+    """The token that gateways require and the `kafscale` command presents."""
 
     admin_token: str = setting(
         "KAFSCALE_ADMIN_TOKEN",
@@ -44,7 +44,7 @@ class AdminTokenSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminClientSettings(AdminTokenSettings):
-    """What the `kafscale` command reads to reach a cluster; its options come first."""
+    """The settings with which the `kafscale` command reaches a cluster. Command-line options override them."""
 
     admin_servers: tuple[str, ...] = setting(
         "KAFSCALE_ADMIN_SERVER",

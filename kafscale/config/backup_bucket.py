@@ -1,6 +1,6 @@
-"""The bucket that snapshots of etcd and backups of the metadata go to, where that is not the log's own.
+"""The bucket for etcd snapshots and metadata backups, if it is not the log's bucket.
 
-Keys are the same in either: ``{namespace}/~etcd/`` and ``{namespace}/~backups/``.
+Keys are the same in both buckets: ``{namespace}/~etcd/`` and ``{namespace}/~backups/``.
 """
 
 import random
@@ -78,14 +78,14 @@ class BackupSettings:
 
     def __post_init__(self) -> None:
         if not self.bucket and (self.endpoint or self.credentials or self.access_key or self.secret_key):
-            raise ConfigError("KAFSCALE_BACKUP_S3_BUCKET: it is not set, but other KAFSCALE_BACKUP_S3_* variables are")
+            raise ConfigError("KAFSCALE_BACKUP_S3_BUCKET is not set, but other KAFSCALE_BACKUP_S3_* variables are")
         if bool(self.access_key) != bool(self.secret_key):
-            raise ConfigError("KAFSCALE_BACKUP_S3_ACCESS_KEY and KAFSCALE_BACKUP_S3_SECRET_KEY: one of them is missing")
+            raise ConfigError("KAFSCALE_BACKUP_S3_ACCESS_KEY and KAFSCALE_BACKUP_S3_SECRET_KEY must be set together")
         if self.access_key and self.credentials == "aws":
             raise ConfigError("KAFSCALE_BACKUP_S3_CREDENTIALS is aws, but KAFSCALE_BACKUP_S3_ACCESS_KEY is set")
 
     def over(self, log: S3Settings) -> S3Settings:
-        """The settings of a store on this bucket; what is unset here is as ``log`` has it."""
+        """Return the settings of a store on this bucket. Unset variables default to the values in ``log``."""
         settings = replace(log, bucket=self.bucket, region=self.region)
         if self.endpoint:
             path_style = True if self.path_style is None else self.path_style
@@ -101,14 +101,14 @@ class BackupSettings:
                 session_token=self.session_token,
             )
         elif log.credentials is None:
-            # The endpoint, which may be another one here, would decide otherwise.
+            # Otherwise the endpoint, which may be different here, would decide.
             settings = replace(settings, credentials="aws" if log.from_aws else "static")
         return settings
 
 
 @asynccontextmanager
 async def open_backup_bucket(environ: Mapping[str, str]) -> AsyncIterator[ObjectStore | None]:
-    """The bucket for backups; None: they go to the log's. Raises ConfigError, Unavailable, Refused."""
+    """Yield the bucket for backups, or None if the log's bucket is used. Raises ConfigError, Unavailable, Refused."""
     settings = load(BackupSettings, environ)
     if not settings.bucket:
         yield None
@@ -123,7 +123,7 @@ async def open_backup_bucket(environ: Mapping[str, str]) -> AsyncIterator[Object
             store = RetryingObjectStore(opened, random.random)
             await store.list_from(paths.backups_prefix(store_settings.namespace), limit=1)
         except ConfigError as error:
-            # The adapter names the variables of the log's bucket.
+            # The adapter's messages name the variables of the log's bucket.
             raise ConfigError(str(error).replace("KAFSCALE_S3_", "KAFSCALE_BACKUP_S3_")) from error
         except Refused as error:
             raise ConfigError(f"KAFSCALE_BACKUP_S3_BUCKET, KAFSCALE_BACKUP_S3_ACCESS_KEY: {error}") from error
@@ -131,12 +131,12 @@ async def open_backup_bucket(environ: Mapping[str, str]) -> AsyncIterator[Object
 
 
 async def mark_backup_bucket(backups: ObjectStore, log: ObjectStore, namespace: str) -> None:
-    """Before something is stored: see to it that a bucket of its own has backups of one cluster under ``namespace``.
+    """Ensure that ``backups`` holds backups of only one cluster under ``namespace``. Call it before storing anything.
 
-    Nothing is compared while the log has no mark, which a storage instance makes, or does not answer: a snapshot is
-    worth most when the log's store has trouble. Raises ConfigError, and what the store for backups raises.
+    Nothing is compared if the log has no cluster mark yet (a storage instance creates it) or does not answer, because
+    backups matter most when the log's store has problems. Raises ConfigError, and the errors of ``backups``.
     """
-    # Not the log's own mark, by which this bucket would pass for the log's.
+    # A different key than the log's own mark, which would make this bucket look like the log's.
     key = paths.backup_mark_key(namespace)
     try:
         cluster = (await log.get(paths.cluster_mark_key(namespace))).body
@@ -145,9 +145,9 @@ async def mark_backup_bucket(backups: ObjectStore, log: ObjectStore, namespace: 
     try:
         await backups.put_if_absent(key, cluster)
     except PreconditionFailed:
-        there = (await backups.get(key)).body
-        if there != cluster:
+        found = (await backups.get(key)).body
+        if found != cluster:
             raise ConfigError(
-                f"KAFSCALE_BACKUP_S3_BUCKET: under {namespace}/ it has backups of cluster "
-                f"{there.decode(errors='replace')}, and this is cluster {cluster.decode(errors='replace')}"
+                f"KAFSCALE_BACKUP_S3_BUCKET: the backups under {namespace}/ are of cluster "
+                f"{found.decode(errors='replace')}, but this is cluster {cluster.decode(errors='replace')}"
             ) from None

@@ -1,4 +1,4 @@
-"""What every service reads about the calls between services."""
+"""The settings of every service for calls between services."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ _defaults = RpcLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """Limits and TLS of a process, for the calls it makes and those it takes."""
+    """Limits and TLS for the calls that a process makes and serves."""
 
     max_message_bytes: int = setting(
         "KAFSCALE_RPC_MAX_MESSAGE_BYTES",
@@ -104,7 +104,7 @@ class RpcSettings:
 
     def __post_init__(self) -> None:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE and KAFSCALE_RPC_TLS_KEY_FILE go together; one is not set")
+            raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE and KAFSCALE_RPC_TLS_KEY_FILE must be set together")
         if self.tls_cert_file is not None and self.tls_ca_file is None:
             raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE is set without KAFSCALE_RPC_TLS_CA_FILE")
         if self.tls_client_auth == "required" and self.tls_cert_file is None:
@@ -125,7 +125,7 @@ class RpcSettings:
         )
 
     def tls(self) -> RpcTls | None:
-        """None: plaintext. A server with a CA and no certificate of its own does not start."""
+        """Return the TLS files, or None for plaintext. A server with a CA but without a certificate does not start."""
         if self.tls_ca_file is None:
             return None
         return RpcTls(

@@ -1,4 +1,4 @@
-"""The metadata store that services of their own share: etcd, from settings."""
+"""The settings of etcd, the metadata store that services in separate processes share, and its opening."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """``address``: ``host:port``; ``scheme``: http, https, or empty where none was given."""
+    """``address``: ``host:port``. ``scheme``: http, https, or empty if the setting has none."""
 
     address: str
     scheme: str = ""
@@ -50,7 +50,7 @@ _endpoints = Parser(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdSettings:
-    """Every service that runs in a process of its own has these."""
+    """The settings of etcd for every service that runs in a separate process."""
 
     endpoints: tuple[Endpoint, ...] = setting(
         "KAFSCALE_ETCD_ENDPOINTS",
@@ -118,9 +118,9 @@ class EtcdSettings:
 
     def __post_init__(self) -> None:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            raise ConfigError("KAFSCALE_ETCD_TLS_CERT_FILE and KAFSCALE_ETCD_TLS_KEY_FILE go together; one is not set")
+            raise ConfigError("KAFSCALE_ETCD_TLS_CERT_FILE and KAFSCALE_ETCD_TLS_KEY_FILE must be set together")
         if bool(self.username) != bool(self.password):
-            raise ConfigError("KAFSCALE_ETCD_USERNAME and KAFSCALE_ETCD_PASSWORD go together; one is not set")
+            raise ConfigError("KAFSCALE_ETCD_USERNAME and KAFSCALE_ETCD_PASSWORD must be set together")
         if self.tls_ca_file is None:
             if self.tls_cert_file is not None:
                 raise ConfigError("KAFSCALE_ETCD_TLS_CERT_FILE is set without KAFSCALE_ETCD_TLS_CA_FILE")
@@ -130,9 +130,9 @@ class EtcdSettings:
             raise ConfigError("KAFSCALE_ETCD_ENDPOINTS has http://, but KAFSCALE_ETCD_TLS_CA_FILE is set")
 
     def config(self) -> EtcdConfig:
-        """Raises ConfigError when no endpoint is set."""
+        """Return the client's config. Raises ConfigError if no endpoint is set."""
         if not self.endpoints:
-            raise ConfigError("KAFSCALE_ETCD_ENDPOINTS: it is not set")
+            raise ConfigError("KAFSCALE_ETCD_ENDPOINTS is not set")
         tls = None
         if self.tls_ca_file is not None:
             tls = RpcTls(ca_file=self.tls_ca_file, cert_file=self.tls_cert_file, key_file=self.tls_key_file)
@@ -149,11 +149,11 @@ class EtcdSettings:
 async def open_etcd_store(
     settings: EtcdSettings, namespace: str, *, random: Callable[[], float], patience: float = 30.0
 ) -> AsyncIterator[EtcdMetadataStore]:
-    """The store that ``settings`` ask for, proven to answer and to let this user read; never another one.
+    """Open the store that ``settings`` describe, after checking that it answers and that this user may read.
 
-    ``random`` (0 to 1) spreads members and pauses. ``patience``: seconds to wait for etcd to come up. It is for
-    the caller to keep it from filling up (`kafscale.metadata.compaction.Upkeep`). Raises ConfigError, naming the
-    settings that are wrong, or Unavailable when etcd does not answer.
+    ``random`` (0 to 1) randomizes the choice of members and the pauses. ``patience``: seconds to wait for etcd to come
+    up. The caller must keep etcd from filling up (`kafscale.metadata.compaction.Upkeep`). Raises ConfigError, which
+    names the invalid settings, or Unavailable if etcd does not answer.
     """
     async with open_etcd(settings.config(), random=random) as store:
         deadline = trio.current_time() + patience
@@ -169,7 +169,7 @@ async def open_etcd_store(
                     raise
                 _log.info("waiting for etcd", error=str(error))
                 await trio.sleep(_PAUSE_SECONDS)
-        _log.info("etcd answers", version=status.version, database_bytes=status.database_bytes)
+        _log.info("connected to etcd", version=status.version, database_bytes=status.database_bytes)
         if status.problems:
             _log.warning("etcd reports problems", problems=status.problems)
         yield store

@@ -1,11 +1,11 @@
-"""What groups are held to: coordinators apply it, gateways tell clients of it. Names after Kafka's broker configs."""
+"""Limits of consumer groups, named after Kafka's broker configs. Coordinators apply them, gateways report them."""
 
 from dataclasses import dataclass
 
 from kafscale.config.settings import integer, setting
 
 
-# Without slots: a class has one base with slots at most, and those that inherit this have another.
+# Without slots: only one base of a class can have slots, and the classes that inherit this have another such base.
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
     """Sizes in bytes, times in milliseconds unless the name says otherwise."""

@@ -1,6 +1,6 @@
-"""Where the gateway listens and what it tells clients to connect to: Kafka's listener syntax, parsed and checked.
+"""The addresses on which the gateway listens and those that it advertises to clients, in Kafka's listener syntax.
 
-Nothing is resolved, bound or looked up here but the name of this machine, where an advertised address asks for it.
+Nothing is bound or resolved here, except for the name of this machine if an advertised address contains OWN_NAME.
 """
 
 import re
@@ -13,7 +13,7 @@ from kafscale.errors import ConfigError
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 DEFAULT_NAME = "PLAINTEXT"
 OWN_NAME = "{hostname}"
-"""In an advertised address: the host name of the machine, by which containers and pods reach each other."""
+"""Stands for the host name of this machine in advertised addresses, as containers and pods know it."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -23,10 +23,10 @@ _ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  the names of "all interfaces", 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One listening socket and the address that clients are told for it.
+    """A listening socket and the address that is advertised for it.
 
-    An empty ``host`` is all interfaces. Port 0 lets the system choose; an ``advertised_port`` of 0 stands for the port
-    that was bound. Hosts carry no brackets.
+    An empty ``host`` means all interfaces. With port 0 the system chooses a port; an ``advertised_port`` of 0 means the
+    bound port. Hosts have no brackets.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """The listener variables; a service that has Kafka listeners derives its settings class from this one."""
+    """The listener variables. The settings class of a service with Kafka listeners inherits from this class."""
 
     listeners: str | None = setting(
         "KAFSCALE_LISTENERS",
@@ -77,7 +77,7 @@ class ListenerSettings:
     )
 
     def resolve(self) -> tuple[Listener, ...]:
-        """The listeners, in the order given; at least one. Raises ConfigError that names the variable."""
+        """Return the listeners in the configured order, at least one. Raises a ConfigError that names the variable."""
         if self.listeners is None:
             return (self._short_form(),)
         for env, value in (
@@ -109,7 +109,7 @@ def _named_form(listeners: str, advertised_listeners: str | None) -> tuple[Liste
             if name not in bound:
                 raise ConfigError(f"KAFSCALE_ADVERTISED_LISTENERS names {name}, which KAFSCALE_LISTENERS does not")
             if port == 0:
-                raise ConfigError(f"KAFSCALE_ADVERTISED_LISTENERS gives port 0 for {name}: no client can connect to it")
+                raise ConfigError(f"KAFSCALE_ADVERTISED_LISTENERS has port 0 for {name}; clients need the actual port")
     result: list[Listener] = []
     for name, (host, port) in bound.items():
         if name not in advertised:
@@ -117,7 +117,7 @@ def _named_form(listeners: str, advertised_listeners: str | None) -> tuple[Liste
         _refuse_anywhere("KAFSCALE_ADVERTISED_LISTENERS", name, advertised[name][0])
         for other in result:
             if port and port == other.port and (host == other.host or host in _ANYWHERE or other.host in _ANYWHERE):
-                raise ConfigError(f"KAFSCALE_LISTENERS gives {other.name} and {name} the same port {port}")
+                raise ConfigError(f"KAFSCALE_LISTENERS has the same port {port} for {other.name} and {name}")
         result.append(Listener(name, host, port, *advertised[name]))
     return tuple(result)
 
@@ -136,33 +136,33 @@ def _addresses(env: str, value: str) -> dict[str, tuple[str, int]]:
 
 
 def parse_address(env: str, value: str) -> tuple[str, int]:
-    """Host, empty for all interfaces, and port. Raises ConfigError that names ``env``."""
+    """Parse the host (empty for all interfaces) and port. Raises a ConfigError that names ``env``."""
     host, separator, port = value.rpartition(":")
     if not separator or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ConfigError(f"{env} has {value!r}; an address is host:port with a port from 0 to 65535")
     if host.startswith("[") and host.endswith("]") and _IPV6.fullmatch(host[1:-1]):
         return host[1:-1], int(port)
     if ":" in host or "[" in host:
-        raise ConfigError(f"{env} has {value!r}; an IPv6 address stands in brackets: [::1]:9092")
+        raise ConfigError(f"{env} has {value!r}; an IPv6 address needs brackets, as in [::1]:9092")
     return _host(env, host) if host else "", int(port)
 
 
 def with_own_name(value: str) -> str:
-    """``value`` with the name of this machine where it has OWN_NAME."""
+    """Replace OWN_NAME in ``value`` with the name of this machine."""
     return value.replace(OWN_NAME, socket.gethostname())
 
 
 def is_anywhere(host: str) -> bool:
-    """Whether ``host`` stands for all interfaces."""
+    """Return whether ``host`` means all interfaces."""
     return host in _ANYWHERE
 
 
 def _host(env: str, host: str) -> str:
     if not _HOST.fullmatch(host) and not _IPV6.fullmatch(host):
-        raise ConfigError(f"{env} has {host!r}, which is no host name or address")
+        raise ConfigError(f"{env} has {host!r}, which is not a host name or address")
     return host
 
 
 def _refuse_anywhere(env: str, name: str, advertised_host: str) -> None:
     if advertised_host in _ANYWHERE:
-        raise ConfigError(f"listener {name} is on all interfaces: clients need an address to connect to; set {env}")
+        raise ConfigError(f"listener {name} is on all interfaces; set {env} to an address that clients can connect to")

@@ -1,6 +1,6 @@
-"""Where a service listens for the others, where they reach it, and how long it counts as alive without a sign of life.
+"""The addresses on which a service listens and is reached by others, and the TTL of its lease.
 
-Nothing is resolved, bound or looked up here but the name of this machine, where an advertised address asks for it.
+Nothing is bound or resolved here, except for the name of this machine if an advertised address contains OWN_NAME.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An empty ``host`` is all interfaces; port 0 lets the system choose. Hosts carry no brackets."""
+    """A host and port. An empty ``host`` means all interfaces. Port 0: the system chooses. Hosts have no brackets."""
 
     host: str
     port: int
@@ -25,18 +25,18 @@ class Address:
 
     @property
     def anywhere(self) -> bool:
-        """Whether it means all interfaces."""
+        """Whether the host means all interfaces."""
         return is_anywhere(self.host)
 
     @property
     def bindable(self) -> str:
-        """As gRPC takes it to listen on: it has no empty host."""
+        """The address in gRPC's form for listening, which does not allow an empty host."""
         return str(self if self.host else replace(self, host="::"))
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultAddresses:
-    """Of one service, so that all of them start on one host."""
+    """The default addresses of a service. They differ between services so that all of them can run on one host."""
 
     rpc: Address
     http: Address
@@ -48,7 +48,7 @@ DEFAULTS = {
     "indexer": DefaultAddresses(Address(HOST, 9096), Address(HOST, 9106)),
     "coordinator": DefaultAddresses(Address(HOST, 9097), Address(HOST, 9107)),
 }
-"""Of the services that call each other."""
+"""The default addresses of the services that call each other."""
 HTTP_DEFAULTS = {
     **{name: addresses.http for name, addresses in DEFAULTS.items()},
     "operator": Address(HOST, 9108),
@@ -77,7 +77,7 @@ def _by_service(addresses: Mapping[str, Address]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    """What every process reads that others see in the metadata store."""
+    """The settings of every process that registers in the metadata store."""
 
     lease_ttl_seconds: int = setting(
         "KAFSCALE_LEASE_TTL_SECONDS",
@@ -89,7 +89,7 @@ class LeaseSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """What every process reads for /healthz, /readyz and /metrics."""
+    """The settings of every process for /healthz, /readyz and /metrics."""
 
     http_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_HTTP_ADDR",
@@ -112,7 +112,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings(LeaseSettings):
-    """What each service that runs in a process of its own reads for its place among the others."""
+    """The settings of every service in a separate process for its communication with the others."""
 
     rpc_addr: Address | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_RPC_ADDR",
@@ -142,16 +142,16 @@ class NetworkSettings(LeaseSettings):
     def __post_init__(self) -> None:
         advertised = self.rpc_advertised_addr
         if advertised is not None and (advertised.anywhere or not advertised.port):
-            raise ConfigError(f"KAFSCALE_RPC_ADVERTISED_ADDR = {str(advertised)!r} is no address to connect to")
+            raise ConfigError(f"KAFSCALE_RPC_ADVERTISED_ADDR = {str(advertised)!r} needs both a host and a port")
         if advertised is None and self.rpc_addr is not None and self.rpc_addr.anywhere:
             raise ConfigError(
-                "KAFSCALE_RPC_ADDR is all interfaces: others need an address to connect to; "
-                "set KAFSCALE_RPC_ADVERTISED_ADDR"
+                "KAFSCALE_RPC_ADDR is all interfaces; set KAFSCALE_RPC_ADVERTISED_ADDR to an address that other "
+                "services can connect to"
             )
 
     def rpc(self, service: str) -> Address:
         return self.rpc_addr or DEFAULTS[service].rpc
 
     def advertised(self, service: str, bound_port: int) -> str:
-        """What the others are told when ``bound_port`` is what was got of `rpc`."""
+        """Return the advertised address. ``bound_port``: the port that was bound for `rpc`."""
         return str(self.rpc_advertised_addr or replace(self.rpc(service), port=bound_port))

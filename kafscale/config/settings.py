@@ -1,6 +1,6 @@
-"""Settings as values: frozen dataclasses whose fields say which environment variable they come from.
+"""Settings as frozen dataclasses whose fields declare the environment variables that they are read from.
 
-A service declares what it reads, once; `load` reads it, `docs/reference/configuration.md` is generated from it::
+A service declares its settings once. `load` reads them, and `docs/reference/configuration.md` is generated from them::
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class StorageSettings:
@@ -10,8 +10,8 @@ A service declares what it reads, once; `load` reads it, `docs/reference/configu
 
     settings = load(StorageSettings, os.environ)
 
-A wrong value is a ``ConfigError``: the process must not start, and nothing falls back to a default. A variable that is
-set to the empty string counts as unset. Rules that span several fields belong in the class's ``__post_init__``.
+An invalid value is a ``ConfigError``: the process must not start, and no default is used instead. A variable that is
+set to the empty string counts as unset. Checks of several fields belong in the class's ``__post_init__``.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
 _SIZE = re.compile(r"([0-9]{1,18}) *(?:([KMGT])I?B?|B)?", re.IGNORECASE)
 _TRUE = ("true", "yes", "1")
 _FALSE = ("false", "no", "0")
-# What Kubernetes puts into every pod for a Service whose name begins with "kafscale".
+# Kubernetes sets these variables in every pod for a Service whose name begins with "kafscale".
 _INJECTED_NAME = re.compile(
     r"KAFSCALE_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)"
 )
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """How the text of a variable becomes a value; ``parse`` raises ValueError, ``accepts`` says what it takes."""
+    """Parses the text of a variable. ``parse`` raises ValueError; ``accepts`` describes valid texts."""
 
     accepts: str
     parse: Callable[[str], T]
@@ -51,7 +51,7 @@ class Parser(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What one field declared; ``default_text`` as a person would write it, None: unset."""
+    """The declaration of a field. ``default_text``: as a user would write it, or None if the default is unset."""
 
     env: str
     parser: Parser[Any]
@@ -63,23 +63,23 @@ class Setting:
 def setting(
     env: str, *, default: T, parse: Parser[T], doc: str, secret: bool = False, default_text: str | None = None
 ) -> T:
-    """A dataclass field that `load` fills from ``env``. A secret is never shown: neither in errors nor in ``repr``.
+    """Declare a dataclass field that `load` fills from ``env``. A secret does not appear in errors or in ``repr``.
 
-    ``default_text`` says what stands for an unset variable where that is not one value.
+    ``default_text`` describes the default if it is not a single value.
     """
     if not env.startswith(PREFIX):
         raise ValueError(f"{env} does not begin with {PREFIX}")
     if default_text is None and default is not None:
         default_text = parse.show(default)
     declared = Setting(env, parse, default_text, doc, secret)
-    # A field is typed as its value, as dataclasses.field is in the type stubs.
+    # Annotated with the type of the value, like dataclasses.field in the type stubs.
     return dataclasses.field(default=default, repr=not secret, metadata={_METADATA_KEY: declared})
 
 
 def load(cls: type[T], environ: Mapping[str, str]) -> T:
-    """An instance of the settings class ``cls``. Raises ConfigError that names every wrong variable in one line."""
+    """Return an instance of ``cls``. Raises a ConfigError that names all invalid variables in one line."""
     values: dict[str, object] = {}
-    wrong: list[str] = []
+    invalid: list[str] = []
     for name, declared in _fields(cls):
         text = environ.get(declared.env, "").strip()
         if not text:
@@ -88,36 +88,36 @@ def load(cls: type[T], environ: Mapping[str, str]) -> T:
             values[name] = declared.parser.parse(text)
         except ValueError:
             shown = "(value not shown)" if declared.secret else f"= {text!r}"
-            wrong.append(f"{declared.env} {shown} is not {declared.parser.accepts}")
-    if wrong:
-        raise ConfigError("; ".join(wrong))
+            invalid.append(f"{declared.env} {shown} is not {declared.parser.accepts}")
+    if invalid:
+        raise ConfigError("; ".join(invalid))
     return cls(**values)
 
 
 def documented(classes: Iterable[type]) -> list[tuple[type, list[Setting]]]:
-    """The settings of each class in the order of declaration, for the generator of docs/reference/configuration.md."""
+    """Return the settings of each class in the order of declaration, for docs/reference/configuration.md."""
     return [(cls, [declared for _, declared in _fields(cls)]) for cls in classes]
 
 
 def warn_unknown(known: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """One message for each KAFSCALE_ variable of ``environ`` that is not ``known``, with the nearest name that is.
+    """Return a message for each KAFSCALE_ variable of ``environ`` that is not ``known``, with the most similar name.
 
-    What Kubernetes injects for Services (``*_SERVICE_HOST``, ``*_SERVICE_PORT*``, ``*_PORT_9092_TCP*``, and ``*_PORT``
-    when its value is a ``tcp://`` address) is passed over in silence.
+    Variables that Kubernetes injects for Services (``*_SERVICE_HOST``, ``*_SERVICE_PORT*``, ``*_PORT_9092_TCP*``, and
+    ``*_PORT`` with a ``tcp://`` address as its value) are ignored.
     """
     messages = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or _injected(name, environ[name]):
             continue
-        # Without the prefix that all share, which would make any two names look alike.
+        # Without the common prefix, which would make any two names similar.
         nearest = difflib.get_close_matches(name.removeprefix(PREFIX), [env.removeprefix(PREFIX) for env in known], n=1)
         hint = f"; did you mean {PREFIX}{nearest[0]}?" if nearest else ""
-        messages.append(f"{name} is set, but nothing reads it{hint}")
+        messages.append(f"{name} is set, but not used{hint}")
     return messages
 
 
 def within(parser: Parser[T], low: T | None = None, high: T | None = None) -> Parser[T]:
-    """``parser``, and the value lies between ``low`` and ``high``, both included; None: no bound."""
+    """Limit ``parser`` to values from ``low`` to ``high`` inclusive. None means no limit."""
 
     def parse(text: str) -> T:
         value = cast(Any, parser.parse(text))
@@ -134,13 +134,13 @@ def within(parser: Parser[T], low: T | None = None, high: T | None = None) -> Pa
 
 
 def integer(low: int | None = None, high: int | None = None) -> Parser[int]:
-    """A whole number between ``low`` and ``high``, both included."""
+    """Return a parser for whole numbers from ``low`` to ``high`` inclusive."""
     whole = Parser("a whole number", _whole)
     return whole if low is None and high is None else within(whole, low, high)
 
 
 def choice(*values: str) -> Parser[str]:
-    """One of ``values``, in any case; the value is as given here."""
+    """Return a parser that accepts one of ``values`` in any case and returns it as spelled here."""
     by_lower = {value.lower(): value for value in values}
 
     def parse(text: str) -> str:
@@ -153,7 +153,7 @@ def choice(*values: str) -> Parser[str]:
 
 
 def optional(parser: Parser[T]) -> Parser[T | None]:
-    """``parser``, for a setting whose default is None: unset."""
+    """Return ``parser`` for a setting whose default is None (unset)."""
     return Parser(parser.accepts, parser.parse, lambda value: "" if value is None else parser.show(value))
 
 
@@ -197,7 +197,7 @@ def _parse_share(text: str) -> float:
 
 
 size: Parser[int] = Parser("a size (4MB, 256KiB, plain bytes)", _parse_size, _show_size)
-"""Bytes. Units are powers of two with or without the i: the spec's 4 MB is 4 MiB = 4194304 bytes."""
+"""A size in bytes. Units are powers of two with or without the ``i``: 4 MB is 4 MiB = 4194304 bytes."""
 milliseconds: Parser[int] = within(Parser("a whole number of milliseconds", _whole), 0)
 seconds: Parser[float] = Parser("a number of seconds", _parse_seconds, lambda value: f"{value:g}")
 share: Parser[float] = Parser("a number above 0 and up to 1", _parse_share, lambda value: f"{value:g}")

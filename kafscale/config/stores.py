@@ -1,4 +1,4 @@
-"""Where a process keeps objects, from its settings: the one place that stacks stores and wrappers."""
+"""Opens the object store that the settings describe. Only this module combines stores and wrappers."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ _namespace = Parser("names of letters, digits, '.', '_' and '-', separated by '/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceSettings:
-    """What every process of a cluster has alike."""
+    """The setting that is the same for all processes of a cluster."""
 
     namespace: str = setting(
         "KAFSCALE_S3_NAMESPACE",
@@ -49,7 +49,7 @@ class NamespaceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings(NamespaceSettings):
-    """Every service that reads or writes objects has these."""
+    """The settings of every service that reads or writes objects."""
 
     bucket: str = setting(
         "KAFSCALE_S3_BUCKET",
@@ -113,19 +113,22 @@ class S3Settings(NamespaceSettings):
 
     def __post_init__(self) -> None:
         if self.credentials == "aws" and (self.access_key or self.secret_key or self.session_token):
-            raise ConfigError("KAFSCALE_S3_CREDENTIALS is aws, but KAFSCALE_S3_ACCESS_KEY or one beside it is set")
+            raise ConfigError(
+                "KAFSCALE_S3_CREDENTIALS is aws, but KAFSCALE_S3_ACCESS_KEY, KAFSCALE_S3_SECRET_KEY or "
+                "KAFSCALE_S3_SESSION_TOKEN is set"
+            )
 
     @property
     def from_aws(self) -> bool:
-        """Whether the credentials are what the surroundings give."""
+        """Whether the credentials come from the AWS environment."""
         if self.credentials is None:
             return not (self.access_key or self.secret_key or self.endpoint)
         return self.credentials == "aws"
 
     def shared(self) -> Self:
-        """These settings, for a process among others. Raises ConfigError where they mean a directory of its own."""
+        """Return these settings. Raises ConfigError without a bucket, which services in separate processes share."""
         if not self.bucket:
-            raise ConfigError("KAFSCALE_S3_BUCKET: it is not set, and services of their own share nothing but a bucket")
+            raise ConfigError("KAFSCALE_S3_BUCKET is not set; services in separate processes need a bucket")
         return self
 
     def s3_config(self) -> S3Config:
@@ -142,9 +145,9 @@ class S3Settings(NamespaceSettings):
 
 @asynccontextmanager
 async def open_credentials(settings: S3Settings, *, patience: float = 30.0) -> AsyncIterator[CredentialsProvider]:
-    """Those that ``settings`` ask for, renewed for as long as this is entered.
+    """Open the credentials that ``settings`` describe. They are renewed until this is exited.
 
-    Raises ConfigError that names a setting, or Unavailable when their source gives none for ``patience`` seconds.
+    Raises a ConfigError that names a setting, or Unavailable if their source fails for ``patience`` seconds.
     """
     if settings.from_aws:
         async with RenewedCredentials.open(find_source(), _utc_now, patience=patience) as credentials:
@@ -163,11 +166,11 @@ async def open_object_store(
     patience: float = 30.0,
     lifecycle: LifecycleWatch | None = None,
 ) -> AsyncIterator[ObjectStore]:
-    """The store that ``settings`` ask for, proven to work, with retries, metrics and health; never another one.
+    """Open the store that ``settings`` describe, after testing it, with retries, metrics and health.
 
-    ``random`` (0 to 1) spreads the retries. ``patience``: seconds to wait for S3 to come up. ``lifecycle`` is
-    kept up to date with a bucket's rules.
-    Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 does not answer or cannot serve.
+    ``random`` (0 to 1) randomizes the pauses of retries. ``patience``: seconds to wait for S3 to come up. ``lifecycle``
+    is updated with the rules of the bucket. Raises ConfigError, which names the invalid setting, or Unavailable if S3
+    does not answer or cannot serve. There is no fallback to another store.
     """
     if settings.bucket:
         async with (
@@ -175,29 +178,29 @@ async def open_object_store(
             S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
         ):
             await store.probe(settings.namespace, patience=patience)
-            async with _told(store, settings, recorder, health) as told, trio.open_nursery() as nursery:
+            async with _metered(store, settings, recorder, health) as metered, trio.open_nursery() as nursery:
                 if lifecycle is not None:
                     await nursery.start(lifecycle.run, store.lifecycle)
-                yield RetryingObjectStore(told, random)
+                yield RetryingObjectStore(metered, random)
                 nursery.cancel_scope.cancel()
     elif settings.endpoint:
-        raise ConfigError("KAFSCALE_S3_BUCKET: it is not set, but KAFSCALE_S3_ENDPOINT is")
+        raise ConfigError("KAFSCALE_S3_BUCKET is not set, but KAFSCALE_S3_ENDPOINT is")
     else:
         async with (
             LocalObjectStore.open(settings.data_dir) as local,
-            _told(local, settings, recorder, health) as told,
+            _metered(local, settings, recorder, health) as metered,
         ):
-            yield RetryingObjectStore(told, random)
+            yield RetryingObjectStore(metered, random)
 
 
 @asynccontextmanager
-async def _told(
+async def _metered(
     store: ObjectStore, settings: S3Settings, recorder: Recorder, health: StoreHealth
 ) -> AsyncIterator[ObjectStore]:
-    told = MeteredObjectStore(store, recorder, health)
+    metered = MeteredObjectStore(store, recorder, health)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(health.probe, told, cluster_mark_key(settings.namespace))
-        yield told
+        nursery.start_soon(health.probe, metered, cluster_mark_key(settings.namespace))
+        yield metered
         nursery.cancel_scope.cancel()
 
 

@@ -13,7 +13,7 @@ _TOPICS = "tests/unit/metadata/test_topics.py::"
 MUTATIONS = (
     Mutation(
         "a value that cannot be read falls back to the default",
-        Change("kafscale.config.settings", "load", "    if wrong:\n", "    if False:\n"),
+        Change("kafscale.config.settings", "load", "    if invalid:\n", "    if False:\n"),
         _SETTINGS + "test_a_bad_setting_stops_the_start_and_names_itself",
     ),
     Mutation(

@@ -42,7 +42,7 @@ def test_the_name_of_the_machine_stands_for_itself_in_what_is_advertised() -> No
         Listener("OUT", "", 2, "localhost", 2),
     )
     assert listeners(broker_addr=":9092", advertised_host="{hostname}") == (Listener("PLAINTEXT", "", 9092, own, 9092),)
-    with pytest.raises(ConfigError, match="no host name"):
+    with pytest.raises(ConfigError, match="not a host name"):
         listeners(listeners="IN://{hostname}:1")
 
 
@@ -77,7 +77,7 @@ def test_named_listeners_advertise_themselves_when_nothing_else_is_said() -> Non
         ({"listeners": "A://h:-1"}, "0 to 65535"),
         ({"listeners": "A://::1:9092"}, "brackets"),
         ({"listeners": "A://[h]:9092"}, "brackets"),
-        ({"listeners": "A://h/x:9092"}, "no host name"),
+        ({"listeners": "A://h/x:9092"}, "not a host name"),
         ({"broker_addr": "h"}, "KAFSCALE_BROKER_ADDR"),
         ({"advertised_port": "0"}, "KAFSCALE_ADVERTISED_PORT"),
         ({"advertised_host": "a b"}, "KAFSCALE_ADVERTISED_HOST"),

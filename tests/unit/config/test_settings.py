@@ -151,8 +151,8 @@ def test_a_rule_over_several_fields_is_a_config_error_too() -> None:
 def test_an_unknown_variable_is_warned_of_with_the_nearest_known_name() -> None:
     environ = {"KAFSCALE_SEGMENT_BYTE": "1", "KAFSCALE_XYZZY": "1", "KAFSCALE_S3_BUCKET": "b", "PATH": "/bin"}
     assert warn_unknown(KNOWN, environ) == [
-        "KAFSCALE_SEGMENT_BYTE is set, but nothing reads it; did you mean KAFSCALE_SEGMENT_BYTES?",
-        "KAFSCALE_XYZZY is set, but nothing reads it",
+        "KAFSCALE_SEGMENT_BYTE is set, but not used; did you mean KAFSCALE_SEGMENT_BYTES?",
+        "KAFSCALE_XYZZY is set, but not used",
     ]
 
 
