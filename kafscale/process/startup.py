@@ -254,14 +254,14 @@ async def indexer_pool(indexers: Members, settings: Loaded, operations: Operatio
     open_channel = _channels(settings, operations)
     async with trio.open_nursery() as nursery:
         pool = IndexerPool(nursery, open_channel)
-        pool.show(_addresses(indexers.view))
+        pool.update(_addresses(indexers.view))
         operations.health.add("indexers", pool.finding)
         operations.metrics.add(pool_families(lambda: pool))
 
         async def follow() -> None:
             view = indexers.view
             while True:
-                pool.show(_addresses(view))
+                pool.update(_addresses(view))
                 view = await indexers.wait_change(view)
 
         nursery.start_soon(follow)

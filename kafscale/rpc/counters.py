@@ -1,4 +1,4 @@
-"""What calls add up to, by gRPC's usual metrics: how many began, how they ended, how long they took."""
+"""Counters of calls, with gRPC's usual metrics: calls started, calls by status code, and durations."""
 
 from collections import Counter
 from typing import Any, Literal
@@ -12,9 +12,9 @@ _Side = Literal["server", "client"]
 
 
 class CallCounters:
-    """Calls of one side. One thread adds to them, any may read.
+    """Counts the calls of a client or a server. A single thread may write, any thread may read.
 
-    How long calls took is told of those with one reply: a stream lasts as long as its reader likes.
+    Durations are recorded for unary calls only, because the duration of a stream depends on its reader.
     """
 
     def __init__(self) -> None:
@@ -23,8 +23,8 @@ class CallCounters:
         self._ended: Counter[tuple[str, str]] = Counter()  # by path and code
         self._seconds: dict[str, Histogram] = {}  # by path
 
-    def know(self, method: Method[Any, Any]) -> None:
-        """Show it from now on, also when it is never called."""
+    def register(self, method: Method[Any, Any]) -> None:
+        """Expose ``method`` from now on, even if it is never called."""
         self._methods[method.path] = method
         self._started[method.path] += 0
         self._ended[method.path, grpc.StatusCode.OK.name] += 0
@@ -33,7 +33,7 @@ class CallCounters:
 
     def began(self, method: Method[Any, Any]) -> None:
         if method.path not in self._methods:
-            self.know(method)
+            self.register(method)
         self._started[method.path] += 1
 
     def ended(self, method: Method[Any, Any], code: grpc.StatusCode, seconds: float) -> None:
@@ -44,7 +44,7 @@ class CallCounters:
     def families(self, side: _Side) -> list[Family]:
         labels = ("grpc_type", "grpc_service", "grpc_method")
         whose = "received by this process" if side == "server" else "made by this process to other services"
-        # Copies: the other thread may add a key meanwhile.
+        # Copies, because the writing thread may add keys at the same time.
         return [
             Family(
                 f"grpc_{side}_started_total",

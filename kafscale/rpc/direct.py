@@ -1,4 +1,4 @@
-"""The transport of the one-process mode: a service object called directly, with the rules of a remote call."""
+"""The transport of the one-process mode: calls a service object directly, with the semantics of a remote call."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,7 +21,7 @@ _LIMITS = RpcLimits()
 
 
 class Direct:
-    """A `Peer` on a service object of the same process."""
+    """A `Peer` that calls a service object in the same process."""
 
     def __init__(self, service: BoundService) -> None:
         self._methods = service.methods
@@ -67,7 +67,7 @@ async def _stream(
         async with sender:
             try:
                 await method(request, send)
-            except Exception as error:  # noqa: BLE001  it is the receiver's to raise, after what was sent before
+            except Exception as error:  # noqa: BLE001  raised by receive(), after the messages sent before
                 stream.ended = as_received(error, repr(method))
 
     try:
@@ -76,7 +76,7 @@ async def _stream(
             yield stream
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        # The caller's own error, as it raised it.
+        # An error of the caller's body is raised unwrapped.
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from None
         raise

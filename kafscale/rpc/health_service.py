@@ -1,6 +1,6 @@
 """gRPC's standard health service. Everything here belongs to the asyncio thread.
 
-grpcio's own servicer lets its watchers hold up a stop until the deadline: this one tells them, and lets them go.
+With grpcio's own servicer, watchers delay a shutdown until the deadline. This one notifies them and ends their calls.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _Reply = health_pb2.HealthCheckResponse
 
 
 class HealthReports(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # its stubs have no types
-    """Says SERVING of the whole server (``""``) from the start, and of a service what is reported."""
+    """Reports the whole server (``""``) as SERVING from the start, and services as set by `report`."""
 
     def __init__(self) -> None:
         self._statuses: dict[str, int] = {"": _Reply.SERVING}
@@ -28,7 +28,7 @@ class HealthReports(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it
             self._wake()
 
     def leave(self) -> None:
-        """Nothing serves any more, for good."""
+        """Report everything as NOT_SERVING, permanently."""
         self._statuses = dict.fromkeys(self._statuses, _Reply.NOT_SERVING)
         self._leaving = True
         self._wake()
@@ -44,13 +44,13 @@ class HealthReports(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it
         return _Reply(status=status)
 
     async def Watch(self, request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:  # noqa: N802
-        told = None
+        reported = None
         while True:
             changed = self._changed
             status = self._statuses.get(request.service, _Reply.SERVICE_UNKNOWN)
-            if status != told:
+            if status != reported:
                 await context.write(_Reply(status=status))
-                told = status
+                reported = status
             elif self._leaving:
                 return
             else:

@@ -1,13 +1,13 @@
-"""What a caller of a service holds: a peer that takes the methods of protos/, with a deadline each.
+"""The interface through which services are called: a peer that accepts the methods of protos/, each with a timeout.
 
-`Channel` is a peer over gRPC, `Direct` a service object of the same process; a caller cannot tell them apart. The
-clients of ``generated.py`` give a peer's methods their types.
+`Channel` calls a peer with gRPC, `Direct` calls a service object in the same process. Both behave the same. The clients
+in ``generated.py`` add types.
 
-Errors: a caller gets the kind of error that the service raised, with its message (the table in ``errors.py``; a
-subclass arrives as its kind). ``Unavailable`` also stands for everything that leaves the outcome unknown: no answer
-within ``timeout`` seconds, no connection or a lost one, a service that stops, has too many calls in hand, or failed by
-a defect of its own (which it logs). ``Refused`` also stands for a message beyond the transport's limit and a peer that
-lacks the method. A call whose caller is cancelled or out of time is cancelled at the service.
+Errors: a caller gets the exception that the service raised, with its message (see ``errors.py``). It also gets
+``Unavailable`` whenever the outcome is unknown: no answer within ``timeout`` seconds, no connection or a lost one, or a
+service that stops, is at its limit of calls, or failed with an unexpected error (which it logs). It also gets
+``Refused`` if a message exceeds the transport's limit or the peer does not have the method. If a caller is cancelled or
+its timeout is over, the call is cancelled at the service.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -23,24 +23,24 @@ A = TypeVar("A", bound=Message)
 
 
 class MessageStream(Protocol[M_co]):
-    """Messages of a server stream, in order."""
+    """The messages of a server stream, in order."""
 
     async def receive(self) -> M_co:
-        """The next message; being cancelled loses none.
+        """Return the next message. If it is cancelled, no message is lost.
 
-        Raises, after all that was sent, what the service raised, and ``Unavailable`` when it ended the stream or the
-        stream broke; raises the same again when called again.
+        After the last message, raises the error of the service, or ``Unavailable`` if the service ended the stream or
+        the stream broke. Further calls raise the same error.
         """
         ...
 
 
 class Peer(Protocol):
-    """One process that serves some of the services, or any of several."""
+    """A process that serves some of the services, or a pool of such processes."""
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
-        """The reply, within ``timeout`` seconds."""
+        """Return the reply within ``timeout`` seconds."""
         ...
 
     def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
-        """The replies of a streaming method; leaving ends it at the peer too."""
+        """Open the replies of a streaming method. Exiting cancels it at the peer too."""
         ...

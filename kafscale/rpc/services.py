@@ -1,11 +1,11 @@
-"""What puts the services' objects behind `kafscale.rpc.server.RpcServer` and `kafscale.rpc.direct.Direct`."""
+"""Binds the service objects for `kafscale.rpc.server.RpcServer` and `kafscale.rpc.direct.Direct`."""
 
 from kafscale.rpc import generated
 from kafscale.rpc.methods import BoundService, bind
 
 
 def bind_storage(service: generated.SegmentStorage) -> BoundService:
-    """Scans have large messages."""
+    """Bind a storage service. Scans have large messages."""
     return bind(generated.SEGMENT_STORAGE, service, large=("Scan",))
 
 
@@ -14,5 +14,5 @@ def bind_indexer(service: generated.Indexer) -> BoundService:
 
 
 def bind_coordinator(service: generated.GroupCoordinator) -> BoundService:
-    """Members that join wait for each other."""
+    """Bind a coordinator. Members that join wait for each other."""
     return bind(generated.GROUP_COORDINATOR, service, waiting=("JoinGroup", "SyncGroup"))

@@ -22,14 +22,14 @@ MUTATIONS = (
         Change(
             "kafscale.rpc.calls",
             "CallHandler._answer",
-            "if served.token and not _bears(served.token, context):",
-            "if False and not _bears(served.token, context):",
+            "if served.token and not _has_token(served.token, context):",
+            "if False and not _has_token(served.token, context):",
         ),
         _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
     ),
     Mutation(
         "the whole token counts",
-        Change("kafscale.rpc.calls", "_bears", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
+        Change("kafscale.rpc.calls", "_has_token", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
         _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
     ),
     Mutation(

@@ -13,7 +13,7 @@ _START = "tests/services/test_start.py::"
 MUTATIONS = (
     Mutation(
         "an indexer that is silent leaves time to ask another one",
-        Change("kafscale.rpc.pool", "IndexerPool.call", "left / min(len(candidates), 2)", "left"),
+        Change("kafscale.rpc.pool", "IndexerPool.call", "remaining / min(len(candidates), 2)", "remaining"),
         _POOL + "test_one_that_hangs_takes_only_its_share_of_the_time",
     ),
     Mutation(

@@ -61,8 +61,8 @@ MUTATIONS = (
         Change(
             "kafscale.rpc.outgoing",
             "Outgoing.send",
-            "            self._room.release()\n            self.giver.cancel()",
-            "            self.giver.cancel()",
+            "            self._slots.release()\n            self.sender.cancel()",
+            "            self.sender.cancel()",
         ),
         _OUTGOING + "test_a_message_that_cannot_be_encoded_ends_the_stream_with_that_error",
     ),

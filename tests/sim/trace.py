@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 import trio
 
-_ALARMS = ("a call failed by a defect", "request failed", "connection failed")
+_ALARMS = ("call failed with an unexpected error", "request failed", "connection failed")
 _OFFLINE = "partition offline"
 
 _ADDRESS = re.compile("0x[0-9a-f]+")

@@ -106,7 +106,7 @@ async def test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounde
                     await service.moved.wait()
             await client.heartbeat(pb.HeartbeatRequest(), timeout=TIMEOUT)
             await client.offset_commit(pb.OffsetCommitRequest(), timeout=TIMEOUT)
-            with pytest.raises(Unavailable, match="4 calls are under way"):
+            with pytest.raises(Unavailable, match="limit of 4 concurrent calls"):
                 await client.join_group(pb.JoinGroupRequest(), timeout=TIMEOUT)
             service.over.set()
         serving.cancel_scope.cancel()

@@ -89,7 +89,7 @@ async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_fol
     """Wherever it waits: it may have nothing to send for hours."""
     reader = Reader(1)
     async with _outgoing(reader, 4) as outgoing:
-        with trio.fail_after(5), outgoing.giver:
+        with trio.fail_after(5), outgoing.sender:
             await outgoing.send(lambda: b"1")
             await _eventually(lambda: reader.taken == [b"1"])
             reader.error = ConnectionResetError("gone")
@@ -97,7 +97,7 @@ async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_fol
             await outgoing.send(lambda: b"3")
             reader.take(8)
             await trio.sleep_forever()
-        assert outgoing.giver.cancelled_caught
+        assert outgoing.sender.cancelled_caught
         await outgoing.flushed()
         reader.error = None
         await outgoing.send(lambda: b"4")
@@ -112,10 +112,10 @@ async def test_a_message_that_cannot_be_encoded_ends_the_stream_with_that_error(
     reader = Reader(8)
 
     def too_large() -> bytes:
-        raise Refused("an answer of 9 bytes")
+        raise Refused("reply of 9 bytes")
 
     async with _outgoing(reader, 1) as outgoing:
-        with trio.fail_after(5), outgoing.giver:
+        with trio.fail_after(5), outgoing.sender:
             await outgoing.send(lambda: b"1")
             try:
                 await outgoing.send(too_large)

@@ -64,7 +64,7 @@ async def _pool(*addresses: str) -> AsyncIterator[tuple[IndexerPool, Peers]]:
     peers = Peers()
     async with trio.open_nursery() as nursery:
         pool = IndexerPool(nursery, peers.connect)
-        pool.show({f"run-{address}": address for address in addresses})
+        pool.update({f"run-{address}": address for address in addresses})
         with trio.fail_after(600):
             yield pool, peers
         nursery.cancel_scope.cancel()
@@ -121,7 +121,7 @@ async def test_the_last_one_gets_all_the_time_there_is(autojump_clock: MockClock
 async def test_where_nobody_is_there_the_caller_knows_at_once(autojump_clock: MockClock) -> None:
     async with _pool() as (pool, _):
         began = trio.current_time()
-        with pytest.raises(Unavailable, match="no indexer is there"):
+        with pytest.raises(Unavailable, match="no indexer is available"):
             await _build(pool, 60.0)
         assert trio.current_time() == began
         assert pool.unanswered == 1
@@ -186,7 +186,7 @@ async def test_one_that_is_gone_is_asked_no_more_and_closed_after_its_last_call(
             for _ in range(2):
                 nursery.start_soon(_build, pool, 5.0)
             await trio.sleep(0.1)
-            pool.show({"run-b": "b"})
+            pool.update({"run-b": "b"})
             await trio.sleep(0.1)
             assert not peers["a"].closed
         await trio.testing.wait_all_tasks_blocked()
@@ -202,7 +202,7 @@ async def test_a_restarted_one_is_a_new_one(autojump_clock: MockClock) -> None:
         with pytest.raises(Unavailable):
             await _build(pool)
         peers.channels.clear()
-        pool.show({"another-run": "a"})
+        pool.update({"another-run": "a"})
         assert await _build(pool) == "a"
         assert peers.opened == ["a", "a"]
 
@@ -210,16 +210,16 @@ async def test_a_restarted_one_is_a_new_one(autojump_clock: MockClock) -> None:
 async def test_its_health_is_that_of_the_indexers_that_are_there_now(autojump_clock: MockClock) -> None:
     async with _pool() as (pool, peers):
         assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
-        pool.show({"run-a": "a"})
+        pool.update({"run-a": "a"})
         assert pool.finding().state is State.HEALTHY
         peers["a"].error = Unavailable("it died")
         with pytest.raises(Unavailable):
             await _build(pool)
         assert pool.finding().state is State.DEGRADED
         # One that came back is not known to fail, though nobody has called it yet.
-        pool.show({"run-a": "a", "another-run": "b"})
+        pool.update({"run-a": "a", "another-run": "b"})
         assert pool.finding().state is State.HEALTHY
-        pool.show({})
+        pool.update({})
         assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
 
 
