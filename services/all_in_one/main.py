@@ -1,6 +1,6 @@
-"""The one-process mode: the objects of the four services, put together with the direct transport.
+"""The one-process mode: the objects of the four services, connected by the direct transport.
 
-Readers and writers of whole topics, such as Spark jobs, reach its storage by gRPC, and operators its Admin service.
+Readers and writers of whole topics, such as Spark jobs, call its storage over gRPC, and operators its Admin service.
 """
 
 import random
@@ -69,9 +69,9 @@ log = structlog.get_logger()
 
 
 def run_all_in_one() -> int:
-    """Read the environment, run until a signal, and give the exit status."""
-    # Alone in its environment but for the commands that are given to it: what only services of their own read, such as
-    # etcd's address, has no effect here.
+    """Read the environment, run until a signal arrives, and return the exit status."""
+    # Only the settings of this process and of the admin commands are known. Settings of separate services, such as
+    # etcd's address, have no effect here, so they cause a warning.
     known = [declared.env for _, settings in documented((*SETTINGS, AdminClientSettings)) for declared in settings]
     return run_process(SETTINGS, _serve, grace_ms=_grace_ms, known=known)
 
@@ -167,7 +167,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(gateways.run)
         await nursery.start(indexers.run)
         await nursery.start(ownership.run)
-        # Clients leave first, then what they sent is stored, then the stores close.
+        # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)
         endpoint.ready(operations)
         await storage_stopped.wait()

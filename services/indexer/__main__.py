@@ -1,4 +1,4 @@
-"""``python -m services.indexer``: an indexer in a process of its own."""
+"""``python -m services.indexer``: an indexer in a separate process."""
 
 import sys
 
@@ -26,7 +26,7 @@ SETTINGS = (IndexerSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """Stores, listener, registration; when it stops, nobody is sent here any more and calls in hand finish."""
+    """Open the stores, serve calls and register. To stop, deregister first, then let calls in flight finish."""
     async with (
         open_operations(settings, "indexer", stopping) as operations,
         open_metadata(settings, operations) as metadata,

@@ -1,4 +1,4 @@
-"""What an indexer shows of itself: its metrics. Its checks are those of its stores and its lease."""
+"""The metrics of an indexer. Its health checks are those of its stores and its lease."""
 
 from kafscale.telemetry import Family, by_label, counter, gauge
 from services.indexer.counters import IndexerCounters

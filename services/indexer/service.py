@@ -1,4 +1,4 @@
-"""The indexer's service object: the methods of protos/kafscale/v1/indexer.proto. It owns no state."""
+"""The service object of the indexer, with the methods of protos/kafscale/v1/indexer.proto. It is stateless."""
 
 from array import array
 from functools import partial
@@ -33,9 +33,9 @@ _log = structlog.get_logger(__name__)
 
 
 class IndexerService:
-    """Builds, verifies, rebuilds and uses the indexes of one namespace's segments, and stores pages of its catalogs.
+    """Builds, verifies, rebuilds and uses the indexes of a namespace's segments, and stores catalog pages.
 
-    ``run_sync`` runs the reading of whole segments and the decoding of records; a simulation's runs them inline.
+    ``run_sync`` runs the parsing of whole segments and the decoding of records; simulations run them inline.
     """
 
     def __init__(
@@ -47,17 +47,17 @@ class IndexerService:
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
     async def build(self, request: BuildRequest) -> BuildReply:
-        """Raises CorruptData where the request cannot describe a segment."""
+        """Raises CorruptData if the request cannot describe a segment."""
         try:
             offsets, positions = array("q", request.offsets), array("I", request.positions)
             index = build_index(offsets, positions, self._interval)
         except ValueError as error:
-            raise CorruptData(f"no segment's batches: {error}") from error
+            raise CorruptData(f"not the batches of a segment: {error}") from error
         self.counters.indexes["built"] += 1
         return BuildReply(index=index)
 
     async def verify(self, request: SegmentRef) -> VerifyReply:
-        """Raises Unavailable or Refused where the store does not tell."""
+        """Raises Unavailable or Refused if the store does not answer or refuses."""
         stored = await self._stored.index(request)
         if stored is None:
             return VerifyReply(detail=f"{self._stored.index_key(request)}: missing")
@@ -77,7 +77,7 @@ class IndexerService:
             return RebuildReply(status=_status(error), detail=str(error))
 
     async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply:
-        """Raises CorruptData where the request is no page, Unavailable or Refused where the store does not take it."""
+        """Raises CorruptData if the request is not a valid page, or Unavailable or Refused if it cannot be stored."""
         return WriteCatalogPageReply(key=await self._stored.write_page(request))
 
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply:
@@ -100,9 +100,9 @@ class IndexerService:
         )
 
     async def _rebuild(self, ref: SegmentRef) -> tuple[bytes, bool]:
-        """The index, and whether it had to be written."""
+        """Return the index, and whether it had to be written."""
         for _ in range(_ATTEMPTS):
-            # The index first: if its etag still holds when we write, no later owner has put its own meanwhile.
+            # Read the index before the segment: if its etag is unchanged at the write, no later owner replaced it.
             stored = await self._stored.index(ref)
             faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
             if stored is not None and not faults:
@@ -112,7 +112,7 @@ class IndexerService:
                 self.counters.indexes["rebuilt"] += 1
                 _log.info("index rebuilt", key=self._stored.index_key(ref), reason="; ".join(faults))
                 return fresh, True
-        raise Unavailable(f"{self._stored.index_key(ref)}: others go on writing it")
+        raise Unavailable(f"{self._stored.index_key(ref)}: repeatedly written by others at the same time")
 
     def _compare(self, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:
         faults = ["missing"] if stored is None else _index_faults(stored.body, segment)

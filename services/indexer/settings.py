@@ -1,4 +1,4 @@
-"""What the indexer reads from its environment, besides where objects are kept."""
+"""The settings of the indexer, except for those of the object store."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from kafscale.segment.index import DEFAULT_INTERVAL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerSettings:
-    """Sizes in bytes."""
+    """Sizes are in bytes."""
 
     interval: int = setting(
         "KAFSCALE_INDEX_INTERVAL",

@@ -1,4 +1,4 @@
-"""Reads and writes the objects that the indexer works on: segments, always verified, indexes, and catalog pages."""
+"""Reads and writes the objects of the indexer: segments, which are always verified, indexes, and catalog pages."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class StoredSegments:
-    """One namespace's segments and indexes. At most ``reads`` segments are in memory at the same time."""
+    """The segments and indexes of a namespace. At most ``reads`` segments are in memory at the same time."""
 
     def __init__(
         self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync, counters: IndexerCounters
@@ -39,9 +39,9 @@ class StoredSegments:
         return paths.index_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
 
     async def study(self, ref: SegmentRef, work: Callable[[ParsedSegment], T]) -> T:
-        """What ``work`` makes of the whole segment, verified; it runs off the event loop.
+        """Read and verify the whole segment, and return the result of ``work``, which runs off the event loop.
 
-        Raises CorruptSegment, from ``work`` too, naming the object; ObjectNotFound, Unavailable, Refused.
+        Raises a CorruptSegment that names the object, also for one from ``work``; ObjectNotFound, Unavailable, Refused.
         """
         key = self.segment_key(ref)
 
@@ -76,14 +76,14 @@ class StoredSegments:
             self._limiter.release()
 
     async def index(self, ref: SegmentRef) -> Object | None:
-        """The stored index, unread; None where there is none."""
+        """Return the stored index, not parsed, or None if there is none."""
         try:
             return await self._store.get(self.index_key(ref))
         except ObjectNotFound:
             return None
 
     async def write_index(self, ref: SegmentRef, data: bytes, *, instead_of: Object | None) -> bool:
-        """Whether the index was stored; False where what is stored is not ``instead_of`` (any more)."""
+        """Replace ``instead_of`` (None: no index) and return True, or False if the stored index is a different one."""
         key = self.index_key(ref)
         try:
             if instead_of is None:
@@ -95,13 +95,13 @@ class StoredSegments:
         return True
 
     async def write_page(self, request: WriteCatalogPageRequest) -> str:
-        """The key of the stored page. Raises CorruptPage, Unavailable, Refused."""
+        """Store the page and return its key. Raises CorruptPage, Unavailable, Refused."""
         partition, page = request.partition, build_page(request.partition, request.epoch, request.segments)
         base = request.segments[0].base_offset
         key = paths.catalog_page_key(self._namespace, partition.topic, partition.partition, base, request.epoch)
         try:
             await put_derived(self._store, key, page)
         except (PreconditionFailed, ObjectNotFound) as error:
-            raise Unavailable(f"{key}: others write it at the same time") from error
+            raise Unavailable(f"{key}: written by others at the same time") from error
         self._counters.pages += 1
         return key
