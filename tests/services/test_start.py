@@ -128,7 +128,7 @@ def test_the_one_process_mode_warns_of_what_only_services_of_their_own_read(tmp_
     command = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run"]
     with ServerProcess(command, log=tmp_path / "log", env=env) as process:
         process.wait_for(
-            lambda line: True if "KAFSCALE_ETCD_ENDPOINTS is set, but nothing" in line else None, timeout=60
+            lambda line: True if "KAFSCALE_ETCD_ENDPOINTS is set, but not used" in line else None, timeout=60
         )
 
 

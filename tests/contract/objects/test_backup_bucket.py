@@ -107,7 +107,7 @@ def test_two_clusters_of_one_namespace_cannot_share_a_bucket_for_backups(minio: 
         outcomes.append(_run({**environ, "KAFSCALE_BACKUP_S3_BUCKET": backups.bucket}, "backup"))
     assert outcomes[0].exit_code == 0
     assert outcomes[1].exit_code != 0
-    assert f"has backups of cluster {CLUSTER}" in outcomes[1].output
+    assert f"are of cluster {CLUSTER}" in outcomes[1].output
 
 
 def test_snapshots_of_etcd_go_to_their_bucket_with_credentials_that_the_log_does_not_have(
