@@ -1,7 +1,7 @@
-"""One client connection: a task that reads and starts work, a task that writes what is ready, and the work between.
+"""One client connection: a task that reads and starts requests, a task that writes responses, and the running requests.
 
-Nothing that one client does reaches another: what a client breaks closes its own connection, what a handler breaks is
-answered with an error for that request, or closes that connection.
+Clients are isolated from each other. A protocol error closes only the connection on which it occurs. An exception in a
+handler is answered with an error for that request, or closes that connection.
 """
 
 from ipaddress import ip_address
@@ -24,22 +24,22 @@ from services.gateway.intake import Share
 _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
 _JOINED_UP_TO = 128 << 10
-"""Replies up to this size are sent as one piece; copying them is cheaper than a call that takes many."""
+"""Responses up to this size are joined before they are sent: a copy is cheaper than a call with many buffers."""
 _MAX_PIECES = 1024  # IOV_MAX
 _MAX_TASKS = 4
-"""Requests of one connection that work in tasks of their own (a parked fetch, say); more wait for one to end."""
+"""The maximum number of requests of one connection that run in their own tasks, such as parked fetches."""
 _ARRIVES_FREELY = 64 << 10
-"""What comes of a larger request needs room in the request memory before more of it is read."""
+"""A larger request needs space in the request memory before more of it is read."""
 _SLOWEST_BYTES_PER_SECOND = 512 << 10
-"""Of a request that room is held for; others wait for that room."""
+"""The minimum rate of a request that holds request memory, because other requests wait for it."""
 _PATIENCE_OF_OTHERS_SECONDS = 5.0
-"""The longest silence of a client whose request exceeds the room while others wait."""
+"""How long a client may be silent if its request exceeds the request memory and others wait."""
 
 _log = structlog.get_logger(__name__)
 
 
 class ClientConnection:
-    """``listener``: the one that the client came in by."""
+    """``listener`` is the one that accepted the connection."""
 
     def __init__(self, stream: trio.SocketStream, environment: Environment, listener: Listener) -> None:
         self._stream = stream
@@ -61,12 +61,12 @@ class ClientConnection:
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._tasks = 0
-        # Requests that have begun and are not answered; they are all of one order.
+        # The number of requests that have begun and are not answered. All of them have the same order.
         self._under_way = 0
         self._order = Order.ALONE
         self._waits_for_answers = False
         self._receiving = False
-        # A request has its place in the order of replies and is not under way yet.
+        # A request has its place in the order of responses but has not begun.
         self._starting = False
         self._large = Share(environment.request_memory)
         self._large_since = 0.0
@@ -79,18 +79,18 @@ class ClientConnection:
 
     @property
     def idle(self) -> bool:
-        """Nothing is being worked on, or the client does not take what it is sent."""
+        """Whether no request is in flight, or the client does not read its responses."""
         return self._kafka.in_flight == 0 or self._sending
 
     @property
     def _too_much_unsent(self) -> bool:
-        """The client does not read what it asked for; less is held for it when all together hold much."""
+        """Whether too many response bytes wait for the client to read them; the limit falls when memory is short."""
         environment = self._environment
         limit = environment.settings.max_fetch_bytes if environment.reply_memory.room else 1
         return self._unsent >= limit
 
     def stalls(self, now: float, patience: float) -> bool:
-        """Room is held for a large request, and its client sends nothing for ``patience`` seconds, or bit by bit."""
+        """Whether a request that holds memory is silent for ``patience`` seconds or slower than the minimum rate."""
         if not (self._receiving and self._large.held):
             return False
         since = self._large_since
@@ -100,15 +100,15 @@ class ClientConnection:
         return self.last_activity < now - patience or since < now - allowed
 
     def close(self, reason: str) -> None:
-        """Close at once, with what is under way."""
+        """Close the connection immediately and cancel its requests."""
         self._closed_because = self._closed_because or reason
         self._scope.cancel()
 
     def _paused(self) -> None:
-        self.close("the process was paused: what this client sent may be old")
+        self.close("the process was paused, so requests of this client may be stale")
 
     def leave(self) -> None:
-        """Take no more requests; close when those under way are answered."""
+        """Accept no more requests, and close when those in flight are answered."""
         self._leaving = True
         if self._kafka.in_flight == 0:
             self._scope.cancel()
@@ -116,7 +116,7 @@ class ClientConnection:
             self._reading.cancel()
 
     async def run(self) -> None:
-        """Serve the client until it goes, breaks the protocol, or is closed."""
+        """Serve the client until it disconnects, violates the protocol, or is closed."""
         pauses = self._environment.pauses
         try:
             async with self._stream:
@@ -164,7 +164,7 @@ class ClientConnection:
                     else:
                         break
                 if kafka.arriving > _ARRIVES_FREELY:
-                    # Most likely an append; it must not hold room while it waits for a fetch that is parked.
+                    # This is probably a Produce request. It must not hold memory while it waits for a parked fetch.
                     await self._in_turn(Order.APPENDS)
                     await self._hold_room(kafka.arrived)
                 else:
@@ -184,7 +184,7 @@ class ClientConnection:
         size = len(request.body)
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:
-            raise ProtocolError(f"a request of {size} bytes for {api.name}")
+            raise ProtocolError(f"{api.name} request of {size} bytes exceeds the limit of {largest}")
         call = Call(request, self, self._environment)
         await self._in_turn(api.order)
         order = Order.ALONE if api.changes(call) else api.order
@@ -200,20 +200,20 @@ class ClientConnection:
             work = api.handle(call)
         except CorruptData:
             raise
-        except Exception as error:  # noqa: BLE001  one request's failure must stay that
+        except Exception as error:  # noqa: BLE001  one failed request must not affect others
             self._failed(api, call, error)
             return
         if work is None:
             return
         if api.order is Order.APPENDS:
-            # What waits for room on the way to storage must not be overtaken.
+            # Later requests must not overtake one that waits for space in the append queue.
             await self._work(api, call, work)
             return
         self._tasks += 1
         nursery.start_soon(self._work_in_task, api, call, work)
 
     async def _in_turn(self, order: Order) -> None:
-        """Wait for the answers to earlier requests with which one of this ``order`` may not overlap."""
+        """Wait until all earlier requests that a request of this ``order`` may not overlap with are answered."""
         while not self._may_begin(order):
             self._waits_for_answers = True
             await self._room.wait()
@@ -234,19 +234,19 @@ class ClientConnection:
     async def _work(self, api: Api, call: Call, work: Work) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001  one request's failure must stay that
+        except Exception as error:  # noqa: BLE001  one failed request must not affect others
             self._failed(api, call, error)
 
     def _failed(self, api: Api, call: Call, error: Exception) -> None:
-        """A bug, not the client's doing: answer the request, or close its connection."""
+        """Handle an exception of a handler, which is a bug: answer with an error, or else close the connection."""
         self._environment.counters.broken[api.key] += 1
         _log.error("request failed", api=api.name, version=call.version, peer=self._peer, exc_info=error)
         if call.request.slot.done:
             return
         try:
             api.fail(call, ErrorCode.unknown_server_error)
-        except Exception as second:  # noqa: BLE001  there is nothing left to say
-            _log.error("request cannot be answered", api=api.name, exc_info=second)
+        except Exception as second:  # noqa: BLE001  the connection is closed instead
+            _log.error("cannot answer failed request", api=api.name, exc_info=second)
             self.close("a request failed and could not be answered")
 
     async def _write(self) -> None:
@@ -280,12 +280,12 @@ class ClientConnection:
             raise trio.BrokenResourceError(str(error)) from error
 
     async def _hold_room(self, size: int) -> None:
-        """Hold room for the ``size`` bytes that have come of a large request."""
+        """Reserve memory for the ``size`` bytes of a large request that have arrived."""
         began = trio.current_time()
         if size <= self._large.held or not self._large.held:
             self._large_since = began
         await self._large.hold(size)
-        # Its client could not send meanwhile.
+        # The client could not send while its request waited for memory.
         self.last_activity = trio.current_time()
         self._large_since += self.last_activity - began
 
@@ -299,7 +299,7 @@ class ClientConnection:
             self._make_room()
 
     def _hold(self, size: int) -> None:
-        """Count bytes of replies that are made, or, negative, sent. A late reply to a closed connection is dropped."""
+        """Count ``size`` response bytes as waiting, or, if negative, as sent. Ignored after the connection closed."""
         if not self._closed:
             self._unsent += size
             self._environment.reply_memory.used += size
@@ -313,7 +313,7 @@ class ClientConnection:
 
 
 def _peer_of(stream: trio.SocketStream) -> tuple[str, str]:
-    """For the log, and the host as Kafka writes it."""
+    """The peer's address for the log, and its host in Kafka's notation."""
     try:
         peer = stream.socket.getpeername()
     except OSError:
@@ -322,7 +322,7 @@ def _peer_of(stream: trio.SocketStream) -> tuple[str, str]:
 
 
 def kafka_host(address: str) -> str:
-    """As Java's InetAddress is printed: no name, all eight groups of an IPv6 address."""
+    """Format ``address`` as Java's InetAddress does without a host name: all eight groups of an IPv6 address."""
     parsed = ip_address(address)
     if parsed.version == 6 and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
@@ -332,7 +332,7 @@ def kafka_host(address: str) -> str:
 
 
 async def _send_pieces(socket: trio.socket.SocketType, pieces: list[Buffer]) -> None:
-    """Send all without joining them."""
+    """Send all pieces without joining them."""
     views = [memoryview(piece) for piece in pieces if len(piece)]
     first = 0
     while first < len(views):

@@ -1,7 +1,7 @@
-"""Accepts clients and keeps their number, their idle time and their leaving within bounds.
+"""Accepts client connections, limits their number and idle time, and drains them at shutdown.
 
-Three nested scopes, three lifetimes: accepting ends first, then idle connections at once and busy ones when they have
-answered, and only then, outside of here, what they need to answer.
+Shutdown stops accepting first. Idle connections are then closed immediately, busy ones after they have answered. The
+components that they need for this are stopped last, by the caller.
 """
 
 import resource
@@ -22,13 +22,13 @@ _SWEEPS_PER_TIMEOUT = 4
 _BACKLOG = 1024
 _LEAVING_AT_ONCE = 64
 _OTHER_FILES = 256
-"""File descriptors that are kept free of connections: stores, links, listeners, and files that threads read."""
+"""File descriptors reserved for other uses: stores, links, listeners, and files that threads read."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Acceptor:
-    """All listeners of the gateway and all connections that came in by them."""
+    """The listeners of the gateway and the connections that they accepted."""
 
     def __init__(self, listeners: tuple[Listener, ...], settings: GatewaySettings) -> None:
         self._listeners = listeners
@@ -36,25 +36,25 @@ class Acceptor:
         self._sockets: list[list[trio.SocketListener]] = []
         self._connections: set[ClientConnection] = set()
         self._full = False
-        self._most = _most_connections(settings.max_connections)
+        self._limit = _connection_limit(settings.max_connections)
 
     @property
     def connections(self) -> int:
         return len(self._connections)
 
     async def bind(self) -> tuple[Listener, ...]:
-        """The listeners with the ports that they now have. Raises ConfigError when one cannot be bound."""
+        """Bind the listeners and return them with their actual ports. Raises ConfigError if one cannot be bound."""
         self._listeners = tuple([await self._bind(listener) for listener in self._listeners])
         return self._listeners
 
     def close(self) -> None:
-        """Let go of the ports, also when `run` never came."""
+        """Release the ports, even if `run` was never called."""
         for listener in chain.from_iterable(self._sockets):
             listener.socket.close()
 
     async def run(self, stop: trio.Event, environment: Environment) -> None:
-        """Serve, after `bind`, until ``stop``; then let the connections end."""
-        environment.counters.most_connections = self._most
+        """Serve clients until ``stop``, then drain the connections. `bind` must have been called."""
+        environment.counters.most_connections = self._limit
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):
@@ -66,7 +66,7 @@ class Acceptor:
             for number, connection in enumerate(list(self._connections)):
                 connection.leave()
                 if number % _LEAVING_AT_ONCE == 0:
-                    # Thousands that end in one turn of the event loop would hold up the lease's keepalive.
+                    # Closing thousands in one turn of the event loop would delay the lease's keepalive.
                     await trio.lowlevel.checkpoint()
             for link in environment.router.links():
                 link.wake_all()
@@ -96,9 +96,9 @@ class Acceptor:
         await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream, listener: Listener, environment: Environment) -> None:
-        if len(self._connections) >= self._most:
+        if len(self._connections) >= self._limit:
             if not self._full:
-                _log.warning("new connections are closed", connections=len(self._connections))
+                _log.warning("connection limit reached, closing new connections", connections=len(self._connections))
             self._full = True
             environment.counters.turned_away += 1
             await trio.aclose_forcefully(stream)
@@ -112,14 +112,14 @@ class Acceptor:
             connection.leave()
         try:
             await connection.run()
-        except Exception:  # noqa: BLE001  one connection's failure must stay that
+        except Exception:  # noqa: BLE001  one failed connection must not affect others
             _log.exception("connection failed")
         finally:
             self._connections.discard(connection)
             environment.counters.connections -= 1
 
     async def _sweep(self) -> None:
-        """Close connections on which nothing has moved."""
+        """Close connections that are idle or stalled."""
         settings = self._settings
         idle, stall = settings.idle_timeout_ms / 1000, settings.request_stall_ms / 1000
         while True:
@@ -129,14 +129,14 @@ class Acceptor:
                 if connection.idle and connection.last_activity < now - idle:
                     connection.close("idle")
                 elif connection.stalls(now, stall):
-                    connection.close("a large request does not come to its end")
+                    connection.close("a large request stalled")
 
 
-def _most_connections(wanted: int) -> int:
-    """``wanted``, or what the process's limit of open files leaves."""
+def _connection_limit(configured: int) -> int:
+    """Return ``configured``, or less if the process's limit of open files requires it."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY or wanted + _OTHER_FILES <= files:
-        return wanted
-    most = max(1, files - _OTHER_FILES)
-    _log.warning("KAFSCALE_MAX_CONNECTIONS is above what the limit of open files allows", files=files, connections=most)
-    return most
+    if files == resource.RLIM_INFINITY or configured + _OTHER_FILES <= files:
+        return configured
+    limit = max(1, files - _OTHER_FILES)
+    _log.warning("KAFSCALE_MAX_CONNECTIONS exceeds the limit of open files", files=files, connections=limit)
+    return limit

@@ -1,6 +1,6 @@
-"""All Kafka APIs that this gateway supports: one for each module in ``services/gateway/apis``.
+"""The Kafka APIs that this gateway supports, one for each module in ``services/gateway/apis``.
 
-ApiVersions, routing and docs/reference/protocol.md derive from this list.
+ApiVersions, request dispatch and docs/reference/protocol.md are derived from this list.
 """
 
 import pkgutil
@@ -17,16 +17,16 @@ API_VERSIONS = api_versions.KEY
 def _supported() -> dict[int, Api]:
     modules = [import_module(f"{apis.__name__}.{found.name}") for found in pkgutil.iter_modules(apis.__path__)]
     others: list[Api] = [module.API for module in modules if module is not api_versions]
-    # Its own reply lists all the others.
+    # ApiVersions needs the list of all other APIs.
     return {api.key: api for api in sorted((*others, api_versions.api(others)), key=lambda api: api.key)}
 
 
 APIS: dict[int, Api] = _supported()
-"""By API key, in its order."""
+"""The APIs by key, in ascending order."""
 
 
 def refusal(api_key: int, version: int) -> str:
-    """Why a request with this API key and version is not answered."""
+    """The reason why a request with this API key and version is not supported."""
     if api_key in APIS:
         versions = APIS[api_key].versions
         only = f"versions {versions[0]} to {versions[-1]} are"

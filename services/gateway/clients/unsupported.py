@@ -1,4 +1,4 @@
-"""The APIs of Apache Kafka that the gateway does not have, each with the reason."""
+"""The APIs of Apache Kafka that the gateway does not support, and why."""
 
 from collections.abc import Mapping
 
@@ -8,15 +8,15 @@ _NO_KRAFT = "cluster state is in etcd, not in KRaft"
 _NO_USERS = "clients are neither authenticated nor authorized"
 _NO_SHARES = "there are no share groups"
 _NO_STREAMS = "there are no streams groups; Kafka Streams can use the classic protocol"
-_NO_NEW_GROUPS = "consumer groups run by the classic protocol"
-_BROKERS_ONLY = "it is spoken between Kafka's brokers and controllers only"
-_NO_TELEMETRY = "clients' own metrics are not collected"
+_NO_NEW_GROUPS = "consumer groups use the classic protocol"
+_BROKERS_ONLY = "it is used only between Kafka's brokers and controllers"
+_NO_TELEMETRY = "client metrics are not collected"
 
 UNSUPPORTED: Mapping[int, tuple[str, str]] = {
     4: ("LeaderAndIsr", _BROKERS_ONLY),
     5: ("StopReplica", _NO_REPLICAS),
     6: ("UpdateMetadata", _BROKERS_ONLY),
-    7: ("ControlledShutdown", "a process that stops hands over what it has by itself"),
+    7: ("ControlledShutdown", "a process that stops hands over its partitions and groups automatically"),
     24: ("AddPartitionsToTxn", _NO_TRANSACTIONS),
     25: ("AddOffsetsToTxn", _NO_TRANSACTIONS),
     26: ("EndTxn", _NO_TRANSACTIONS),
@@ -64,4 +64,4 @@ UNSUPPORTED: Mapping[int, tuple[str, str]] = {
     93: ("StreamsGroupTopologyDescriptionUpdate", _NO_STREAMS),
     94: ("UnregisterController", _NO_KRAFT),
 }
-"""By API key: name and reason."""
+"""The name and the reason, by API key."""

@@ -1,7 +1,7 @@
-"""One line in the log for each request and each reply of a connection, for finding out what a client does.
+"""Logs each request and each response of a connection, to find out what a client does.
 
-Lines are made from what is on the wire, so they show what the client sent and what it is sent, whatever a handler makes
-of it. Only connections of a process that logs at level debug have a `WireLog`.
+The log lines are decoded from the bytes on the wire, independently of handlers. Connections have a `WireLog` only if
+the process logs at level debug.
 """
 
 from collections import Counter
@@ -23,16 +23,16 @@ _log = structlog.get_logger(__name__)
 
 
 class WireLog:
-    """``hex_bytes``: how much of each body is shown in hexadecimal."""
+    """``hex_bytes`` is the number of bytes of each body to log in hexadecimal."""
 
     def __init__(self, peer: str, hex_bytes: int) -> None:
         self._peer = peer
         self._hex_bytes = hex_bytes
-        self._asked: dict[ReplySlot, tuple[Api, Request]] = {}
+        self._requests: dict[ReplySlot, tuple[Api, Request]] = {}
 
     def request(self, api: Api, request: Request) -> None:
-        """A request that is to be carried out."""
-        self._asked[request.slot] = api, request
+        """Log a request that is about to be handled."""
+        self._requests[request.slot] = api, request
         try:
             entity = codec.decode_request(api.key, request.api_version, request.body)
         except (CorruptData, *_UNKNOWN):
@@ -40,11 +40,11 @@ class WireLog:
         self._line("request", api, request, entity, body=request.body, bytes=request.slot.request_bytes)
 
     def reply(self, slot: ReplySlot, size: int) -> None:
-        """Its reply is made; an acks=0 request has none, and 0 bytes."""
-        asked = self._asked.pop(slot, None)
-        if asked is None:
+        """Log the response, of ``size`` bytes. An acks=0 request has no response and a size of 0."""
+        found = self._requests.pop(slot, None)
+        if found is None:
             return
-        api, request = asked
+        api, request = found
         body = b"".join(slot.buffers[1:])
         # An ApiVersions request of an unknown version is answered in version 0.
         version = request.api_version if request.api_version in api.versions else 0
@@ -72,11 +72,11 @@ class WireLog:
 
 
 _UNKNOWN = (*DECODE_ERRORS, UnknownEntity, ValueError, OverflowError)
-"""What kio raises for versions that it does not have, and what else does not decode."""
+"""Errors that kio raises for unknown versions and undecodable bytes."""
 
 
 def _partitions(entity: object) -> int:
-    """The items of all fields that are named for partitions, at any depth."""
+    """The total number of items in all fields whose names begin with "partition", at any depth."""
     return sum(len(value) for name, value in _fields(entity) if name.startswith("partition") and _is_list(value))
 
 
@@ -85,7 +85,7 @@ def _errors(entity: object) -> Iterator[str]:
 
 
 def _fields(entity: object) -> Iterator[tuple[str, Any]]:
-    """Of an entity and of all that are in it."""
+    """The names and values of all fields of an entity and of the entities in it."""
     for name in getattr(entity, "__dataclass_fields__", ()):
         value = getattr(entity, name)
         yield name, value
