@@ -61,7 +61,7 @@ def test_kafka_reassign_partitions_accepts_the_replicas_that_there_are(
     assert "Clearing topic-level throttles" in run("--verify", there)
     assert "None of the specified partition reassignments are active." in run("--cancel", there)
     elsewhere = moving({0: next(iter(brokers - {leaders[0]}))})
-    assert "whose broker cannot be chosen" in run("--execute", elsewhere, status=1)
+    assert "Replicas cannot be reassigned" in run("--execute", elsewhere, status=1)
     assert _leaders(bootstrap, topic) == leaders
 
 
@@ -87,10 +87,10 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
 @pytest.mark.parametrize(
     ("kind", "config", "said"),
     [
-        ("users", "producer_byte_rate=1024", "UnsupportedVersionException: There are no quotas here"),
-        ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: There are no quotas here"),
-        ("ips", "connection_creation_rate=5", "UnsupportedVersionException: There are no quotas here"),
-        ("users", "SCRAM-SHA-256=[password=b]", "UnsupportedSaslMechanismException: There are no users here"),
+        ("users", "producer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
+        ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
+        ("ips", "connection_creation_rate=5", "UnsupportedVersionException: Client quotas are not supported"),
+        ("users", "SCRAM-SHA-256=[password=b]", "UnsupportedSaslMechanismException: SCRAM credentials are not supported"),
     ],
 )
 def test_kafka_configs_says_that_there_are_no_quotas_and_no_users(

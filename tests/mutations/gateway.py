@@ -113,8 +113,8 @@ MUTATIONS = (
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.__init__",
-            "self.wanted = min(request.min_bytes, self.room)",
-            "self.wanted = 1",
+            "self.min_bytes = min(request.min_bytes, self.room)",
+            "self.min_bytes = 1",
         ),
         _FETCH + "test_a_fetch_waits_until_min_bytes_have_come_over_all_partitions",
     ),

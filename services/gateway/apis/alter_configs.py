@@ -1,9 +1,11 @@
-"""AlterConfigs (33), versions 0 to 2: gives a topic the configs of the request, and takes from it all others.
+"""AlterConfigs (33), versions 0 to 2: replaces all configs of topics.
 
-- 0: validate_only. 1: same on the wire. 2: flexible.
+- 0: configs, and validate_only.
+- 2: flexible.
+- 1: no changes.
 
-The answer comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a
-broker can be changed while it runs.
+The response is sent when the configs are stored; gateways and storage apply them as soon as they see them. Broker
+configs cannot be changed while a broker runs.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,12 @@
 """AlterPartitionReassignments (45), versions 0 to 1: moves partitions to other brokers, or cancels such moves.
 
-- 0: replicas for each partition, null to cancel; flexible. 1: whether the number of replicas may change.
+- 0: replicas for each partition, or null to cancel. Flexible.
+- 1: adds whether the number of replicas may change.
 
-Which broker is shown as a partition's one replica follows from the brokers that are live and cannot be chosen. To ask
-for the replica that a partition has changes nothing and succeeds. Other live brokers, or several, are refused with
-INVALID_REPLICA_ASSIGNMENT and a message; brokers that do not exist, none, or one twice are refused as in Kafka. Nothing
-is ever being reassigned, so there is nothing to cancel: NO_REASSIGNMENT_IN_PROGRESS.
+The broker that is reported as a partition's only replica is determined by the live brokers and cannot be chosen. A
+request for that replica succeeds and changes nothing. Other live brokers, or several, are refused with
+INVALID_REPLICA_ASSIGNMENT and a message. Brokers that do not exist, an empty list, and duplicates are refused as in
+Kafka. There are never reassignments to cancel, so a cancellation is answered with NO_REASSIGNMENT_IN_PROGRESS.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def _result(call: Call, name: str, asked: Any) -> _Partition:
 
 
 def _check(call: Call, name: str, asked: Any) -> None:
-    """Raises RefusedPart unless the partition already is as it is asked to be."""
+    """Raise RefusedPart unless the partition already has the requested replica."""
     topic = call.environment.catalog.view.live(name)
     if topic is None:
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
@@ -75,8 +76,9 @@ def _check(call: Call, name: str, asked: Any) -> None:
     check_replicas([asked.replicas], brokers)
     own = brokers.leader(topic.id, asked.partition_index)
     if tuple(asked.replicas) != (own,):
-        message = f"Partitions have one replica, whose broker cannot be chosen; that of {name}-{asked.partition_index}"
-        raise RefusedPart(ErrorCode.invalid_replica_assignment, f"{message} is {own}.")
+        partition = f"{name}-{asked.partition_index}"
+        message = f"Replicas cannot be reassigned; the only replica of {partition} is on broker {own}."
+        raise RefusedPart(ErrorCode.invalid_replica_assignment, message)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

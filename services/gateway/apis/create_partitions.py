@@ -1,10 +1,12 @@
-"""CreatePartitions (37), versions 0 to 3: gives topics more partitions, never fewer.
+"""CreatePartitions (37), versions 0 to 3: increases the number of partitions of topics.
 
-- 0: the new number of partitions, assignments; validate_only. 1: same on the wire. 2: flexible. 3: as 2.
+- 0: the new number of partitions, assignments, and validate_only.
+- 2: flexible.
+- 1, 3: no changes.
 
-The answer comes when the number is stored; other gateways and storage learn it by watching. There are no replicas to
-place: assignments to brokers that do not exist are refused as in Kafka, others have no effect. Keys go to other
-partitions from then on, as in Kafka.
+The response is sent when the new number is stored; other gateways and storage learn it from the metadata store. There
+are no replicas to place: as in Kafka, assignments to brokers that do not exist are refused, and other assignments have
+no effect. As in Kafka, keys map to other partitions afterwards.
 """
 
 from collections import Counter
@@ -58,7 +60,7 @@ def handle(call: Call) -> Work | None:
 
 
 def _checked(call: Call, asked: Any) -> TopicInfo:
-    """The topic, whose change nothing stands against as far as is known here. Raises RefusedPart."""
+    """Validate the change and return the topic. Raises RefusedPart."""
     topic = check_growth(call.environment, asked.name, asked.count)
     if asked.assignments is not None:
         more = asked.count - topic.partitions

@@ -1,6 +1,8 @@
-"""DeleteGroups (42), versions 0 to 2: forgets groups without members, with all their offsets.
+"""DeleteGroups (42), versions 0 to 2: deletes groups without members, including their offsets.
 
-- 0: names. 1: same on the wire. 2: flexible.
+- 0: names.
+- 2: flexible.
+- 1: no changes.
 """
 
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    # One that is named twice is deleted, and told of, once.
+    # A group that is named twice is deleted and reported once.
     return _delete(call, list(dict.fromkeys(request.groups_names)))
 
 

@@ -1,9 +1,14 @@
-"""DeleteTopics (20), versions 0 to 6.
+"""DeleteTopics (20), versions 0 to 6: deletes topics.
 
-- 0: names. 1: throttle time. 2, 3: same on the wire. 4: flexible. 5: messages in the reply. 6: by name or by id.
+- 0: names.
+- 1: adds the throttle time.
+- 4: flexible.
+- 5: adds error messages.
+- 6: identifies topics by name or by id.
+- 2, 3: no changes.
 
-The answer comes when the topic is hidden from clients. Its objects are removed after that, and the name is free when
-they are gone.
+The response is sent when the topic is hidden from clients. Its objects are deleted after that, and the name can be used
+again when they are gone.
 """
 
 from collections import Counter
@@ -51,7 +56,7 @@ def _answer(call: Call, responses: list[_Topic]) -> None:
 
 
 def _asked(call: Call) -> tuple[list[_Topic], float]:
-    """What is to be deleted, and the request's timeout in seconds."""
+    """The topics to delete, and the request's timeout in seconds."""
     request = _decode(call)
     if call.version < 6:
         asked = [_Topic(name) for name in request.topic_names]

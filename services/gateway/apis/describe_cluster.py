@@ -1,9 +1,11 @@
 """DescribeCluster (60), versions 0 to 2: the cluster's id and its brokers.
 
-- 0: brokers, controller, authorized operations where asked for; flexible. 1: endpoint types. 2: fenced brokers.
+- 0: brokers, controller and, on request, authorized operations. Flexible.
+- 1: adds endpoint types.
+- 2: adds fenced brokers.
 
-The brokers are those that Metadata tells. There are no controllers to describe apart from them, and a broker that is
-not live is not known: none is ever fenced.
+The brokers are those in Metadata responses. There are no separate controllers to describe. Brokers that are not live
+are unknown, so no broker is reported as fenced.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,12 @@
 """DescribeGroups (15), versions 0 to 6: states, members and assignments of groups.
 
-- 0: groups by name. 1: throttle time. 2: same on the wire. 3: authorized operations. 4: group.instance.id of members.
-- 5: flexible. 6: GROUP_ID_NOT_FOUND, with a message, for a group that does not exist; before, it is one that is Dead.
+- 0: groups by name.
+- 1: adds the throttle time.
+- 3: adds authorized operations.
+- 4: adds the group.instance.id of members.
+- 5: flexible.
+- 6: a group that does not exist is reported with GROUP_ID_NOT_FOUND and a message. Earlier versions report it as Dead.
+- 2: no changes.
 """
 
 from collections.abc import Sequence
@@ -20,7 +25,7 @@ KEY = 15
 
 _NOT_FOUND_FROM = 6
 _NOT_ASKED_FOR = -(1 << 31)
-# Bits by Kafka's AclOperation codes: what anybody may do who may do everything.
+# All operations on a group, as a bit field of Kafka's AclOperation codes.
 _ALL_ON_GROUP = sum(1 << operation for operation in (3, 6, 8))
 
 

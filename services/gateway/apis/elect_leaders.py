@@ -1,9 +1,11 @@
-"""ElectLeaders (43), versions 0 to 2: asks for the preferred leaders of partitions, or for unclean elections.
+"""ElectLeaders (43), versions 0 to 2: elects the preferred leaders of partitions, or unclean leaders.
 
-- 0: partitions, null for all. 1: the type of election; an error for the whole reply. 2: flexible.
+- 0: partitions, or null for all.
+- 1: adds the type of election, and an error for the whole response.
+- 2: flexible.
 
-A partition has one replica, which is its leader, so no election is ever needed: ELECTION_NOT_NEEDED for each partition
-that is named, and no partitions where all are asked for, as in Kafka.
+A partition's only replica is its leader, so an election is never needed. As in Kafka, each requested partition is
+answered with ELECTION_NOT_NEEDED. The response to a request for all partitions lists topics without partitions.
 """
 
 from dataclasses import dataclass

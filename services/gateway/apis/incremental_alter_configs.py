@@ -1,10 +1,11 @@
-"""IncrementalAlterConfigs (44), versions 0 to 1: sets and deletes some of a topic's configs, changes lists.
+"""IncrementalAlterConfigs (44), versions 0 to 1: sets or deletes individual configs of topics, or edits lists.
 
-- 0: set, delete, append, subtract; validate_only. 1: flexible.
+- 0: set, delete, append and subtract; validate_only.
+- 1: flexible.
 
-A deleted config has its default again. Lists are changed from the default where a topic does not set them. The answer
-comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a broker can
-be set while it runs; to delete one succeeds and changes nothing, as in Kafka where it was not set this way.
+A deleted config has its default again. If a topic does not set a list, append and subtract start from the default. The
+response is sent when the configs are stored; gateways and storage apply them as soon as they see them. Broker configs
+cannot be set while a broker runs. Deleting one succeeds and changes nothing, as in Kafka if it was not set dynamically.
 """
 
 from collections.abc import Mapping
@@ -83,7 +84,7 @@ def _check(config: Any) -> None:
 
 
 def _changed_list(config: Any, before: str) -> str:
-    """Each item stands in a list once, so a change may be made twice."""
+    """Return the list without duplicates, so that repeating a change has no effect."""
     items = [item.strip() for item in before.split(",") if item.strip()]
     changed = list(dict.fromkeys(item.strip() for item in config.value.split(",") if item.strip()))
     if config.config_operation == _Operation.APPEND:

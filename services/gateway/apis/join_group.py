@@ -1,11 +1,17 @@
-"""JoinGroup (11), versions 0 to 9: become, or stay, a member of a consumer group; waits until the others have joined.
+"""JoinGroup (11), versions 0 to 9: joins a consumer group or stays a member of it, and waits for the other members.
 
-- 0: one timeout for everything. 1: a rebalance timeout. 2: throttle time. 3: same on the wire.
-- 4: a new member is given its id first (MEMBER_ID_REQUIRED) and joins with that.
-- 5: group.instance.id, for static members. 6: flexible. 7: the reply has the protocol type; no protocol is null.
-- 8: the client may say why it joins. 9: a leader can be told that there is nothing to assign.
+- 0: one timeout for everything.
+- 1: adds a rebalance timeout.
+- 2: adds the throttle time.
+- 4: a new member first gets its id (MEMBER_ID_REQUIRED) and joins with it.
+- 5: adds group.instance.id for static members.
+- 6: flexible.
+- 7: adds the protocol type to the response. If there is no protocol, its name is null.
+- 8: the client can give a reason.
+- 9: the response can say that the leader has nothing to assign.
+- 3: no changes.
 
-No timeout of the gateway ends the waiting: the coordinator does, when the group's rebalance timeout is over.
+The gateway sets no timeout. The coordinator ends the wait when the group's rebalance timeout expires.
 """
 
 from collections.abc import Sequence

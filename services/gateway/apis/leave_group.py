@@ -1,7 +1,11 @@
-"""LeaveGroup (13), versions 0 to 5: members go, and the others need not wait for the end of their sessions.
+"""LeaveGroup (13), versions 0 to 5: removes members from a group, so others need not wait for their sessions to expire.
 
-- 0: one member. 1: throttle time. 2: same on the wire. 3: several members, each with an error of its own and perhaps
-  a group.instance.id, which is enough to name it. 4: flexible. 5: the client may say why.
+- 0: one member.
+- 1: adds the throttle time.
+- 3: several members, each with its own error. A member can be identified by its group.instance.id alone.
+- 4: flexible.
+- 5: the client can give a reason.
+- 2: no changes.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,10 @@
-"""ListConfigResources (74), versions 0 to 1: the names of what has configs.
+"""ListConfigResources (74), versions 0 to 1: the names of resources that have configs.
 
-- 0: client metrics subscriptions; flexible. 1: resources of the types that the client names, none for all types.
+- 0: client metrics subscriptions. Flexible.
+- 1: resources of the requested types, or of all types.
 
-Topics and brokers have configs. There are no client metrics subscriptions and no configs of groups, so none is listed;
-nor are broker loggers, whose levels cannot be set here. Other types are refused with UNSUPPORTED_VERSION, as in Kafka.
+Topics and brokers have configs. Client metrics subscriptions and group configs do not exist, and the levels of broker
+loggers cannot be set, so none of these are listed. As in Kafka, other types are refused with UNSUPPORTED_VERSION.
 """
 
 from dataclasses import dataclass

@@ -1,17 +1,28 @@
 """Metadata (3), versions 0 to 13: brokers, topics, partitions and their leaders.
 
-- 0: an empty topic list means all. 1: null means all, empty none; controller, racks, internal topics.
-- 2: cluster id. 3: throttle time. 4: the client says whether topics may be created. 5: offline replicas. 6: as 5.
-- 7: leader epochs. 8: authorized operations. 9: flexible. 10: topic ids in the reply. 11: no cluster operations.
-- 12: topics may be asked for by id. 13: an error for the whole reply.
+- 0: an empty topic list requests all topics.
+- 1: null requests all topics, an empty list none. Adds the controller, racks, and which topics are internal.
+- 2: adds the cluster id.
+- 3: adds the throttle time.
+- 4: the client says whether topics may be created.
+- 5: adds offline replicas.
+- 7: adds leader epochs.
+- 8: adds authorized operations.
+- 9: flexible.
+- 10: adds topic ids to the response.
+- 11: removes the authorized operations of the cluster.
+- 12: topics can be requested by id.
+- 13: adds an error for the whole response.
+- 6: no changes.
 
-The brokers are the live gateways that have a listener of the same name as the one that the client came in by, at that
-listener's address; the one with the lowest id is the controller. Every gateway serves every partition: leaders only
-spread the clients, and the leader is the one replica. Leader epochs count the storage owners behind.
+The brokers are the live gateways that have a listener with the same name as the one that the client connected to, at
+the address of that listener. The broker with the lowest id is the controller. Every gateway serves every partition, so
+leaders only spread the clients, and the leader is the only replica. The leader epoch is that of the partition's owner
+in storage.
 
-Where clients and the settings allow it, topics that do not exist are created with the default configs. Kafka's
-internal topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not: there is no such state in
-topics here, and the answer is UNKNOWN_TOPIC_OR_PARTITION.
+If the client and the settings allow it, topics that do not exist are created with the default configs. Kafka's internal
+topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not created, because KafScale does not
+keep such state in topics. They are answered with UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Iterable
@@ -35,7 +46,7 @@ KEY = 3
 
 _CREATE_SECONDS = 10.0
 _NEVER_CREATED = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
-"""Where Kafka keeps state of its own, which tools look for; records there would mean nothing here."""
+"""Kafka's internal topics. Tools look for them, but KafScale would not use their records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +85,14 @@ def handle(call: Call) -> Work | None:
 
 
 def _changes(call: Call) -> bool:
-    """Whether it creates topics."""
+    """Whether the request creates topics."""
     if not call.environment.settings.auto_create_topics:
         return False
     return bool(_missing_ones(call.environment, codec.decode_request(KEY, call.version, call.request.body)))
 
 
 def _missing_ones(environment: Environment, request: Any) -> list[str]:
-    """What the request names and creates: names that nobody has and anybody could have, each once."""
+    """The names of topics that the request creates: valid names that are not in use, without duplicates."""
     if not (environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)):
         return []
     view = environment.catalog.view
@@ -100,10 +111,10 @@ async def _create_and_reply(call: Call, request: Any, names: list[str]) -> None:
 
 
 async def _create(environment: Environment, name: str) -> ErrorCode:
-    """Make a topic with defaults; what is not decided in time is answered retriably."""
+    """Create a topic with default configs. Returns a retriable error if the outcome is not known in time."""
     with trio.move_on_after(_CREATE_SECONDS):
         try:
-            with environment.asking_the_store(API.name):
+            with environment.logging_refusals(API.name):
                 await environment.catalog.create(
                     name,
                     environment.settings.auto_create_partitions,
@@ -124,7 +135,7 @@ async def _create(environment: Environment, name: str) -> ErrorCode:
 
 
 def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topic]:
-    """The topics asked for, each once, in the order of the request."""
+    """The requested topics without duplicates, in the order of the request."""
     view = call.environment.catalog.view
     shown: dict[tuple[str | None, bytes], _Topic] = {}
     for asked in request.topics:
@@ -137,7 +148,7 @@ def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topi
             unknown = _Topic(ErrorCode.unknown_topic_id, None, topic_id.bytes)
             shown[key] = unknown if live is None else _shown(call, request, live)
         elif asked.name is None:
-            raise CorruptData("a Metadata request names a topic neither by name nor by id")
+            raise CorruptData("a Metadata request contains a topic without a name or an id")
         else:
             live = view.live(asked.name)
             shown[key] = _missing(asked.name, errors) if live is None else _shown(call, request, live)

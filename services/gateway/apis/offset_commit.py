@@ -1,13 +1,21 @@
-"""OffsetCommit (8), versions 2 to 10: stores how far a group has read.
+"""OffsetCommit (8), versions 2 to 10: stores a group's committed offsets.
 
-- 2: for how long the offsets are to be kept. 3: throttle time. 4: same on the wire. 5: how long is the broker's to say.
-- 6: the leader epoch of the last record. 7: group.instance.id. 8: flexible. 9: errors of the group protocol of Kafka 4,
-  GROUP_ID_NOT_FOUND among them, which is ILLEGAL_GENERATION before. 10: topics by id.
+- 2: the retention time of the offsets.
+- 3: adds the throttle time.
+- 5: removes the retention time; the broker decides.
+- 6: adds the leader epoch of the last record.
+- 7: adds group.instance.id.
+- 8: flexible.
+- 9: adds the errors of Kafka 4's group protocol. One of them is GROUP_ID_NOT_FOUND, which earlier versions report as
+  ILLEGAL_GENERATION.
+- 10: identifies topics by id.
+- 4: no changes.
 
-Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION (topic ids: UNKNOWN_TOPIC_ID), the others are
-committed. While the group is loaded the answer is COORDINATOR_NOT_AVAILABLE, unlike in Kafka: librdkafka soon gives up
-a commit after COORDINATOR_LOAD_IN_PROGRESS, and the application gets that as an error; after this one it waits for the
-coordinator, as all others do.
+Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION, or with UNKNOWN_TOPIC_ID if topics are
+identified by id. The other partitions are committed. While the coordinator loads the group, the response is
+COORDINATOR_NOT_AVAILABLE, unlike in Kafka. After COORDINATOR_LOAD_IN_PROGRESS, librdkafka soon gives up the commit and
+reports the error to the application. After COORDINATOR_NOT_AVAILABLE it waits for the coordinator, as all other clients
+do.
 """
 
 from dataclasses import dataclass, field
@@ -111,7 +119,7 @@ async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topi
 
 
 def _span(environment: Environment, commit: pb.OffsetCommitRequest) -> Span | None:
-    """For the traced batches that the commit is the first to pass, of those that came by this gateway."""
+    """A span linked to the traced batches of this gateway that this commit is the first to pass, or None."""
     if environment.tracer is None:
         return None
     passed = [

@@ -1,8 +1,9 @@
-"""OffsetDelete (47), versions 0 to 0: forgets a group's offsets of topics that it does not read any more.
+"""OffsetDelete (47), versions 0 to 0: deletes a group's offsets of topics that it no longer reads.
 
 - 0: partitions of one group.
 
-Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION, for the others the group is asked.
+Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION. The group's coordinator decides about the
+others.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,19 @@
-"""OffsetFetch (9), versions 1 to 10: how far groups have read.
+"""OffsetFetch (9), versions 1 to 10: the committed offsets of groups.
 
-- 1: partitions of one group; an error of the group is told of each. 2: null topics mean all that is committed; the
-  group's error stands once. 3: throttle time. 4: same on the wire. 5: leader epochs. 6: flexible.
-- 7: the client may ask for stable offsets only: all are, there are no transactions. 8: several groups.
-- 9: member id and epoch of Kafka 4's group protocol, without meaning here. 10: topics by id.
+- 1: partitions of one group. An error of the group is reported for each partition.
+- 2: null topics request all committed offsets. An error of the group is reported once.
+- 3: adds the throttle time.
+- 5: adds leader epochs.
+- 6: flexible.
+- 7: the client can request stable offsets only. All offsets are stable, because there are no transactions.
+- 8: several groups.
+- 9: adds the member id and epoch of Kafka 4's group protocol, which have no effect.
+- 10: identifies topics by id.
+- 4: no changes.
 
-Where nothing is committed, in a group that does not exist too, the offset is -1 and there is no error. What was
-committed for a topic that has been deleted since does not count, whether or not there is a new one of its name. Where
-it seems so the metadata store is asked: a gateway that is behind would send readers back to the beginning.
+If nothing is committed, or the group does not exist, the offset is -1 without an error. Offsets of a topic that has
+been deleted since are ignored, whether or not a new topic has its name. Before an offset is ignored, the metadata store
+is asked whether the topic was deleted, because a gateway that is behind would send readers back to the beginning.
 """
 
 from collections.abc import Sequence
@@ -49,7 +55,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One group's part; before version 8 it is the whole reply."""
+    """The result of one group. Before version 8, it is the whole response."""
 
     group_id: str
     topics: Sequence[_Topic] = ()
@@ -65,7 +71,7 @@ class _Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A topic that is asked for; ``name`` is None for an id that no topic has."""
+    """A requested topic. ``name`` is None for an id that no topic has."""
 
     name: str | None
     topic_id: bytes
@@ -82,7 +88,7 @@ def _groups(call: Call, request: Any) -> Sequence[Any]:
 
 
 def _asked(call: Call, group: Any) -> list[_Asked] | None:
-    """None: for everything."""
+    """The requested topics of a group, or None for all."""
     if group.topics is None:
         return None
     if call.version < _BY_ID_FROM:
@@ -129,18 +135,18 @@ async def _fetch(call: Call, request: Any) -> None:
 
 
 def _code(error: pb.GroupError.Code) -> ErrorCode:
-    # Java's consumer takes COORDINATOR_NOT_AVAILABLE for final here.
+    # The Java consumer treats COORDINATOR_NOT_AVAILABLE as fatal here.
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
 def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
-    left = iter(offsets)
+    remaining = iter(offsets)
     answers = []
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
         else:
-            partitions = [_partition(next(left), gone) for _ in topic.partitions]
+            partitions = [_partition(next(remaining), gone) for _ in topic.partitions]
         answers.append(_Topic(topic.name or "", topic.topic_id, partitions))
     return answers
 

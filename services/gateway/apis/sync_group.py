@@ -1,10 +1,14 @@
-"""SyncGroup (14), versions 0 to 5: the leader says who is assigned what, and each member gets its own.
+"""SyncGroup (14), versions 0 to 5: the leader sends all assignments, and each member receives its own.
 
-- 0: assignments. 1: throttle time. 2: same on the wire. 3: group.instance.id. 4: flexible.
-- 5: protocol type and name, which must both be there and are checked; in the reply too.
+- 0: assignments.
+- 1: adds the throttle time.
+- 3: adds group.instance.id.
+- 4: flexible.
+- 5: adds the protocol type and name to request and response. Both are required and checked.
+- 2: no changes.
 
-A group that is being loaded has lost the rebalance that this belongs to: it is answered with REBALANCE_IN_PROGRESS, as
-in Kafka, and the member joins again. The waiting ends when the coordinator ends it.
+A group that is being loaded has lost its current rebalance. As in Kafka, the request is answered with
+REBALANCE_IN_PROGRESS, and the member joins again. The coordinator decides how long the request waits.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Replica assignments that clients make by hand: there are no replicas to place, but they are checked as in Kafka."""
+"""Validates manual replica assignments as Kafka does, although there are no replicas to place."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from services.gateway.owners.errors import RefusedPart
 
 
 def check_replicas(replicas: Sequence[Sequence[int]], brokers: BrokerList) -> None:
-    """``replicas``: of each partition, the brokers that it is assigned to. Raises RefusedPart."""
+    """Raise RefusedPart unless the assignment is valid. ``replicas`` holds the assigned brokers of each partition."""
     known = {broker.node_id for broker in brokers.brokers}
     for assigned in replicas:
         if not assigned:
@@ -26,6 +26,6 @@ def check_replicas(replicas: Sequence[Sequence[int]], brokers: BrokerList) -> No
             )
 
 
-def _refused(what: str) -> RefusedPart:
-    message = f"The manual partition assignment includes {what}"
+def _refused(problem: str) -> RefusedPart:
+    message = f"The manual partition assignment includes {problem}"
     return RefusedPart(ErrorCode.invalid_replica_assignment, message)

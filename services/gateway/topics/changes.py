@@ -1,6 +1,6 @@
-"""How topics are made, grown and deleted, for Kafka's APIs and for the Admin service.
+"""Creates, grows and deletes topics, for the Kafka APIs and for the Admin service.
 
-Checks need no waiting; a change waits until its deadline, in Trio's time. All raise RefusedPart.
+Checks do not wait. A change waits until its deadline, in Trio's time. All functions raise RefusedPart.
 """
 
 import uuid
@@ -30,7 +30,7 @@ DEFAULT_PARTITIONS = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that passed all checks, with validated configs."""
+    """A topic to create that passed all checks, with validated configs."""
 
     name: str
     partitions: int
@@ -43,7 +43,7 @@ def new_topic_id() -> bytes:
 
 
 def check_name(environment: Environment, name: str) -> None:
-    """Whether a topic may be made under ``name``, as far as is known here."""
+    """Raise RefusedPart if, as far as this gateway knows, no topic ``name`` can be created."""
     view = environment.catalog.view
     if not is_topic_name(name):
         raise RefusedPart(ErrorCode.invalid_topic_exception, f"Topic name {name!r} is not a legal one.")
@@ -56,12 +56,12 @@ def check_name(environment: Environment, name: str) -> None:
         )
 
 
-def partitions_of_new(environment: Environment, asked: int) -> int:
-    """``asked``, or for DEFAULT_PARTITIONS as many as a new topic has then."""
-    partitions = environment.settings.auto_create_partitions if asked == DEFAULT_PARTITIONS else asked
+def partitions_of_new(environment: Environment, requested: int) -> int:
+    """Return ``requested`` if it is valid. DEFAULT_PARTITIONS stands for the configured default."""
+    partitions = environment.settings.auto_create_partitions if requested == DEFAULT_PARTITIONS else requested
     if partitions < 1:
         raise RefusedPart(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
-    _check_most(environment, partitions)
+    _check_limit(environment, partitions)
     return partitions
 
 
@@ -73,13 +73,13 @@ def configs_of_new(configs: Mapping[str, str | None]) -> Mapping[str, str]:
 
 
 async def create_topic(environment: Environment, api: str, topic: NewTopic, deadline: float) -> TopicInfo:
-    """A name whose topic is still being deleted is waited for. ``api`` asks for it."""
+    """Create the topic on behalf of ``api``. Waits if a topic of the same name is still being deleted."""
     return await _stored(
-        environment, api, deadline, "The topic is not known to be made", partial(_make, environment, topic)
+        environment, api, deadline, "The creation of the topic was not confirmed", partial(_create, environment, topic)
     )
 
 
-async def _make(environment: Environment, topic: NewTopic) -> TopicInfo:
+async def _create(environment: Environment, topic: NewTopic) -> TopicInfo:
     while True:
         try:
             return await environment.catalog.create(
@@ -94,7 +94,7 @@ async def _make(environment: Environment, topic: NewTopic) -> TopicInfo:
 
 
 def check_growth(environment: Environment, name: str, partitions: int) -> TopicInfo:
-    """The topic, which nothing keeps from having so many as far as is known here."""
+    """Return the topic if, as far as this gateway knows, it can be grown to ``partitions`` partitions."""
     topic = environment.catalog.view.live(name)
     if topic is None:
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"The topic {name} does not exist.")
@@ -102,7 +102,7 @@ def check_growth(environment: Environment, name: str, partitions: int) -> TopicI
         topic.grown(partitions)
     except NotMorePartitions as error:
         raise RefusedPart(ErrorCode.invalid_partitions, str(error)) from error
-    _check_most(environment, partitions)
+    _check_limit(environment, partitions)
     return topic
 
 
@@ -110,20 +110,20 @@ async def grow_topic(
     environment: Environment, api: str, topic: TopicInfo, partitions: int, deadline: float
 ) -> TopicInfo:
     step = partial(environment.catalog.grow, topic.id, partitions)
-    return await _stored(environment, api, deadline, "The partitions are not known to be made", step)
+    return await _stored(environment, api, deadline, "The new number of partitions was not confirmed", step)
 
 
 async def delete_topic(environment: Environment, api: str, topic: TopicInfo, deadline: float) -> None:
-    """Returns when the topic is hidden from clients; its objects are removed after that, then the name is free."""
+    """Return when the topic is hidden from clients. Its objects are deleted after that, and then the name is free."""
     step = partial(environment.catalog.mark_deleting, topic.id)
-    await _stored(environment, api, deadline, "The topic is not known to be deleted", step)
+    await _stored(environment, api, deadline, "The deletion of the topic was not confirmed", step)
 
 
 async def _stored(
     environment: Environment, api: str, deadline: float, late: str, step: Callable[[], Awaitable[TopicInfo]]
 ) -> TopicInfo:
     try:
-        with trio.move_on_at(deadline), environment.asking_the_store(api):
+        with trio.move_on_at(deadline), environment.logging_refusals(api):
             return await step()
     except TopicExists as error:
         raise RefusedPart(ErrorCode.topic_already_exists, f"Topic '{error}' already exists.") from error
@@ -138,7 +138,8 @@ async def _stored(
     raise RefusedPart(ErrorCode.request_timed_out, f"{late} within the request's timeout.")
 
 
-def _check_most(environment: Environment, partitions: int) -> None:
-    most = environment.settings.max_partitions_per_topic
-    if partitions > most:
-        raise RefusedPart(ErrorCode.invalid_partitions, f"{partitions} partitions are more than {most}.")
+def _check_limit(environment: Environment, partitions: int) -> None:
+    limit = environment.settings.max_partitions_per_topic
+    if partitions > limit:
+        message = f"{partitions} partitions exceed the limit of {limit} (KAFSCALE_MAX_PARTITIONS_PER_TOPIC)."
+        raise RefusedPart(ErrorCode.invalid_partitions, message)

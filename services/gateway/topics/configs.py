@@ -1,4 +1,4 @@
-"""The configs of topics and of this broker as clients are shown them: values, and where each comes from."""
+"""The configs of topics and of this broker as reported to clients: values and their sources."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _UNSET = GatewaySettings()
 
 
 class ConfigSource(IntEnum):
-    """Kafka's numbers for where a value comes from."""
+    """Kafka's numbers for the source of a value."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -23,7 +23,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that counts where those before it are not set."""
+    """A value that applies if no earlier synonym is set."""
 
     name: str
     value: str
@@ -32,7 +32,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ShownConfig:
-    """``synonyms``: what is set, then what would count without it. ``fixed``: what counts whatever is set."""
+    """A config and its value. ``synonyms`` begin with the one that applies; ``fixed``, if not empty, overrides them."""
 
     name: str
     synonyms: tuple[Synonym, ...]
@@ -53,7 +53,7 @@ class ShownConfig:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """A broker config; ``variable``: what sets it, empty: nothing does."""
+    """A broker config. ``variable`` names the environment variable that sets it, or is empty if it cannot be set."""
 
     name: str
     type: ConfigType
@@ -62,7 +62,7 @@ class BrokerConfig:
     value: Callable[[GatewaySettings], str]
 
     def synonyms(self, settings: GatewaySettings) -> tuple[Synonym, ...]:
-        """What is set, where it is not the default; the default."""
+        """The configured value if it is not the default, then the default."""
         value, default = self.value(settings), self.value(_UNSET)
         set_to = (Synonym(self.name, value, ConfigSource.STATIC_BROKER),) if value != default else ()
         return (*set_to, Synonym(self.name, default, ConfigSource.DEFAULT))
@@ -194,7 +194,7 @@ _BEHIND_TOPICS = (
 BROKER_CONFIGS: Mapping[str, BrokerConfig] = {
     config.name: config for config in sorted((*_OF_BROKERS, *_BEHIND_TOPICS), key=lambda config: config.name)
 }
-"""Every broker config by its name, but those that are each gateway's own. None is dynamic."""
+"""All broker configs by name, except those that differ for each gateway. None of them is dynamic."""
 
 _OWN = {
     "advertised.listeners": (
@@ -206,25 +206,25 @@ _OWN = {
     "listeners": (ConfigType.LIST, "KAFSCALE_LISTENERS", "The addresses that this gateway listens on."),
     "node.id": (ConfigType.INT, "KAFSCALE_BROKER_ID", "The node id of this gateway."),
 }
-"""Type, variable and documentation of what each gateway has of its own."""
+"""Type, variable and documentation of the configs that differ for each gateway."""
 
 
 def topic_configs(settings: GatewaySettings, configs: Mapping[str, str]) -> list[ShownConfig]:
-    """All configs of a topic that sets ``configs``, in order of their names."""
+    """All configs of a topic that sets ``configs``, ordered by name."""
     shown = []
     for name, definition in sorted(DEFINITIONS.items()):
         own = (Synonym(name, configs[name], ConfigSource.TOPIC),) if name in configs else ()
         behind: tuple[Synonym, ...] = (Synonym(name, definition.default, ConfigSource.DEFAULT),)
         if definition.broker:
             behind = BROKER_CONFIGS[definition.broker].synonyms(settings)
-        counts = f" If a topic does not set it, {definition.variable} applies." if definition.variable else ""
-        text = definition.effect + counts
+        fallback = f" If a topic does not set it, {definition.variable} applies." if definition.variable else ""
+        text = definition.effect + fallback
         shown.append(ShownConfig(name, (*own, *behind), definition.type, text, fixed=definition.fixed))
     return shown
 
 
 def broker_configs(environment: Environment, node_id: int) -> list[ShownConfig]:
-    """All configs of this gateway, in order of their names: all are read-only."""
+    """All configs of this gateway, ordered by name. All of them are read-only."""
     shown = [
         ShownConfig(name, config.synonyms(environment.settings), config.type, _documented(config), read_only=True)
         for name, config in BROKER_CONFIGS.items()

@@ -7,13 +7,13 @@ from services.gateway.api import Environment
 
 
 async def deleted_topics(environment: Environment, api: str, groups: Sequence[pb.GroupOffsets]) -> set[bytes]:
-    """The ids of the deleted topics among those that the groups have committed offsets for.
+    """Return the ids of deleted topics for which the groups have committed offsets.
 
     Raises Unavailable, Refused.
     """
     committed = {offset.topic_id for group in groups for offset in group.offsets if offset.offset >= 0}
     unknown = {topic_id for topic_id in committed if environment.topics.by_id(topic_id) is None}
     if unknown:
-        with environment.asking_the_store(api):
+        with environment.logging_refusals(api):
             unknown -= await environment.catalog.live_ids()
     return unknown

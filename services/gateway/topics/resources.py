@@ -1,6 +1,4 @@
-"""What configs are asked for and changed of: topics, and this broker; and the changes that AlterConfigs and
-IncrementalAlterConfigs make.
-"""
+"""The resources that have configs (topics and this broker), and changes of their configs."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +19,11 @@ from services.gateway.owners.errors import RefusedPart
 _CHANGE_SECONDS = 10.0
 """These requests have no timeout of their own."""
 DELETE = 1
-"""Kafka's number for the operation on a config that takes it away."""
+"""Kafka's number for the operation that deletes a config."""
 
 
 class ResourceType(IntEnum):
-    """Kafka's numbers. Resources after the second have no configs here: none is shown, and none can be set."""
+    """Kafka's numbers. Only topics and brokers have configs here."""
 
     TOPIC = 2
     BROKER = 4
@@ -35,12 +33,12 @@ class ResourceType(IntEnum):
 
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str | None]]
-"""From a topic's configs to new ones, which are not validated yet. Raises RefusedPart."""
+"""Returns the new configs, not validated yet, for a topic's current configs. Raises RefusedPart."""
 
 
 @dataclass(slots=True)
 class ChangedResource:
-    """How the change of one resource ended."""
+    """The result of a change of one resource."""
 
     resource_type: int
     resource_name: str
@@ -52,7 +50,7 @@ class ChangedResource:
 
 
 def topic_of(environment: Environment, name: str) -> TopicInfo:
-    """The live topic. Raises RefusedPart."""
+    """Return the live topic. Raises RefusedPart if there is none."""
     topic = environment.catalog.view.live(name)
     if topic is not None:
         return topic
@@ -62,20 +60,23 @@ def topic_of(environment: Environment, name: str) -> TopicInfo:
 
 
 def check_broker(environment: Environment, name: str) -> None:
-    """Raises RefusedPart unless ``name`` is this gateway's node id: each tells of itself only."""
+    """Raise RefusedPart unless ``name`` is this gateway's node id. A gateway describes only itself."""
     own = str(environment.brokers.own_id)
     if name != own:
         raise RefusedPart(ErrorCode.invalid_request, f"Unexpected broker id, expected {own}, but received {name}.")
 
 
 def unsupported(resource_type: int) -> RefusedPart:
-    return RefusedPart(ErrorCode.invalid_request, f"Resources of type {resource_type} have no configs here.")
+    return RefusedPart(ErrorCode.invalid_request, f"Resources of type {resource_type} have no configs.")
 
 
 async def change_all(
     environment: Environment, api: str, resources: Sequence[Any], change_of: Callable[[Any], Change], *, dry: bool
 ) -> list[ChangedResource]:
-    """``resources`` have resource_type, resource_name and configs; those have names. ``dry``: only check."""
+    """Apply ``change_of`` to each resource and return the results in order. ``dry``: only validate.
+
+    A resource has the fields resource_type, resource_name and configs, and each config has a name.
+    """
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers = [ChangedResource(resource.resource_type, resource.resource_name) for resource in resources]
     async with trio.open_nursery() as nursery:
@@ -105,13 +106,13 @@ def _plan(
         raise unsupported(resource.resource_type)
     if resource.resource_name:
         check_broker(environment, resource.resource_name)
-    # No broker has a dynamic config, so there is none to delete: tools that remove throttles delete what is not set.
-    kept = [config.name for config in resource.configs if getattr(config, "config_operation", None) != DELETE]
-    if kept:
+    # Brokers have no dynamic configs, but tools that remove throttles delete configs that are not set.
+    updated = [config.name for config in resource.configs if getattr(config, "config_operation", None) != DELETE]
+    if updated:
         raise RefusedPart(
             ErrorCode.invalid_request,
-            f"Cannot update these configs dynamically: {', '.join(sorted(kept))}. Brokers are configured by their "
-            "KAFSCALE_ variables, read when they start.",
+            f"Cannot update these configs dynamically: {', '.join(sorted(updated))}. Brokers read their configs "
+            "from KAFSCALE_ variables when they start.",
         )
     return None, dict
 
@@ -126,10 +127,10 @@ def _validated(change: Change, configs: Mapping[str, str]) -> Mapping[str, str]:
 async def _change(
     environment: Environment, api: str, topic: TopicInfo, change: Change, answer: ChangedResource
 ) -> None:
-    answer.refuse(ErrorCode.request_timed_out, "The configs were not changed in time.")
+    answer.refuse(ErrorCode.request_timed_out, "The change of the configs was not confirmed in time.")
     with trio.move_on_after(_CHANGE_SECONDS):
         try:
-            with environment.asking_the_store(api):
+            with environment.logging_refusals(api):
                 await environment.catalog.configure(topic.id, lambda configs: _validated(change, configs))
             answer.error_code, answer.error_message = ErrorCode.none, None
         except RefusedPart as refused:

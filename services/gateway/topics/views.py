@@ -1,4 +1,4 @@
-"""What several APIs tell clients of topics and of the cluster."""
+"""Parts of responses about topics and the cluster that several APIs share."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from services.gateway.api import Environment
 from services.gateway.brokers import BrokerList
 
 NOT_ASKED_FOR = -(1 << 31)
-# Bits by Kafka's AclOperation codes: what anybody may do who may do everything.
+# All operations on a resource, as a bit field of Kafka's AclOperation codes.
 ALL_ON_TOPIC = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_ON_CLUSTER = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPartition:
-    """Its leader is the one replica. Leader epochs count the storage owners behind."""
+    """A partition whose leader is the only replica. The leader epoch is that of the partition's owner in storage."""
 
     partition_index: int
     leader_id: int
@@ -32,5 +32,5 @@ class ShownPartition:
 def shown_partition(environment: Environment, brokers: BrokerList, topic: TopicInfo, index: int) -> ShownPartition:
     leader = brokers.leader(topic.id, index)
     owned = environment.ownership.get(topic.id, index)
-    # The first owner's epoch follows the floor.
+    # Before there is an owner, report the epoch that the first one will have.
     return ShownPartition(index, leader, (leader,), (leader,), owned.epoch if owned else topic.epoch_floor + 1)

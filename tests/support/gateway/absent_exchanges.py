@@ -141,7 +141,7 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
         assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
             [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
         ]
-        assert "no quotas here" in reply.entries[0].error_message
+        assert "Client quotas are not supported" in reply.entries[0].error_message
 
 
 async def describe_user_scram_credentials(harness: Harness, client: Client, version: int) -> None:
@@ -169,7 +169,7 @@ async def alter_user_scram_credentials(harness: Harness, client: Client, version
     told = [(each.user, each.error_code) for each in reply.results]
     assert told == [("a", 91), ("b", 33), ("c", 33), ("d", 33), ("", 93)]
     assert all(each.error_message for each in reply.results)
-    assert "no users here" in reply.results[2].error_message
+    assert "SCRAM credentials are not supported" in reply.results[2].error_message
 
 
 async def describe_quorum(harness: Harness, client: Client, version: int) -> None:

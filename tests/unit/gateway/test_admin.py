@@ -97,7 +97,7 @@ async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
             await admin.create_topic(pb.CreateTopicRequest(name="t"))
         with refused(CODE.INVALID_ARGUMENT, "not a legal one"):
             await admin.create_topic(pb.CreateTopicRequest(name="a b"))
-        with refused(CODE.INVALID_ARGUMENT, "10 partitions are more than 9"):
+        with refused(CODE.INVALID_ARGUMENT, "10 partitions exceed the limit of 9"):
             await admin.create_topic(pb.CreateTopicRequest(name="u", partitions=10))
         with refused(CODE.INVALID_ARGUMENT, "larger than 0"):
             await admin.create_topic(pb.CreateTopicRequest(name="u", partitions=-2))
@@ -105,7 +105,7 @@ async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
             await admin.create_topic(pb.CreateTopicRequest(name="u", configs={"no.such": "1"}))
         with refused(CODE.INVALID_ARGUMENT, "would not be an increase"):
             await admin.grow_topic(pb.GrowTopicRequest(name="t", partitions=1))
-        with refused(CODE.INVALID_ARGUMENT, "10 partitions are more than 9"):
+        with refused(CODE.INVALID_ARGUMENT, "10 partitions exceed the limit of 9"):
             await admin.grow_topic(pb.GrowTopicRequest(name="t", partitions=10))
         for call in (
             lambda: admin.grow_topic(pb.GrowTopicRequest(name="no", partitions=3)),
@@ -283,7 +283,7 @@ async def test_what_the_metadata_store_does_not_do_in_time_is_told(monkeypatch: 
         admin = await admin_of(harness)
         await harness.topic("t")
         harness.metadata.faults.append(no_answer("get", key=paths.topic_key(NAMESPACE, "t"), times=1_000_000))
-        with refused(CODE.DEADLINE_EXCEEDED, "not known to be deleted within"):
+        with refused(CODE.DEADLINE_EXCEEDED, "deletion of the topic was not confirmed within"):
             await admin.delete_topic(pb.DeleteTopicRequest(name="t"))
 
 

@@ -56,7 +56,7 @@ async def test_new_partitions_are_shown_and_written() -> None:
         (2, None, ErrorCode.invalid_partitions, "already has 2 partition"),
         (1, None, ErrorCode.invalid_partitions, "currently has 2 .* 1 would not be an increase"),
         (-1, None, ErrorCode.invalid_partitions, "would not be an increase"),
-        (9, None, ErrorCode.invalid_partitions, "more than 8"),
+        (9, None, ErrorCode.invalid_partitions, "limit of 8"),
         (4, [(0,)], ErrorCode.invalid_replica_assignment, r"2 additional partition\(s\), but 1"),
         (4, [], ErrorCode.invalid_replica_assignment, "but 0"),
         (4, [(0,), ()], ErrorCode.invalid_replica_assignment, "an empty replica list"),

@@ -240,7 +240,7 @@ class Brokers:
     def GrowTopic(self, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:  # noqa: N802
         topic = self._topic(request.name)
         if request.partitions > 100:
-            raise StatusError(_STATUS.INVALID_ARGUMENT, f"{request.partitions} partitions are more than 100.")
+            raise StatusError(_STATUS.INVALID_ARGUMENT, f"{request.partitions} partitions exceed the limit of 100.")
         topic.partitions = request.partitions
         return pb.GrowTopicReply(topic=topic)
 
