@@ -90,7 +90,11 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
         ("users", "producer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
         ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
         ("ips", "connection_creation_rate=5", "UnsupportedVersionException: Client quotas are not supported"),
-        ("users", "SCRAM-SHA-256=[password=b]", "UnsupportedSaslMechanismException: SCRAM credentials are not supported"),
+        (
+            "users",
+            "SCRAM-SHA-256=[password=b]",
+            "UnsupportedSaslMechanismException: SCRAM credentials are not supported",
+        ),
     ],
 )
 def test_kafka_configs_says_that_there_are_no_quotas_and_no_users(

@@ -67,8 +67,8 @@ MUTATIONS = (
         Change(
             "services.gateway.admin.offsets",
             "_planned",
-            "min(max(_target(request, told, at, ref), told.log_start), told.high_watermark)",
-            "_target(request, told, at, ref)",
+            "min(max(_target(request, found, at, ref), found.log_start), found.high_watermark)",
+            "_target(request, found, at, ref)",
         ),
         _ADMIN_GROUPS + "test_offsets_are_set_within_the_log",
     ),
@@ -81,7 +81,7 @@ MUTATIONS = (
     ),
     Mutation(
         "where one partition cannot tell its ends nothing is set",
-        Change("services.gateway.admin.offsets", "_planned", "        if told.error:\n", "        if False:\n"),
+        Change("services.gateway.admin.offsets", "_planned", "        if found.error:\n", "        if False:\n"),
         _ADMIN_GROUPS + "test_what_is_wrong_with_a_reset_changes_nothing",
     ),
     Mutation(
@@ -356,7 +356,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a shard on its way to who is drained is waited for",
-        Change("services.gateway.admin.drain", "Drains._shards", "and given.run_id == live.run_id\n", "and False\n"),
+        Change("services.gateway.admin.drain", "Drains._shards", "and owner.run_id == live.run_id\n", "and False\n"),
         _ADMIN_DRAIN + "test_a_coordinator_gives_its_shards",
     ),
     Mutation(
@@ -407,7 +407,10 @@ MUTATIONS = (
     Mutation(
         "who takes changes too slowly keeps no more than so many",
         Change(
-            "services.gateway.admin.watch", "_Watcher.tell", "            self.scope.cancel()\n", "            return\n"
+            "services.gateway.admin.watch",
+            "_Watcher.notify",
+            "            self.scope.cancel()\n",
+            "            return\n",
         ),
         _ADMIN_WATCH + "test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting",
     ),
@@ -416,10 +419,10 @@ MUTATIONS = (
         Change(
             "services.gateway.admin.watch",
             "Watches.watch",
-            "            watcher.tell(self._owner(key, topic))\n",
+            "            watcher.notify(self._owner(key, topic))\n",
             (
                 "            if key[0] in self._deps.catalog.view.by_id:\n"
-                "                watcher.tell(self._owner(key, topic))\n"
+                "                watcher.notify(self._owner(key, topic))\n"
             ),
         ),
         _ADMIN_WATCH + "test_owners_of_a_topic_that_the_catalog_does_not_know_are_told_by_its_name",
@@ -438,9 +441,9 @@ MUTATIONS = (
         "all watchers are told of health",
         Change(
             "services.gateway.admin.watch",
-            "Watches._look_after_health",
-            "        async with self._asking:\n",
-            ("        if self._asking.locked():\n            return\n        async with self._asking:\n"),
+            "Watches._poll_health",
+            "        async with self._polling:\n",
+            ("        if self._polling.locked():\n            return\n        async with self._polling:\n"),
         ),
         _ADMIN_WATCH + "test_the_next_watcher_looks_after_health_when_the_first_has_gone",
     ),

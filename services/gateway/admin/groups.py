@@ -1,6 +1,6 @@
-"""Consumer groups: list, describe with their lag, delete.
+"""Lists consumer groups, describes them with their lag, and deletes them.
 
-All raise RefusedPart, and Unavailable and Refused of the metadata store.
+All functions raise RefusedPart, and the metadata store's Unavailable and Refused.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.deleted import deleted_topics
 
 _CONSUMER = "consumer"
-_NO_COORDINATOR_TEXT = "No coordinator has answered for the group; asking again may help."
+_NO_COORDINATOR_TEXT = "No coordinator answered for the group. Try again."
 
 
 async def list_groups(environment: Environment, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsReply:
     asked = coordinator_pb.ListGroupsRequest(states=request.states)
     found = await environment.coordinators.list_groups(asked)
     if found is None:
-        raise RefusedPart(NO_COORDINATOR, "Not every part of the groups is answered for; asking again may help.")
+        raise RefusedPart(NO_COORDINATOR, "Some group shards have no coordinator that answers. Try again.")
     groups = [_status(environment, each) for each in sorted(found, key=lambda each: each.group)]
     return pb.ListConsumerGroupsReply(groups=groups)
 
 
 async def described(environment: Environment, group: str) -> coordinator_pb.DescribedGroup:
-    """What its coordinator says of it. GROUP_ID_NOT_FOUND is refused like any error."""
+    """Return the group as its coordinator describes it. Raises RefusedPart for all errors, even GROUP_ID_NOT_FOUND."""
     (question,) = await describe_groups(environment.coordinators, [group])
     if question.result is None:
         raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
@@ -42,7 +42,7 @@ async def described(environment: Environment, group: str) -> coordinator_pb.Desc
 
 
 async def committed(environment: Environment, group: str) -> Sequence[coordinator_pb.FetchedOffset]:
-    """Its offsets, without those of topics that are no more."""
+    """Return the group's committed offsets, without those of deleted topics."""
     query = coordinator_pb.GroupOffsetsQuery(group=group, all=True)
     (question,) = await fetch_offsets(environment.coordinators, [query])
     if question.result is None:
@@ -86,7 +86,7 @@ async def _add_offsets(
         known = environment.topics.by_name(topic)
         if known is not None and 0 <= partition < len(known.partitions):
             refs[topic, partition] = known.partitions[partition]
-    # What members are assigned is their own: it may be of partitions that nobody has.
+    # Members choose their assignments, so these may contain partitions that do not exist.
     places = sorted(by_place.keys() | refs.keys())
     ends = await ends_of(environment, refs.values())
     for place in places:
@@ -131,4 +131,4 @@ def _check(error: "coordinator_pb.GroupError.Code", group: str) -> None:
         raise RefusedPart(code, f"The group {group} does not exist.")
     if code is ErrorCode.non_empty_group:
         raise RefusedPart(code, f"The group {group} has members; stop them first.")
-    raise RefusedPart(code, f"The group's coordinator answers {code.name}.")
+    raise RefusedPart(code, f"The group's coordinator responded with {code.name}.")

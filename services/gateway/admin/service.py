@@ -1,4 +1,4 @@
-"""``kafscale.v1.Admin`` as an object: the list of what operators can ask."""
+"""Implements the gRPC service ``kafscale.v1.Admin``."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -32,11 +32,11 @@ _CODES = {
     ErrorCode.corrupt_message: _STATUS.DATA_LOSS,
     ErrorCode.request_timed_out: _STATUS.DEADLINE_EXCEEDED,
 }
-"""How operators are told what is refused; the rest may succeed when it is repeated."""
+"""The gRPC status for each Kafka error. Other errors become UNAVAILABLE, because a retry may succeed."""
 
 
 class AdminService:
-    """Answers once ``gateway`` has started. Methods raise StatusError and Unavailable."""
+    """The service of one gateway. Methods raise StatusError, and Unavailable until ``gateway`` has started."""
 
     def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
         self._gateway = gateway
@@ -52,13 +52,13 @@ class AdminService:
         try:
             yield environment
         except Refused as refused:
-            # FAILED_PRECONDITION is for what the operator can mend.
+            # FAILED_PRECONDITION is reserved for problems that the operator can fix.
             raise StatusError(_STATUS.INTERNAL, str(refused)) from refused
         except RefusedPart as refused:
             raise StatusError(_CODES.get(refused.code, _STATUS.UNAVAILABLE), str(refused)) from refused
 
     async def _while_serving(self, answer: Callable[[], Awaitable[None]]) -> None:
-        """A stream of replies, which ends when the gateway stops. Raises StatusError then."""
+        """Run ``answer``, which sends a stream of replies. Raises StatusError if the gateway stops meanwhile."""
         failure: Exception | None = None
 
         async def run() -> None:
@@ -78,7 +78,7 @@ class AdminService:
         if failure is not None:
             raise failure
         if stopped:
-            raise StatusError(_STATUS.UNAVAILABLE, "the gateway is stopping; ask another one")
+            raise StatusError(_STATUS.UNAVAILABLE, "the gateway is stopping; use another one")
 
     async def cluster_status(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:
         with self._asked() as environment:

@@ -247,7 +247,7 @@ def test_groups_with_members(server: AdminServer) -> None:
         ("group reset g --to offset=x", Exit.WRONG, "'x' is no whole number"),
         ("group reset g --to time=noon", Exit.WRONG, "'noon' is no time"),
         ("group reset g --to latest --topic t:x", Exit.WRONG, "'x' is no list of partitions"),
-        ("group reset g --to latest", Exit.NOT_FOUND, "has no offsets"),
+        ("group reset g --to latest", Exit.NOT_FOUND, "has no committed offsets"),
         ("topic list --server nowhere", Exit.WRONG, "KAFSCALE_ADMIN_SERVER = 'nowhere' is not"),
         ("topic list --server 127.0.0.1:1", Exit.UNAVAILABLE, "no gateway answers: 127.0.0.1:1: "),
         ("topic list --tls-ca /no/such", Exit.WRONG, "TLS: /no/such cannot be read"),

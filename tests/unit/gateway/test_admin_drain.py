@@ -208,7 +208,7 @@ async def test_who_is_not_there_or_has_nothing_to_give_is_refused() -> None:
             ("", CODE.NOT_FOUND, "No instance"),
             ("nowhere:1", CODE.NOT_FOUND, "No instance has the address or run id 'nowhere:1'"),
             (gateway.run_id, CODE.FAILED_PRECONDITION, "The gateway .* owns nothing that could be moved"),
-            ("c", CODE.FAILED_PRECONDITION, "The storage instance c:9095 is stopping already"),
+            ("c", CODE.FAILED_PRECONDITION, "The storage instance c:9095 is already stopping"),
         ):
             with refused(code, match):
                 await admin.drain_instance(pb.DrainInstanceRequest(instance=instance), trio.sleep)  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ async def test_two_drains_at_once_leave_somebody() -> None:
         (failed,) = [call.ended for call in (one, other) if call.ended is not None]
         assert isinstance(failed, StatusError)
         assert failed.code is CODE.FAILED_PRECONDITION
-        assert "is the last one that is given anything" in str(failed)
+        assert "is the only one that is not drained or stopping" in str(failed)
         assert sum([(await _member(two, run)).leaving for run in "ab"]) == 1
 
 
@@ -247,7 +247,7 @@ async def test_a_drain_that_is_cancelled_gives_back_what_it_was_to_have() -> Non
         assert isinstance(call.ended, StatusError)
         assert (call.ended.code, str(call.ended)) == (
             CODE.ABORTED,
-            "The storage instance a:9095: its drain was cancelled.",
+            "The drain was cancelled. The storage instance a:9095 is assigned work again.",
         )
         member = await _member(two, "a")
         assert (member.leaving, member.draining) == (False, False)
@@ -265,7 +265,7 @@ async def test_who_is_started_anew_is_not_taken_for_drained() -> None:
             await two.harness.cluster.add("a2", FakeStorage(), address="a:9095")
             await call.wait_over()
         assert isinstance(call.ended, StatusError)
-        assert (call.ended.code, "was started anew" in str(call.ended)) == (CODE.ABORTED, True)
+        assert (call.ended.code, "restarted or lost its lease" in str(call.ended)) == (CODE.ABORTED, True)
 
 
 async def test_a_coordinator_gives_its_shards() -> None:
@@ -301,7 +301,7 @@ async def test_a_coordinator_gives_its_shards() -> None:
             await call.wait_over()
         assert call.ended is None
         assert call.told == [(most, most, False), (most, 2, False), (most, 1, False), (most, 0, True)]
-        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the last one"):
+        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the only one"):
             await admin.drain_instance(pb.DrainInstanceRequest(instance="storage"), trio.sleep)  # type: ignore[arg-type]
 
 
@@ -313,7 +313,7 @@ async def test_a_gateway_that_stops_ends_the_call_and_not_the_drain() -> None:
             two.harness.stop.set()
             await call.wait_over()
         assert isinstance(call.ended, StatusError)
-        assert (call.ended.code, str(call.ended)) == (CODE.UNAVAILABLE, "the gateway is stopping; ask another one")
+        assert (call.ended.code, str(call.ended)) == (CODE.UNAVAILABLE, "the gateway is stopping; use another one")
         assert (await _member(two, "a")).draining
 
 

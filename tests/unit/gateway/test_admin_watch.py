@@ -147,17 +147,17 @@ async def test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting() -> None:
             assert quick.ended is None
         assert slow.ended is not None
         assert slow.ended.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "too slowly: 3 waited (KAFSCALE_ADMIN_WATCH_CHANGES)" in str(slow.ended)
+        assert "its queue of 3 changes is full (KAFSCALE_ADMIN_WATCH_CHANGES)" in str(slow.ended)
 
 
 async def test_no_more_watch_than_may() -> None:
     async with two_owners(1, admin_watchers=1) as two:
         admin, first = await admin_of(two.harness), Watching()
         async with _watching(admin, first):
-            with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, r"1 watch already \(KAFSCALE_ADMIN_WATCHERS\)"):
+            with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, r"the limit is 1 \(KAFSCALE_ADMIN_WATCHERS\)"):
                 await admin.watch_cluster(pb.WatchClusterRequest(), trio.sleep)  # type: ignore[arg-type]
         again = Watching()
         async with _watching(admin, again):
             two.harness.stop.set()
             await again.wait_until(lambda: again.ended is not None)
-        assert str(again.ended) == "the gateway is stopping; ask another one"
+        assert str(again.ended) == "the gateway is stopping; use another one"
