@@ -433,7 +433,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what a refusal named is believed for good",
-        Change("services.gateway.owners.routing", "Router._owned_anew", "        self._hints.pop(key, None)\n", ""),
+        Change("services.gateway.owners.routing", "Router._owner_changed", "        self._hints.pop(key, None)\n", ""),
         _ROUTING + "test_news_of_the_ownership_map_outdates_what_a_refusal_named",
     ),
     Mutation(

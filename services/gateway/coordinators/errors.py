@@ -1,8 +1,8 @@
-"""What a coordinator answers, as Kafka's error codes, and what is answered when none does.
+"""Maps the results of coordinators to Kafka's error codes, with the codes to use if no coordinator answers.
 
-Clients take this gateway for the coordinator. COORDINATOR_NOT_AVAILABLE lets them look for it and ask again; not every
-client knows that from OffsetFetch, where COORDINATOR_LOAD_IN_PROGRESS lets them ask again. Which of a group's requests
-may be answered that it is being loaded is Kafka's rule for each, for the sake of old clients.
+To clients, this gateway is the coordinator. After COORDINATOR_NOT_AVAILABLE they look up the coordinator and retry. Not
+all clients handle this error of OffsetFetch, but they retry after COORDINATOR_LOAD_IN_PROGRESS. For the sake of old
+clients, Kafka defines for each request whether it may return COORDINATOR_LOAD_IN_PROGRESS, and KafScale follows that.
 """
 
 from kio.schema.errors import ErrorCode
@@ -10,13 +10,13 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1.coordinator_pb2 import GroupError
 
 NO_COORDINATOR = ErrorCode.coordinator_not_available
-"""For a group whose coordinator is not known, does not answer, or has it no more."""
+"""For a group whose coordinator is unknown, does not answer, or no longer has the group."""
 NO_COORDINATOR_FOR_FETCH = ErrorCode.coordinator_load_in_progress
-"""The same for OffsetFetch."""
+"""The equivalent for OffsetFetch."""
 
 
 def group_code(error: "GroupError.Code") -> ErrorCode:
-    """Kafka's error code: numbers are the same."""
+    """Return Kafka's error code, which has the same number."""
     try:
         return ErrorCode(error)
     except ValueError:

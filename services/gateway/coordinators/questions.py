@@ -1,6 +1,7 @@
-"""What coordinators are asked about groups by more than one API: each has its own in one call, all at the same time.
+"""Queries about groups that several APIs send to coordinators: one call to each coordinator, all at the same time.
 
-A question without a result is to be answered retriably: no coordinator is known, or none has answered in time.
+A question without a result means that no coordinator is known or none answered in time. The client must get a retriable
+error.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from services.gateway.coordinators.links import CoordinatorLink, Coordinators, Q
 
 
 async def describe_groups(coordinators: Coordinators, names: Sequence[str]) -> list[Question[str, pb.DescribedGroup]]:
-    """A question for each name, in order."""
+    """Return a question for each name, in order."""
 
     async def ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DescribedGroup]:
         return (await link.client.describe_groups(pb.DescribeGroupsRequest(groups=groups), timeout=timeout)).groups
@@ -22,7 +23,7 @@ async def describe_groups(coordinators: Coordinators, names: Sequence[str]) -> l
 
 
 async def delete_groups(coordinators: Coordinators, names: Sequence[str]) -> list[Question[str, pb.DeletedGroup]]:
-    """A question for each name, in order. Groups with members are refused."""
+    """Return a question for each name, in order. Groups with members are refused."""
 
     async def ask(link: CoordinatorLink, groups: list[str], timeout: float) -> Sequence[pb.DeletedGroup]:
         return (await link.client.delete_groups(pb.DeleteGroupsRequest(groups=groups), timeout=timeout)).groups
@@ -35,7 +36,7 @@ async def delete_groups(coordinators: Coordinators, names: Sequence[str]) -> lis
 async def fetch_offsets(
     coordinators: Coordinators, queries: Sequence[pb.GroupOffsetsQuery], *, stable: bool = False
 ) -> list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]]:
-    """A question for each query, in order. Offsets of deleted topics may be among them."""
+    """Return a question for each query, in order. The results may contain offsets of deleted topics."""
 
     async def ask(
         link: CoordinatorLink, asked: list[pb.GroupOffsetsQuery], timeout: float
@@ -44,7 +45,7 @@ async def fetch_offsets(
         groups = (await link.client.offset_fetch(fetch, timeout=timeout)).groups
         for query, group in zip(asked, groups, strict=False):
             if not query.all and not group.error and len(group.offsets) != len(query.partitions):
-                raise Unavailable("a coordinator answers other partitions than it was asked for")
+                raise Unavailable("a coordinator returned the wrong number of offsets")
         return groups
 
     questions: list[Question[pb.GroupOffsetsQuery, pb.GroupOffsets]] = [

@@ -1,7 +1,8 @@
-"""Gathers appends for one storage instance into numbered messages, and deals out what their replies say.
+"""Collects appends for one storage instance into numbered messages, and distributes the results in their replies.
 
-While a message is under way, whatever arrives waits and goes in the next one. A message of unknown outcome is never
-sent again. What is refused takes along all that stands behind it for its partition, so that nothing overtakes a retry.
+While a message is in flight, new appends are queued for the next one. A message whose outcome is unknown is never sent
+again. If an append is refused, all later appends for its partition that are still queued are refused too, so that none
+overtakes a retry.
 """
 
 from collections import Counter, deque
@@ -17,11 +18,11 @@ from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, a
 from services.gateway.owners.pending import PendingAppend
 
 _ENTRY_BYTES = 32
-"""Of an append in a message, beside its records and the name of its partition."""
+"""The size of an append in a message, excluding its records and the name of its partition."""
 
 
 class AppendQueue:
-    """What waits for its message. Bytes count from `put` until the reply, or until they are given up."""
+    """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused."""
 
     def __init__(self, *, max_bytes: int, message_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -31,7 +32,7 @@ class AppendQueue:
         self._carried: Counter[Key] = Counter()
         self._arrived = trio.Event()
         self._room = trio.Event()
-        # Nothing leaves it at present: who waits for room gives up.
+        # The queue is not being emptied, so nobody should wait for space.
         self._stuck = False
 
     @property
@@ -54,15 +55,15 @@ class AppendQueue:
 
     @property
     def keys(self) -> list[Key]:
-        """The partitions of what waits here or is under way."""
+        """The partitions of the appends that are queued or in flight."""
         return list(self._carried)
 
     def carries(self, key: Key) -> bool:
-        """Whether an append to the partition waits here or is under way."""
+        """Whether an append to the partition is queued or in flight."""
         return key in self._carried
 
     async def wait_for_room(self) -> None:
-        """Wait while it is full and not stuck."""
+        """Wait while the queue is full and not stuck."""
         while self.full and not self._stuck:
             await self._room.wait()
 
@@ -78,12 +79,12 @@ class AppendQueue:
             self._arrived.set()
 
     def take(self) -> list[PendingAppend]:
-        """What goes into one message: at least one append where any waits."""
+        """Remove and return the appends for one message: at least one, unless the queue is empty."""
         taken: list[PendingAppend] = []
         size = 0
         waiting = self._waiting
         while waiting:
-            # A message of many small appends is mostly what stands around them.
+            # A message of many small appends consists mostly of their framing.
             size += waiting[0].size + waiting[0].partition.ByteSize() + _ENTRY_BYTES
             if taken and size > self._message_bytes:
                 break
@@ -93,7 +94,7 @@ class AppendQueue:
         return taken
 
     def release(self, appends: list[PendingAppend]) -> None:
-        """These are under way no more."""
+        """Release the bytes of appends that are no longer in flight."""
         for append in appends:
             self._bytes -= append.size
             self._carried[append.key] -= 1
@@ -103,14 +104,14 @@ class AppendQueue:
             self._wake()
 
     def refuse(self, key: Key, error: ErrorCode) -> None:
-        """Give up all that waits for one partition."""
+        """Refuse all queued appends for one partition."""
         self._drop([append for append in self._waiting if append.key == key], error)
 
     def refuse_all(self, error: ErrorCode) -> None:
         self._drop(list(self._waiting), error)
 
     def expire(self, now: float) -> None:
-        """Give up what has waited for its producer's whole timeout, with all that stands behind it."""
+        """Refuse queued appends whose deadline has passed, and the other queued appends for their partitions."""
         for key in {append.key for append in self._waiting if append.deadline <= now}:
             self.refuse(key, NEVER_KEPT)
 
@@ -131,9 +132,9 @@ class AppendQueue:
 
 
 class AppendStream:
-    """The messages of one commit stream: numbers, what is under way, and the replies.
+    """The append messages of one commit stream: their numbers, those in flight, and the replies.
 
-    ``moved`` is told of partitions that the instance does not own, and of their owner as far as it knows.
+    ``moved`` is called for each partition that the instance does not own, with the owner if the instance knows it.
     """
 
     def __init__(self, stream_id: str, queue: AppendQueue, view: CommitView, moved: Callable[[Key, str], None]) -> None:
@@ -147,7 +148,7 @@ class AppendStream:
         self._quiet = trio.Event()
 
     async def quiet(self) -> None:
-        """Wait until no message is under way."""
+        """Wait until no message is in flight."""
         while self._under_way:
             await self._quiet.wait()
 
@@ -156,7 +157,7 @@ class AppendStream:
         return bool(self._under_way)
 
     def next_message(self) -> AppendRequest:
-        """A message with what waits; the queue is not empty."""
+        """Return a message with queued appends. The queue must not be empty."""
         appends = self._queue.take()
         self._sequence += 1
         self._under_way[self._sequence] = appends
@@ -172,12 +173,12 @@ class AppendStream:
         return message
 
     def replied(self, sequence: int, reply: AppendReply) -> None:
-        """Deal out one reply."""
+        """Finish or hold the appends of one message according to its reply."""
         appends = self._under_way.pop(sequence, [])
         if not self._under_way:
             self._quiet.set()
             self._quiet = trio.Event()
-        # Highest without a gap: a later reply may overtake an earlier one that holds the refusal.
+        # The highest number without a gap, because a later reply may overtake an earlier one with a refusal.
         self._seen = min(self._under_way, default=self._sequence + 1) - 1
         self._queue.release(appends)
         if len(reply.results) != len(appends):
@@ -211,7 +212,7 @@ class AppendStream:
                     append.finish(TIMED_OUT)
 
     def end(self) -> None:
-        """No reply will come: the outcome of what is under way is unknown."""
+        """Called when the stream ends: the outcome of the appends in flight is unknown."""
         under_way, self._under_way = self._under_way, {}
         for appends in under_way.values():
             for append in appends:

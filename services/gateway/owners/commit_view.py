@@ -1,6 +1,7 @@
-"""What one commit stream has told of its partitions, and what waits for it: held replies and parked fetches.
+"""The partitions' state as reported by one commit stream, and what waits for it: held responses and parked fetches.
 
-A reply may come before or after the event that decides it. Decisions are made here, in one step, without awaiting.
+An append's result may arrive before or after the event that decides its outcome. Each decision is made here, in one
+step without awaiting.
 """
 
 from collections.abc import Iterable
@@ -13,14 +14,14 @@ from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
 from services.gateway.owners.pending import PendingAppend
 
 _LOST_REMEMBERED = 1024
-"""Partitions whose loss decides replies that come after it; of those that were lost before them nothing is kept."""
+"""The number of lost partitions to remember for results of appends that arrive after the loss."""
 
 Key = tuple[bytes, int]
-"""Topic id and partition: a topic that was made anew shares nothing with its predecessor."""
+"""Topic id and partition. A topic that was deleted and created again has another id."""
 
 
 class Waiter:
-    """A parked fetch, woken by the first news of any of its partitions."""
+    """A parked fetch, woken by the first event of any of its partitions."""
 
     __slots__ = ("event",)
 
@@ -37,14 +38,14 @@ class _Partition:
     def __init__(self) -> None:
         self.epoch = -1
         self.high_watermark = -1
-        # Where the last announced commit began.
+        # The offset at which the last reported commit begins.
         self.recent_from = -1
         self.lost = False
         self.held: list[PendingAppend] = []
         self.waiters: set[Waiter] = set()
 
     def verdict(self, append: PendingAppend) -> ErrorCode | None:
-        """The outcome of an append as far as this partition's news go; None: not known yet."""
+        """Return the outcome of an append, or None if it is not known yet."""
         if append.epoch > self.epoch:
             return None
         if append.epoch == self.epoch:
@@ -65,7 +66,7 @@ class CommitView:
         self._lost: dict[Key, None] = {}
 
     def __len__(self) -> int:
-        """Partitions that it knows something of."""
+        """The number of partitions whose state is known."""
         return len(self._partitions)
 
     @property
@@ -78,12 +79,12 @@ class CommitView:
 
     @property
     def held(self) -> int:
-        """Appends that wait for their commit."""
+        """The number of appends that wait for their commit."""
         return sum(len(self._partitions[key].held) for key in self._holding)
 
-    def apply(self, news: Iterable[Committed]) -> None:
-        """Take what the stream announced: let replies go and wake fetches. News of an older epoch is old."""
-        for event in news:
+    def apply(self, events: Iterable[Committed]) -> None:
+        """Apply events of the stream: finish held appends and wake fetches. Events of an older epoch are ignored."""
+        for event in events:
             key = (event.partition.topic_id, event.partition.partition)
             partition = self._partition(key)
             if event.epoch < partition.epoch:
@@ -105,7 +106,7 @@ class CommitView:
                     self._forget(next(iter(self._lost)))
 
     def hold(self, append: PendingAppend) -> None:
-        """Answer the append, which is buffered at ``append.epoch``, when ``append.wait_for`` is committed, or lost."""
+        """Finish a buffered append when ``append.wait_for`` is committed in ``append.epoch``, or is lost."""
         partition = self._partition(append.key)
         verdict = partition.verdict(append)
         if verdict is None:
@@ -115,14 +116,14 @@ class CommitView:
             append.finish(verdict)
 
     def is_ahead(self, key: Key, epoch: int, high_watermark: int) -> bool:
-        """Whether the stream has told of more than a fetch saw that was answered with this epoch and end."""
+        """Whether the stream has reported a higher epoch or high watermark than these, which a fetch returned."""
         partition = self._partitions.get(key)
         if partition is None:
             return False
         return partition.epoch > epoch or (partition.epoch == epoch and partition.high_watermark > high_watermark)
 
     def is_recent(self, key: Key, offset: int) -> bool:
-        """Whether what follows ``offset`` came with the last commit or is still to come: the owner has it in memory."""
+        """Whether all records from ``offset`` on are in the last commit or later, so the owner has them in memory."""
         partition = self._partitions.get(key)
         return partition is not None and not partition.lost and 0 <= partition.recent_from <= offset
 
@@ -137,13 +138,13 @@ class CommitView:
                 self._forget(key)
 
     def wake(self, key: Key) -> None:
-        """Wake what watches the partition."""
+        """Wake the fetches that wait for the partition."""
         partition = self._partitions.get(key)
         for waiter in partition.waiters if partition is not None else ():
             waiter.wake()
 
     def expire(self, now: float) -> None:
-        """Fail held replies whose producer has waited long enough."""
+        """Fail held appends whose deadline has passed."""
         for key in list(self._holding):
             partition = self._partitions[key]
             for append in partition.held:
@@ -152,7 +153,7 @@ class CommitView:
             self._forget_finished(key, partition)
 
     def end(self) -> None:
-        """The stream is no more: nothing that waits for it will be announced."""
+        """Called when the stream ends: fail held appends and wake fetches, because no events will follow."""
         for partition in self._partitions.values():
             for append in partition.held:
                 append.finish(MAY_BE_KEPT)
@@ -169,7 +170,7 @@ class CommitView:
         return partition
 
     def _forget(self, key: Key) -> None:
-        """Let go of a partition; if something waits for its news it is the same as if none had come."""
+        """Forget a partition unless an append or a fetch waits for it."""
         self._lost.pop(key, None)
         partition = self._partitions[key]
         if not partition.held and not partition.waiters:

@@ -1,9 +1,11 @@
-"""What a storage instance answers, as Kafka's error codes: the one table.
+"""Maps the results of storage instances to Kafka's error codes.
 
-A code is chosen by what clients do with it. NOT_LEADER_OR_FOLLOWER: fetch metadata anew, then retry; nothing was kept.
-NOT_ENOUGH_REPLICAS: retry after a pause, without new metadata, nothing was kept; that is what a full buffer needs.
-NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT: retry, but the records may be in the log. KAFKA_STORAGE_ERROR: the
-log cannot be read, at present or for good; readers retry.
+A code is chosen by how clients react to it:
+
+- NOT_LEADER_OR_FOLLOWER: nothing was kept; clients refresh metadata and retry.
+- NOT_ENOUGH_REPLICAS: nothing was kept; clients retry after a pause without new metadata, as a full buffer requires.
+- NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT: clients retry, but the records may be in the log.
+- KAFKA_STORAGE_ERROR: the log cannot be read, temporarily or permanently; readers retry.
 """
 
 from kio.schema.errors import ErrorCode
@@ -31,17 +33,17 @@ _CODES = {
 }
 
 NEVER_KEPT = ErrorCode.not_leader_or_follower
-"""For an append that reached no buffer."""
+"""For an append that did not reach a buffer."""
 MAY_BE_KEPT = ErrorCode.not_enough_replicas_after_append
-"""For an append that was in a buffer, or may have been, and was not seen to commit."""
+"""For an append that was or may have been in a buffer and was not seen to commit."""
 TIMED_OUT = ErrorCode.request_timed_out
-"""The same where the producer's own timeout is over, as in Kafka."""
+"""Like MAY_BE_KEPT, if the producer's own timeout has expired; the same code as in Kafka."""
 OVERLOADED = ErrorCode.not_enough_replicas
-"""For an append that found no room, or stood behind one that was refused."""
+"""For an append that found no space, or was queued behind a refused one."""
 
 
 class RefusedPart(KafscaleError):
-    """One topic or resource of a request is refused with Kafka's ``code``; the others are not touched."""
+    """One topic or resource of a request is refused with Kafka's ``code``. The others are not affected."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -49,25 +51,25 @@ class RefusedPart(KafscaleError):
 
 
 def code_of(status: common_pb2.Status, *, by_id: bool = False) -> ErrorCode:
-    """Kafka's error code for a `kafscale.v1.Status`; ``by_id``: the client names topics by their ids."""
+    """Return Kafka's error code for a `kafscale.v1.Status`. ``by_id``: the client identifies topics by id."""
     if by_id and status in (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH):
         return ErrorCode.unknown_topic_id
     return _CODES.get(status, ErrorCode.unknown_server_error)
 
 
 def append_code_of(status: common_pb2.Status) -> ErrorCode:
-    """The same for an append, which was not kept: where a store does not answer, new metadata would not help."""
+    """Return Kafka's error code for an append that was not kept. New metadata would not help if a store is down."""
     return OVERLOADED if status == common_pb2.UNAVAILABLE else code_of(status)
 
 
-def checked_epoch(told: int) -> int:
-    """The leader epoch that a client sent as storage should check it; -1: not at all.
+def checked_epoch(sent: int) -> int:
+    """Return the leader epoch that storage should check for a client that ``sent`` this one; -1 means no check.
 
-    Epochs here begin at 1. librdkafka sends 0 where it knows none.
+    Epochs begin at 1. librdkafka sends 0 if it does not know the epoch.
     """
-    return told if told > 0 else -1
+    return sent if sent > 0 else -1
 
 
 def behind(code: ErrorCode) -> ErrorCode:
-    """The code for what stands behind an append that was refused with ``code``: it was not looked at, so retriable."""
+    """Return the code for appends queued behind one that was refused with ``code``. It is always retriable."""
     return code if code.retriable else OVERLOADED

@@ -1,4 +1,4 @@
-"""One partition's records on their way into the log."""
+"""An append of records to one partition."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,10 @@ from kafscale.v1.common_pb2 import PartitionRef
 
 
 class PendingAppend:
-    """From the handler through queue, message and buffer to its outcome, which is told exactly once.
+    """An append, from the handler through queue, message and buffer to its outcome, which is reported exactly once.
 
-    ``trace``: the place of the span that it belongs to; empty: it is not traced.
-    ``wait_for``: the high watermark that lets the reply go. Times are on Trio's clock, ``append_time_ms`` since 1970.
+    ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``wait_for`` is the high
+    watermark at which the response is sent. Times are Trio's, except ``append_time_ms``, which is Unix time.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class PendingAppend:
         self.append_time_ms = -1
 
     def finish(self, error: ErrorCode, detail: str = "") -> None:
-        """Tell the outcome; whatever comes after the first time (a reply after its timeout) changes nothing."""
+        """Report the outcome. Only the first call has an effect, because a reply can arrive after the timeout."""
         if self.finished:
             return
         self.finished = True

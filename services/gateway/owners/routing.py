@@ -1,4 +1,4 @@
-"""Which storage instance serves a partition: a link to each live one, and what is known of who owns what."""
+"""Routes partitions to storage instances. Keeps a link to each live instance and tracks the owners."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -16,7 +16,7 @@ from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
 Connect = Callable[[LiveMember], AbstractAsyncContextManager[SegmentStorageClient]]
-"""A client of a storage member, for as long as the context lasts. Entering must not wait for the peer."""
+"""Returns a context that provides a client of a storage member. Entering it must not wait for the peer."""
 
 _MOST_HINTS = 100_000
 
@@ -24,11 +24,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Router:
-    """`run` must be running, and so must be ``storages`` and ``ownership``. Nothing here waits for an owner.
+    """Finds the link for a partition without waiting for an owner.
 
-    A partition's link is, of those whose member is live: the one that another instance named last when it was asked
-    for the partition (until the ownership map tells news of it); the one that the map has; the one that the
-    partition is given to.
+    `run`, ``storages`` and ``ownership`` must be running. The first of these instances that is live is used:
+
+    - the owner that another instance named in its last response, until the partition changes in the ownership map
+    - the owner in the ownership map
+    - the instance that the partition is assigned to
     """
 
     def __init__(
@@ -46,33 +48,33 @@ class Router:
         self._pauses = pauses
         self._view = MembersView.of(0, ())
         self._links: dict[str, StorageLink] = {}
-        # Of instances that have gone, with appends that have no outcome yet.
+        # Links to instances that are gone, with appends whose outcome is not known yet.
         self._leaving: list[StorageLink] = []
-        # Runs, by what a NOT_OWNER answer said.
+        # The run ids of owners as named in NOT_OWNER responses.
         self._hints: dict[Key, str] = {}
-        ownership.listen(self._owned_anew)
+        ownership.listen(self._owner_changed)
 
     def link(self, key: Key) -> StorageLink | None:
-        """The link to the owner of a partition, given by topic id and index; None: none is known."""
+        """Return the link to the owner of a partition, or None if no owner is known."""
         hint = self._hints.get(key)
         if hint is not None and hint in self._links:
             return self._links[hint]
         owned = self._ownership.get(*key)
         if owned is not None and owned.owner in self._links:
             return self._links[owned.owner]
-        given = self._view.owner(*key)
-        return None if given is None else self._links.get(given.run_id)
+        assigned = self._view.owner(*key)
+        return None if assigned is None else self._links.get(assigned.run_id)
 
     def epoch(self, key: Key) -> int:
-        """The partition's leader epoch as far as the ownership map tells; -1: it never had an owner."""
+        """Return the partition's leader epoch in the ownership map, or -1 if it never had an owner."""
         owned = self._ownership.get(*key)
         return -1 if owned is None else owned.epoch
 
     def link_for_append(self, key: Key) -> StorageLink | None:
-        """As `link`; but where earlier appends still are on their way to a former owner, that one.
+        """Like `link`, but return the link to a former owner while earlier appends are on their way to it.
 
-        It will refuse them, and what it is sent behind them: so none overtakes the others at the new owner. What a
-        former owner without a stream still was to be sent is refused when the partition moves.
+        The former owner refuses these appends and later ones, so no append overtakes another at the new owner. If it
+        has no commit stream, its queued appends are refused when the partition moves.
         """
         for leaving in self._leaving:
             if leaving.owes(key):
@@ -85,12 +87,12 @@ class Router:
 
     @property
     def owner_grace_ms(self) -> int:
-        """How long others may let those wait who have an answer of one instance."""
+        """How long a request waits for other instances after one has answered."""
         return self._settings.owner_grace_ms
 
     @property
     def storage_timeout(self) -> float:
-        """Seconds that one call to a storage instance may take."""
+        """The timeout of one call to a storage instance, in seconds."""
         return self._settings.storage_timeout_ms / 1000
 
     def links(self) -> Iterable[StorageLink]:
@@ -102,7 +104,7 @@ class Router:
         return self._storages.view
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""
+        """Keep a link to each live member until cancelled. Reports started when all members known by then have one."""
         async with trio.open_nursery() as nursery:
             view = self._storages.view
             await self._follow(view, nursery)
@@ -119,7 +121,7 @@ class Router:
         self._view = view
         gone = [run_id for run_id in self._links if run_id not in present]
         for run_id in gone:
-            _log.info("storage instance gone", run=run_id)
+            _log.info("storage instance left", run=run_id)
             link = self._links.pop(run_id)
             self._leaving.append(link)
             link.end()
@@ -131,7 +133,7 @@ class Router:
                     link.refuse_unsent(key)
 
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
-        _log.info("storage instance", run=member.run_id, address=member.address)
+        _log.info("storage instance joined", run=member.run_id, address=member.address)
         async with self._connect(member) as client:
             link = StorageLink(client, self._settings, moved=partial(self._moved, member.run_id), pauses=self._pauses)
             self._links[member.run_id] = link
@@ -143,7 +145,7 @@ class Router:
                     self._leaving.remove(link)
 
     def _moved(self, run_id: str, key: Key, owner: str) -> None:
-        """Run ``run_id`` says that it does not own the partition, and ``owner`` does or will, as far as it knows."""
+        """Handle a NOT_OWNER response of ``run_id``. ``owner`` is the current or next owner, or empty if unknown."""
         if owner and owner != run_id:
             if len(self._hints) >= _MOST_HINTS:
                 self._hints.clear()
@@ -152,7 +154,7 @@ class Router:
             del self._hints[key]
         self._wake(key)
 
-    def _owned_anew(self, key: Key, _: str) -> None:
+    def _owner_changed(self, key: Key, _: str) -> None:
         self._hints.pop(key, None)
         self._wake(key)
 

@@ -1,4 +1,4 @@
-"""Batches of this gateway that are traced: a group's commit that passes one belongs to its trace."""
+"""Remembers traced batches, so that a group's commit that passes one can be added to its trace."""
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
@@ -9,11 +9,11 @@ _MOST = 1000
 
 
 class TracedBatches:
-    """The latest ones, by partition and base offset; each is passed once."""
+    """The latest traced batches by partition and base offset. Each is returned by `passed` once."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[tuple[Key, int], str] = OrderedDict()
-        # In order, so that a commit looks at nothing but what it passes.
+        # Sorted, so that a commit inspects only the batches that it passes.
         self._base_offsets: dict[Key, list[int]] = {}
 
     def note(self, key: Key, base_offset: int, place: str) -> None:
@@ -26,7 +26,7 @@ class TracedBatches:
             self._take(oldest, at, at + 1)
 
     def passed(self, key: Key, committed: int) -> list[str]:
-        """The places of those that begin below ``committed``, which are forgotten."""
+        """Return and forget the spans of the batches that begin below ``committed``."""
         if key not in self._base_offsets:
             return []
         below = self._take(key, 0, bisect_left(self._base_offsets[key], committed))
