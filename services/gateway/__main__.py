@@ -1,4 +1,4 @@
-"""``python -m services.gateway``: a gateway in a process of its own."""
+"""``python -m services.gateway`` runs a gateway in its own process."""
 
 import sys
 
@@ -35,7 +35,7 @@ SETTINGS = (GatewaySettings, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """What is watched, listeners, registration; when it stops, clients leave first."""
+    """Start the watches, the listeners and the registration, and run until stopped. Clients are drained first."""
     namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "gateway", stopping) as operations,
@@ -72,7 +72,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             trio.open_nursery() as nursery,
         ):
             show(gateway, parts.counters, operations)
-            # Without a proven lease it serves on: it knows whom to ask.
+            # Without a confirmed lease the gateway continues to serve, because it knows the owners.
             operations.watch_lease(lambda: gateway.membership, unready_from=None)
             operations.watch_address(lambda: gateway.membership, gateways)
             await start_in_time(nursery, settings, gateway.run, stopping)

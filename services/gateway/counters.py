@@ -1,4 +1,4 @@
-"""What a gateway counts of its work."""
+"""The counters of a gateway."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from kafscale.telemetry import Histogram
 
 UNSPOKEN = -1
-"""Clients may name any version of ApiVersions: those that are not spoken count together."""
+"""Clients may send any version of ApiVersions. All unsupported versions are counted together."""
 
 
 class GatewayCounters:
-    """Plain numbers that the gateway's parts add to. APIs are told by their keys, errors by their codes."""
+    """Counters that the gateway's components update. APIs are identified by key, errors by code."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -23,13 +23,13 @@ class GatewayCounters:
         self.seconds: dict[int, Histogram] = {}  # by API
 
     def answered(self, api_key: int, codes: Iterable[int]) -> None:
-        """The error codes of a reply; 0 is none."""
+        """Count the error codes of a response. 0 means no error and is not counted."""
         for code in codes:
             if code:
                 self.errors[api_key, code] += 1
 
     def took(self, api_key: int, seconds: float) -> None:
-        """From a request's last byte until its reply was made."""
+        """Record the time from a request's last byte until its response was ready."""
         histogram = self.seconds.get(api_key)
         if histogram is None:
             histogram = self.seconds[api_key] = Histogram()
@@ -37,7 +37,7 @@ class GatewayCounters:
 
 
 def error_codes(reply: object) -> Iterator[int]:
-    """Every ``error_code`` of a reply that `kafscale.kafka.codec` encodes, its own and those of what it lists."""
+    """Yield every ``error_code`` of a response to be encoded by `kafscale.kafka.codec`, including nested ones."""
     for name in getattr(reply, "__dataclass_fields__", ()):
         value = getattr(reply, name)
         if name == "error_code":

@@ -1,4 +1,4 @@
-"""What a gateway shows of itself: its checks and its metrics."""
+"""The health checks and metrics of a gateway."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ from services.gateway.service import Gateway
 
 
 def show(gateway: Gateway, counters: GatewayCounters, operations: Operations) -> None:
-    """Add them to those of the process. ``counters`` are those that ``gateway`` was made with."""
+    """Add the gateway's checks and metrics to the process. ``counters`` are those of ``gateway``."""
     operations.health.add("storages", lambda: _storages(gateway), unready_from=State.UNAVAILABLE)
-    # Records are produced and fetched without them.
+    # The gateway stays ready without coordinators, because Produce and Fetch do not need them.
     operations.health.add("coordinators", lambda: _coordinators(gateway.coordinators))
     operations.metrics.add(families(counters, lambda: gateway))
 
@@ -38,15 +38,15 @@ def _coordinators(coordinators: Coordinators | None) -> Finding:
     links = list(coordinators.links()) if coordinators else []
     silent = sum(not link.answers for link in links)
     if not links:
-        return Finding(State.UNAVAILABLE, "no coordinator is registered: consumer groups stand still")
+        return Finding(State.UNAVAILABLE, "no coordinator is registered, so consumer groups make no progress")
     if not silent:
         return HEALTHY
     state = State.UNAVAILABLE if silent == len(links) else State.DEGRADED
-    return Finding(state, f"{silent} of {len(links)} coordinators did not answer when last asked")
+    return Finding(state, f"{silent} of {len(links)} coordinators did not answer the last call")
 
 
 def families(counters: GatewayCounters, gateway: Callable[[], Gateway]) -> list[Family]:
-    """``gateway`` is asked when somebody reads."""
+    """Return all metrics. ``gateway`` is called when a metric is read."""
     return [
         *_connection_families(counters),
         *_request_families(counters, gateway),

@@ -1,11 +1,11 @@
-"""A bound over all connections: bytes of Fetch replies that wait to be sent."""
+"""Limits the bytes of Fetch responses that wait to be sent, over all connections."""
 
 
 class ReplyMemory:
-    """Counts record bytes from the moment that they are asked of storage until they are sent.
+    """Counts record bytes from the time they are requested from storage until they are sent.
 
-    When it is used up nobody waits: each Fetch still gets one batch, so that a few clients that do not read cannot
-    hold up all others.
+    When the limit is reached, no request waits. Each Fetch still gets one batch, so a few clients that do not read
+    cannot block all others.
     """
 
     def __init__(self, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""What the gateway reads from its environment."""
+"""The settings of the gateway."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
-    """Sizes in bytes, times in milliseconds."""
+    """Sizes are in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(
         "KAFSCALE_BROKER_ID",

@@ -1,4 +1,4 @@
-"""What the gateway keeps of each topic so that no produced batch computes it again."""
+"""Caches values derived from topics, so that they need not be computed for each request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kafscale.v1.common_pb2 import PartitionRef
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
-    """A topic as it is now, with what its configs mean and its partitions as storage knows them."""
+    """A topic with its effective configs and references to its partitions for calls to storage."""
 
     info: TopicInfo
     config: TopicConfig
@@ -19,10 +19,10 @@ class KnownTopic:
 
 
 class TopicCache:
-    """Live topics by name and by id, following the catalogue's view."""
+    """Live topics by name and by id, as in the catalog's current view."""
 
     def __init__(self, catalog: TopicCatalog, defaults: Mapping[str, str]) -> None:
-        """``defaults``: the values of configs that a topic does not set."""
+        """``defaults`` are the values of configs that a topic does not set."""
         self._catalog = catalog
         self._defaults = defaults
         self._view: TopicsView = catalog.view
@@ -37,7 +37,7 @@ class TopicCache:
         return None if info is None else self._known_topic(info)
 
     def find(self, name: str, topic_id: bytes) -> KnownTopic | None:
-        """By ``topic_id`` unless it is empty, else by ``name``."""
+        """Find a topic by ``topic_id``, or by ``name`` if ``topic_id`` is empty."""
         return self.by_id(topic_id) if topic_id else self.by_name(name)
 
     def _current(self) -> TopicsView:

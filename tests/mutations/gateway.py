@@ -380,7 +380,7 @@ MUTATIONS = (
         "gateways that come and go become known to clients",
         Change(
             "services.gateway.registration",
-            "Registration.tell_leaving",
+            "Registration.announce_leaving",
             "await self._membership.tell_leaving()",
             "await trio.lowlevel.checkpoint()",
         ),

@@ -208,7 +208,7 @@ async def test_a_gateway_that_was_killed_and_comes_back_at_another_address_waits
         NAMESPACE,
         listeners=(listener,),
         address="",
-        wanted=3,
+        configured_id=3,
         lease_ttl_seconds=10,
         now_ms=lambda: 0,
         clock=trio.current_time,

@@ -51,7 +51,7 @@ async def test_which_coordinators_there_are_what_they_are_given_and_whether_they
         [group] = groups_of("b", 1)
         coordinators["b"].fails = Unavailable("a test")
         await asking.heartbeat(client, 3, 1, "m", group=group)
-        assert _check(operations) == ("degraded", "1 of 2 coordinators did not answer when last asked")
+        assert _check(operations) == ("degraded", "1 of 2 coordinators did not answer the last call")
         assert _metrics(operations)["kafscale_gateway_coordinators_silent"] == 1
         coordinators["b"].fails = None
         await asking.commit(client, {"t": {0: (1, "")}}, group=group)
@@ -63,7 +63,10 @@ async def test_which_coordinators_there_are_what_they_are_given_and_whether_they
         assert 'kafscale_gateway_coordinator_shards{coordinator="b:9096"}' not in shown
         assert shown["kafscale_gateway_coordinators_gone_total"] == 1
         await _gone(harness, "a")
-        assert _check(operations) == ("unavailable", "no coordinator is registered: consumer groups stand still")
+        assert _check(operations) == (
+            "unavailable",
+            "no coordinator is registered, so consumer groups make no progress",
+        )
 
 
 async def test_requests_are_shown_by_version_and_how_long_they_took_and_what_they_were_told(
