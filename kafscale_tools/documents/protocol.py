@@ -1,4 +1,4 @@
-"""docs/reference/protocol.md, from the gateway's registry of Kafka APIs and the docstrings of their modules."""
+"""Generates docs/reference/protocol.md from the registry of Kafka APIs and the docstrings of their modules."""
 
 import importlib
 
@@ -41,7 +41,7 @@ support them.
 
 
 def document() -> str:
-    """The whole text."""
+    """Return the complete document."""
     rows = [
         f"| {api.key} | {api.name} | {api.versions[0]}-{api.versions[-1]} | {_flexible_from(api.key, api.versions)} |\n"
         for api in APIS.values()
