@@ -90,9 +90,9 @@ class Brokers:
         by_id: dict[int, Broker] = {}
         for live in sorted(view, key=lambda live: live.since):
             member = live.member
-            shown = next((each for each in member.listeners if each.name == name), None)
+            found = next((each for each in member.listeners if each.name == name), None)
             by_id.pop(member.node_id, None)
-            if shown is not None and not member.leaving:
-                by_id[member.node_id] = Broker(member.node_id, shown.host, shown.port)
+            if found is not None and not member.leaving:
+                by_id[member.node_id] = Broker(member.node_id, found.host, found.port)
         by_id[own.node_id] = own
         return tuple(by_id[node_id] for node_id in sorted(by_id))

@@ -125,10 +125,10 @@ class FetchSessions:
 class _Kept:
     """One partition of a session: what the client requested, and what was reported last."""
 
-    __slots__ = ("asked", "high_watermark", "log_start_offset")
+    __slots__ = ("high_watermark", "log_start_offset", "requested")
 
-    def __init__(self, asked: FetchPartition) -> None:
-        self.asked = asked
+    def __init__(self, requested: FetchPartition) -> None:
+        self.requested = requested
         self.high_watermark = self.log_start_offset = -1
 
     def is_news(self, result: FetchResult) -> bool:
@@ -161,7 +161,7 @@ class _Session:
                 if kept is None:
                     self.partitions[key] = _Kept(partition)
                 else:
-                    kept.asked = partition
+                    kept.requested = partition
         for key in request.forgotten:
             self.partitions.pop(key, None)
 
@@ -182,9 +182,9 @@ class _Opening:
 
     def answer(self, results: list[Results]) -> tuple[int, list[Results]]:
         partitions = {
-            (topic.name, topic.topic_id, asked.index): _Kept(asked)
+            (topic.name, topic.topic_id, requested.index): _Kept(requested)
             for topic in self.topics
-            for asked in topic.partitions
+            for requested in topic.partitions
         }
         for key, result in _flat(results):
             partitions[key].is_news(result)
@@ -195,10 +195,10 @@ class _Continuing:
     def __init__(self, session: _Session) -> None:
         self._session = session
         self._epoch = session.epoch
-        kept = ((key, each.asked) for key, each in session.partitions.items())
+        kept = ((key, each.requested) for key, each in session.partitions.items())
         self.topics = [
-            FetchTopic(name, topic_id, [asked for _, asked in asked_of])
-            for (name, topic_id), asked_of in groupby(kept, key=lambda one: one[0][:2])
+            FetchTopic(name, topic_id, [requested for _, requested in group])
+            for (name, topic_id), group in groupby(kept, key=lambda one: one[0][:2])
         ]
 
     def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:

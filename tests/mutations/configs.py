@@ -31,7 +31,7 @@ MUTATIONS = (
         "kafka's internal topics are never created automatically",
         Change(
             "services.gateway.apis.metadata",
-            "_missing_ones",
+            "_topics_to_create",
             "is_topic_name(name) and name not in _NEVER_CREATED and name not in view.by_name",
             "is_topic_name(name) and name not in view.by_name",
         ),
@@ -57,8 +57,8 @@ MUTATIONS = (
         Change(
             "services.gateway.apis.describe_configs",
             "handle",
-            "asked = (config for config in configs if not names or config.name in names)",
-            "asked = (config for config in configs if config.name in names)",
+            "selected = (config for config in configs if not names or config.name in names)",
+            "selected = (config for config in configs if config.name in names)",
         ),
         _CONFIGS + "test_a_topic_is_shown_with_all_configs_or_those_asked_for",
     ),

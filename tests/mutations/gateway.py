@@ -224,7 +224,7 @@ MUTATIONS = (
         "topics are made whatever the client says, or whatever the setting says",
         Change(
             "services.gateway.apis.metadata",
-            "_missing_ones",
+            "_topics_to_create",
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             "environment.settings.auto_create_topics",
         ),
@@ -234,7 +234,7 @@ MUTATIONS = (
         "topics are made whatever the client says, or whatever the setting says",
         Change(
             "services.gateway.apis.metadata",
-            "_missing_ones",
+            "_topics_to_create",
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             'getattr(request, "allow_auto_topic_creation", True)',
         ),

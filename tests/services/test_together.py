@@ -163,7 +163,7 @@ def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, 
                 owners = {each["owner"] for each in shell.json("partition list")["partitions"]}
                 assert owners - {""} == {left}
             last = shell.run(f"drain {left}")
-            assert (last.returncode, "is the last one" in last.stderr) == (Exit.REFUSED, True)
+            assert (last.returncode, "is the only one" in last.stderr) == (Exit.REFUSED, True)
             await_acks([*producers, defaults], 100, timeout=60)
             assert shell.run(f"drain {drained} --cancel").returncode == 0
         while _changed(told)[-1:] != [(other, False)]:

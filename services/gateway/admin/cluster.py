@@ -42,10 +42,10 @@ class ClusterReport:
         async with trio.open_nursery() as nursery:
             for service, members in self.members.items():
                 for live in members.view.present:
-                    shown = reply.members.add()
-                    describe(shown, service, live)
-                    shown.owned = owned[live.run_id]
-                    nursery.start_soon(self.ask, live, shown)
+                    entry = reply.members.add()
+                    describe(entry, service, live)
+                    entry.owned = owned[live.run_id]
+                    nursery.start_soon(self.ask, live, entry)
         return reply
 
     async def _count(self, environment: Environment, reply: pb.ClusterStatusReply) -> Counter[str]:
@@ -75,33 +75,33 @@ class ClusterReport:
                 owned[owner.run_id] += 1
         return owned
 
-    async def ask(self, live: LiveMember, shown: pb.ClusterMember) -> None:
-        """Ask the member for its health and set it in ``shown``."""
+    async def ask(self, live: LiveMember, entry: pb.ClusterMember) -> None:
+        """Ask the member for its health and set it in ``entry``."""
         if live.address in ("", self._parts.address):
             report = self._health.report()
-            shown.health = pb.ClusterMember.READY if report.ready else pb.ClusterMember.NOT_READY
+            entry.health = pb.ClusterMember.READY if report.ready else pb.ClusterMember.NOT_READY
             findings = (
                 f"{name} {check['state']}: {check['reason']}"
                 for name, check in report.checks.items()
                 if "reason" in check
             )
-            shown.detail = "; ".join(findings)
+            entry.detail = "; ".join(findings)
             return
         try:
             async with self._connect(live) as peer:
                 ready = await peer.serving(timeout=_HEALTH_SECONDS)
         except KafscaleError as error:
-            shown.health, shown.detail = pb.ClusterMember.UNREACHABLE, str(error)
+            entry.health, entry.detail = pb.ClusterMember.UNREACHABLE, str(error)
             return
-        shown.health = pb.ClusterMember.READY if ready else pb.ClusterMember.NOT_READY
+        entry.health = pb.ClusterMember.READY if ready else pb.ClusterMember.NOT_READY
 
 
-def describe(shown: pb.ClusterMember, service: str, live: LiveMember) -> None:
-    """Set the fields of ``shown``, except the health and what the member owns."""
+def describe(entry: pb.ClusterMember, service: str, live: LiveMember) -> None:
+    """Set the fields of ``entry``, except the health and what the member owns."""
     member = live.member
-    shown.service, shown.run_id, shown.address = service, live.run_id, live.address
-    shown.version, shown.started_ms = member.version, member.started_ms
-    shown.leaving, shown.draining = member.leaving, member.draining
+    entry.service, entry.run_id, entry.address = service, live.run_id, live.address
+    entry.version, entry.started_ms = member.version, member.started_ms
+    entry.leaving, entry.draining = member.leaving, member.draining
     if service == "gateway":
-        shown.node_id = member.node_id
-        shown.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)
+        entry.node_id = member.node_id
+        entry.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)

@@ -60,7 +60,7 @@ async def describe_group(
     reply = pb.DescribeConsumerGroupReply(group=_status(environment, group), protocol=group.protocol)
     readers: dict[tuple[str, int], str] = {}
     for member in sorted(group.members, key=lambda each: (each.client_id, each.member_id)):
-        shown = reply.members.add(
+        entry = reply.members.add(
             member_id=member.member_id,
             instance_id=member.instance_id,
             client_id=member.client_id,
@@ -68,7 +68,7 @@ async def describe_group(
         )
         assigned = assigned_partitions(member.assignment) if group.protocol_type == _CONSUMER else {}
         for topic, partitions in assigned.items():
-            shown.assigned.add(topic=topic, partitions=partitions)
+            entry.assigned.add(topic=topic, partitions=partitions)
             readers.update(((topic, partition), member.member_id) for partition in partitions)
     await _add_offsets(environment, reply, offsets, readers)
     return reply
@@ -92,7 +92,7 @@ async def _add_offsets(
     for place in places:
         offset, ref = by_place.get(place), refs.get(place)
         end = UNKNOWN if ref is None else ends[key_of(ref)].high_watermark
-        shown = reply.offsets.add(
+        entry = reply.offsets.add(
             topic=place[0],
             partition=place[1],
             committed=UNKNOWN if offset is None else offset.offset,
@@ -102,7 +102,7 @@ async def _add_offsets(
             metadata="" if offset is None else offset.metadata,
         )
         if offset is not None and end != UNKNOWN:
-            shown.lag = max(end - offset.offset, 0)
+            entry.lag = max(end - offset.offset, 0)
 
 
 async def delete_group(environment: Environment, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:

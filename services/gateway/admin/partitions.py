@@ -49,24 +49,24 @@ async def list_partitions(environment: Environment, request: pb.ListPartitionsRe
         ends = await ends_of(environment, refs)
     reply = pb.ListPartitionsReply()
     for ref in refs:
-        shown = reply.partitions.add(topic=ref.topic, partition=ref.partition, bytes=UNKNOWN, segments=UNKNOWN)
+        entry = reply.partitions.add(topic=ref.topic, partition=ref.partition, bytes=UNKNOWN, segments=UNKNOWN)
         end, size = ends[key_of(ref)], sizes.get(key_of(ref))
-        shown.log_start, shown.high_watermark, shown.error = end.log_start, end.high_watermark, end.error
+        entry.log_start, entry.high_watermark, entry.error = end.log_start, end.high_watermark, end.error
         if size is not None and size.status == common_pb2.OK:
             # An instance of an older release does not report the number of segments.
-            shown.bytes, shown.segments = size.bytes, UNKNOWN if size.bytes and not size.segments else size.segments
-        elif not shown.error:
-            shown.error = NOBODY if size is None else refusal_text(size, size.detail)
-        _show_owner(environment, ref, shown)
+            entry.bytes, entry.segments = size.bytes, UNKNOWN if size.bytes and not size.segments else size.segments
+        elif not entry.error:
+            entry.error = NOBODY if size is None else refusal_text(size, size.detail)
+        _set_owner(environment, ref, entry)
     return reply
 
 
-def _show_owner(environment: Environment, ref: PartitionRef, shown: pb.PartitionStatus) -> None:
+def _set_owner(environment: Environment, ref: PartitionRef, entry: pb.PartitionStatus) -> None:
     owned = environment.ownership.get(*key_of(ref))
-    shown.epoch = UNKNOWN if owned is None else owned.epoch
+    entry.epoch = UNKNOWN if owned is None else owned.epoch
     live = None if owned is None else environment.router.storages.by_run_id.get(owned.owner)
     if live is not None:
-        shown.owner, shown.owner_run = live.address, live.run_id
+        entry.owner, entry.owner_run = live.address, live.run_id
 
 
 async def _sizes(environment: Environment, refs: Sequence[PartitionRef]) -> dict[Key, LogSize]:

@@ -120,23 +120,23 @@ class Watches:
         ]
         places = trio.CapacityLimiter(_AT_A_TIME)
 
-        async def ask(live: LiveMember, shown: pb.ClusterMember) -> None:
+        async def ask(live: LiveMember, entry: pb.ClusterMember) -> None:
             async with places:
-                await self._report.ask(live, shown)
+                await self._report.ask(live, entry)
 
         async with trio.open_nursery() as nursery:
-            for _, live, shown in found:
-                nursery.start_soon(ask, live, shown)
-        return [(service, live, (shown.health, shown.detail)) for service, live, shown in found]
+            for _, live, entry in found:
+                nursery.start_soon(ask, live, entry)
+        return [(service, live, (entry.health, entry.detail)) for service, live, entry in found]
 
     def _member(
         self, kind: "pb.MemberChange.Kind", service: str, live: LiveMember, health: _Health | None = None
     ) -> pb.ClusterChange:
-        shown = pb.ClusterMember()
-        describe(shown, service, live)
+        entry = pb.ClusterMember()
+        describe(entry, service, live)
         if health is not None:
-            shown.health, shown.detail = health
-        return pb.ClusterChange(time_ms=self._parts.now_ms(), member=pb.MemberChange(kind=kind, member=shown))
+            entry.health, entry.detail = health
+        return pb.ClusterChange(time_ms=self._parts.now_ms(), member=pb.MemberChange(kind=kind, member=entry))
 
     def _owner(self, key: Key, topic: str) -> pb.ClusterChange:
         change = pb.OwnerChange(topic=topic, partition=key[1], epoch=UNKNOWN)

@@ -54,29 +54,29 @@ def handle(call: Call) -> Work | None:
     return None
 
 
-def _result(call: Call, name: str, asked: Any) -> _Partition:
+def _result(call: Call, name: str, requested: Any) -> _Partition:
     try:
-        _check(call, name, asked)
+        _check(call, name, requested)
     except RefusedPart as refused:
-        return _Partition(asked.partition_index, refused.code, str(refused) or None)
-    return _Partition(asked.partition_index)
+        return _Partition(requested.partition_index, refused.code, str(refused) or None)
+    return _Partition(requested.partition_index)
 
 
-def _check(call: Call, name: str, asked: Any) -> None:
+def _check(call: Call, name: str, requested: Any) -> None:
     """Raise RefusedPart unless the partition already has the requested replica."""
     topic = call.environment.catalog.view.live(name)
     if topic is None:
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
-    if not 0 <= asked.partition_index < topic.partitions:
-        message = f"Unable to find partition {name}:{asked.partition_index}."
+    if not 0 <= requested.partition_index < topic.partitions:
+        message = f"Unable to find partition {name}:{requested.partition_index}."
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
-    if asked.replicas is None:
+    if requested.replicas is None:
         raise RefusedPart(ErrorCode.no_reassignment_in_progress, "")
     brokers = call.environment.brokers.at(call.client.listener)
-    check_replicas([asked.replicas], brokers)
-    own = brokers.leader(topic.id, asked.partition_index)
-    if tuple(asked.replicas) != (own,):
-        partition = f"{name}-{asked.partition_index}"
+    check_replicas([requested.replicas], brokers)
+    own = brokers.leader(topic.id, requested.partition_index)
+    if tuple(requested.replicas) != (own,):
+        partition = f"{name}-{requested.partition_index}"
         message = f"Replicas cannot be reassigned; the only replica of {partition} is on broker {own}."
         raise RefusedPart(ErrorCode.invalid_replica_assignment, message)
 

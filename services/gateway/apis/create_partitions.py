@@ -59,19 +59,19 @@ def handle(call: Call) -> Work | None:
     return _grow_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
-def _checked(call: Call, asked: Any) -> TopicInfo:
+def _checked(call: Call, requested: Any) -> TopicInfo:
     """Validate the change and return the topic. Raises RefusedPart."""
-    topic = check_growth(call.environment, asked.name, asked.count)
-    if asked.assignments is not None:
-        more = asked.count - topic.partitions
-        if len(asked.assignments) != more:
+    topic = check_growth(call.environment, requested.name, requested.count)
+    if requested.assignments is not None:
+        more = requested.count - topic.partitions
+        if len(requested.assignments) != more:
             raise RefusedPart(
                 ErrorCode.invalid_replica_assignment,
-                f"Attempted to add {more} additional partition(s), but {len(asked.assignments)} assignment(s) were "
+                f"Attempted to add {more} additional partition(s), but {len(requested.assignments)} assignment(s) were "
                 "specified.",
             )
         brokers = call.environment.brokers.at(call.client.listener)
-        check_replicas([assignment.broker_ids for assignment in asked.assignments], brokers)
+        check_replicas([assignment.broker_ids for assignment in requested.assignments], brokers)
     return topic
 
 

@@ -92,7 +92,7 @@ def handle(call: Call) -> Work | None:
             answer.refuse(refused)
             continue
         answer.num_partitions, answer.replication_factor = planned.partitions, 1
-        answer.configs = tuple(topic_configs(call.environment.settings, _asked(topic)))
+        answer.configs = tuple(topic_configs(call.environment.settings, _configs(topic)))
         plans.append((planned, answer))
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
@@ -102,10 +102,10 @@ def _plan(call: Call, topic: Any) -> NewTopic:
     """Validate one topic without changing anything. Raises RefusedPart."""
     check_name(call.environment, topic.name)
     partitions = _partitions(call, topic)
-    return NewTopic(topic.name, partitions, configs_of_new(_asked(topic)))
+    return NewTopic(topic.name, partitions, configs_of_new(_configs(topic)))
 
 
-def _asked(topic: Any) -> dict[str, Any]:
+def _configs(topic: Any) -> dict[str, Any]:
     """The topic's configs in the request."""
     return {config.name: config.value for config in topic.configs}
 

@@ -55,24 +55,24 @@ def _answer(call: Call, responses: list[_Topic]) -> None:
         call.answer(_Reply(responses))
 
 
-def _asked(call: Call) -> tuple[list[_Topic], float]:
+def _requested(call: Call) -> tuple[list[_Topic], float]:
     """The topics to delete, and the request's timeout in seconds."""
     request = _decode(call)
     if call.version < 6:
-        asked = [_Topic(name) for name in request.topic_names]
+        requested = [_Topic(name) for name in request.topic_names]
     else:
-        asked = [
+        requested = [
             _Topic(topic.name, topic.topic_id.bytes if topic.topic_id is not None else codec.NO_TOPIC_ID)
             for topic in request.topics
         ]
-    return asked, max(request.timeout.total_seconds(), 0)
+    return requested, max(request.timeout.total_seconds(), 0)
 
 
 def handle(call: Call) -> Work | None:
-    asked, seconds = _asked(call)
+    requested, seconds = _requested(call)
     view = call.environment.catalog.view
     live: list[tuple[TopicInfo, _Topic]] = []
-    for topic in asked:
+    for topic in requested:
         by_id = topic.topic_id != codec.NO_TOPIC_ID
         if by_id == (topic.name is not None):
             topic.error_code = ErrorCode.invalid_request
@@ -84,11 +84,11 @@ def handle(call: Call) -> Work | None:
         else:
             topic.name, topic.topic_id = found.name, found.id
             live.append((found, topic))
-    times = Counter(topic.topic_id for topic in asked if not topic.error_code)
-    for topic in asked:
+    times = Counter(topic.topic_id for topic in requested if not topic.error_code)
+    for topic in requested:
         if not topic.error_code and times[topic.topic_id] > 1:
             topic.error_code, topic.error_message = ErrorCode.invalid_request, "Duplicate topic."
-    return _delete_all(call, asked, live, trio.current_time() + seconds)
+    return _delete_all(call, requested, live, trio.current_time() + seconds)
 
 
 async def _delete_all(call: Call, topics: list[_Topic], live: list[tuple[TopicInfo, _Topic]], deadline: float) -> None:
@@ -107,8 +107,8 @@ async def _delete(environment: Environment, info: TopicInfo, topic: _Topic, dead
 
 
 def fail(call: Call, error: ErrorCode) -> None:
-    asked, _ = _asked(call)
-    _answer(call, [_Topic(topic.name, topic.topic_id, error) for topic in asked])
+    requested, _ = _requested(call)
+    _answer(call, [_Topic(topic.name, topic.topic_id, error) for topic in requested])
 
 
 API = Api(KEY, "DeleteTopics", range(7), handle, fail)

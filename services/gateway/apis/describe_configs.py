@@ -67,8 +67,8 @@ def handle(call: Call) -> Work | None:
             continue
         # An empty list requests all configs, as null does.
         names = set(resource.configuration_keys or ())
-        asked = (config for config in configs if not names or config.name in names)
-        result.configs = tuple(_shown(asked, synonyms=request.include_synonyms, documented=documented))
+        selected = (config for config in configs if not names or config.name in names)
+        result.configs = tuple(_reported(selected, synonyms=request.include_synonyms, documented=documented))
     call.answer(_Reply(results))
     return None
 
@@ -89,7 +89,7 @@ def _configs(environment: Environment, resource: Any) -> list[ShownConfig]:
     return broker_configs(environment, own) if resource.resource_type == ResourceType.BROKER else []
 
 
-def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) -> Iterable[_Config]:
+def _reported(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) -> Iterable[_Config]:
     for config in configs:
         yield _Config(
             config.name,
@@ -104,7 +104,7 @@ def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) 
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    results = [_Result(asked.resource_type, asked.resource_name, (), error) for asked in request.resources]
+    results = [_Result(resource.resource_type, resource.resource_name, (), error) for resource in request.resources]
     call.answer(_Reply(results))
 
 

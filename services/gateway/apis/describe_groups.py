@@ -24,7 +24,7 @@ from services.gateway.coordinators.questions import describe_groups
 KEY = 15
 
 _NOT_FOUND_FROM = 6
-_NOT_ASKED_FOR = -(1 << 31)
+_NOT_REQUESTED = -(1 << 31)
 # All operations on a group, as a bit field of Kafka's AclOperation codes.
 _ALL_ON_GROUP = sum(1 << operation for operation in (3, 6, 8))
 
@@ -47,7 +47,7 @@ class _Group:
     protocol_type: str = ""
     protocol_data: str = ""
     members: Sequence[_Member] = ()
-    authorized_operations: int = _NOT_ASKED_FOR
+    authorized_operations: int = _NOT_REQUESTED
     error_message: str | None = None
 
 
@@ -59,7 +59,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_ASKED_FOR
+    operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_REQUESTED
     return _describe(call, request.groups, operations)
 
 
@@ -96,7 +96,7 @@ def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: i
         found.protocol_type,
         found.protocol,
         members,
-        _NOT_ASKED_FOR if error else operations,
+        _NOT_REQUESTED if error else operations,
         message,
     )
 

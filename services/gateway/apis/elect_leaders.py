@@ -50,8 +50,10 @@ def handle(call: Call) -> Work | None:
         topics = [_Topic(name, []) for name in call.environment.catalog.view.live_names]
     else:
         topics = [
-            _Topic(asked.topic, [_result(call.environment, asked.topic, index) for index in asked.partitions])
-            for asked in request.topic_partitions
+            _Topic(
+                requested.topic, [_result(call.environment, requested.topic, index) for index in requested.partitions]
+            )
+            for requested in request.topic_partitions
         ]
     call.answer(_Reply(topics))
     return None
@@ -69,8 +71,8 @@ def _result(environment: Environment, name: str, index: int) -> _Partition:
 def _refuse(call: Call, error: ErrorCode, message: str | None = None) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     topics = [
-        _Topic(asked.topic, [_Partition(index, error, message) for index in asked.partitions])
-        for asked in request.topic_partitions or ()
+        _Topic(requested.topic, [_Partition(index, error, message) for index in requested.partitions])
+        for requested in request.topic_partitions or ()
     ]
     call.answer(_Reply(topics, error))
 

@@ -94,7 +94,7 @@ def _changed_list(config: Any, before: str) -> str:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
+    answers = [ChangedResource(resource.resource_type, resource.resource_name, error) for resource in request.resources]
     call.answer(_Reply(answers))
 
 

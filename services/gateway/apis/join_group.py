@@ -56,10 +56,10 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    return _join(call, _asked(call, request))
+    return _join(call, _to_proto(call, request))
 
 
-def _asked(call: Call, request: Any) -> pb.JoinGroupRequest:
+def _to_proto(call: Call, request: Any) -> pb.JoinGroupRequest:
     return pb.JoinGroupRequest(
         group=request.group_id,
         member_id=request.member_id,
@@ -76,12 +76,12 @@ def _asked(call: Call, request: Any) -> pb.JoinGroupRequest:
     )
 
 
-async def _join(call: Call, asked: pb.JoinGroupRequest) -> None:
+async def _join(call: Call, request: pb.JoinGroupRequest) -> None:
     reply = await call.environment.coordinators.ask(
-        asked.group, lambda link, timeout: link.client.join_group(asked, timeout=timeout), waits=True
+        request.group, lambda link, timeout: link.client.join_group(request, timeout=timeout), waits=True
     )
     if reply is None:
-        _answer(call, _Reply(NO_COORDINATOR, asked.member_id))
+        _answer(call, _Reply(NO_COORDINATOR, request.member_id))
         return
     joined = reply.error == pb.GroupError.NONE
     _answer(

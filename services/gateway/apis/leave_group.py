@@ -40,10 +40,10 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    return _leave(call, _asked(call, request))
+    return _leave(call, _to_proto(call, request))
 
 
-def _asked(call: Call, request: Any) -> pb.LeaveGroupRequest:
+def _to_proto(call: Call, request: Any) -> pb.LeaveGroupRequest:
     if call.version < _SEVERAL_FROM:
         return pb.LeaveGroupRequest(group=request.group_id, members=[pb.LeavingMember(member_id=request.member_id)])
     return pb.LeaveGroupRequest(
@@ -59,9 +59,9 @@ def _asked(call: Call, request: Any) -> pb.LeaveGroupRequest:
     )
 
 
-async def _leave(call: Call, asked: pb.LeaveGroupRequest) -> None:
+async def _leave(call: Call, request: pb.LeaveGroupRequest) -> None:
     reply = await call.environment.coordinators.ask(
-        asked.group, lambda link, timeout: link.client.leave_group(asked, timeout=timeout)
+        request.group, lambda link, timeout: link.client.leave_group(request, timeout=timeout)
     )
     if reply is None:
         _answer(call, NO_COORDINATOR)

@@ -34,15 +34,15 @@ class _Reply:
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     known: set[int] = set(ResourceType)
-    asked = set(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or known
-    if not asked <= known:
+    requested = set(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or known
+    if not requested <= known:
         call.answer(_Reply(ErrorCode.unsupported_version))
         return None
     resources: list[_Resource] = []
-    if ResourceType.BROKER in asked:
+    if ResourceType.BROKER in requested:
         brokers = call.environment.brokers.at(call.client.listener).brokers
         resources += (_Resource(str(broker.node_id), ResourceType.BROKER) for broker in brokers)
-    if ResourceType.TOPIC in asked:
+    if ResourceType.TOPIC in requested:
         resources += (_Resource(name, ResourceType.TOPIC) for name in call.environment.catalog.view.live_names)
     call.answer(_Reply(config_resources=tuple(resources)))
     return None

@@ -68,9 +68,9 @@ def handle(call: Call) -> Work | None:
         retention_ms=getattr(request, "retention_time", _AS_THE_COORDINATOR_IS_SET) // _MILLISECOND,
     )
     topics: list[_Topic] = []
-    asked: list[_Partition] = []
+    accepted: list[_Partition] = []
     for topic in request.topics:
-        answer = _answered(call, topic)
+        answer = _topic_result(call, topic)
         topics.append(answer)
         known = call.environment.topics.find(answer.name, answer.topic_id)
         for partition in topic.partitions:
@@ -82,15 +82,15 @@ def handle(call: Call) -> Work | None:
             elif not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition
             else:
-                asked.append(place)
+                accepted.append(place)
                 commit.offsets.append(_offset(known.info, partition))
-    if not asked:
+    if not accepted:
         _answer(call, topics)
         return None
-    return _commit(call, commit, topics, asked)
+    return _commit(call, commit, topics, accepted)
 
 
-def _answered(call: Call, topic: Any) -> _Topic:
+def _topic_result(call: Call, topic: Any) -> _Topic:
     if call.version < _BY_ID_FROM:
         return _Topic(topic.name, b"")
     return _Topic("", codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes)
@@ -107,13 +107,13 @@ def _offset(topic: TopicInfo, partition: Any) -> pb.OffsetToCommit:
     )
 
 
-async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topic], asked: list[_Partition]) -> None:
+async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topic], accepted: list[_Partition]) -> None:
     with within(_span(call.environment, commit)):
         reply = await call.environment.coordinators.ask(
             commit.group, lambda link, timeout: link.client.offset_commit(commit, timeout=timeout)
         )
-    errors = [NO_COORDINATOR] * len(asked) if reply is None else _errors(call, reply, len(asked))
-    for place, error in zip(asked, errors, strict=True):
+    errors = [NO_COORDINATOR] * len(accepted) if reply is None else _errors(call, reply, len(accepted))
+    for place, error in zip(accepted, errors, strict=True):
         place.error_code = error
     _answer(call, topics)
 
@@ -149,7 +149,7 @@ def _answer(call: Call, topics: list[_Topic]) -> None:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    topics = [_answered(call, topic) for topic in request.topics]
+    topics = [_topic_result(call, topic) for topic in request.topics]
     for answer, topic in zip(topics, request.topics, strict=True):
         answer.partitions += [_Partition(partition.partition_index, error) for partition in topic.partitions]
     _answer(call, topics)

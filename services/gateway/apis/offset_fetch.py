@@ -70,7 +70,7 @@ class _Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequestedTopic:
     """A requested topic. ``name`` is None for an id that no topic has."""
 
     name: str | None
@@ -87,21 +87,21 @@ def _groups(call: Call, request: Any) -> Sequence[Any]:
     return request.groups if call.version >= _SEVERAL_FROM else (request,)
 
 
-def _asked(call: Call, group: Any) -> list[_Asked] | None:
+def _requested_topics(call: Call, group: Any) -> list[_RequestedTopic] | None:
     """The requested topics of a group, or None for all."""
     if group.topics is None:
         return None
     if call.version < _BY_ID_FROM:
-        return [_Asked(topic.name, b"", topic.partition_indexes) for topic in group.topics]
-    asked = []
+        return [_RequestedTopic(topic.name, b"", topic.partition_indexes) for topic in group.topics]
+    requested = []
     for topic in group.topics:
         topic_id = codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes
         known = call.environment.topics.by_id(topic_id)
-        asked.append(_Asked(None if known is None else known.info.name, topic_id, topic.partition_indexes))
-    return asked
+        requested.append(_RequestedTopic(None if known is None else known.info.name, topic_id, topic.partition_indexes))
+    return requested
 
 
-def _query(group: str, topics: list[_Asked] | None) -> pb.GroupOffsetsQuery:
+def _query(group: str, topics: list[_RequestedTopic] | None) -> pb.GroupOffsetsQuery:
     query = pb.GroupOffsetsQuery(group=group, all=topics is None)
     for topic in topics or ():
         if topic.name is not None:
@@ -111,17 +111,17 @@ def _query(group: str, topics: list[_Asked] | None) -> pb.GroupOffsetsQuery:
 
 async def _fetch(call: Call, request: Any) -> None:
     stable = getattr(request, "require_stable", False)
-    asked = [(group.group_id, _asked(call, group)) for group in _groups(call, request)]
-    queries = [_query(group, topics) for group, topics in asked]
+    requested = [(group.group_id, _requested_topics(call, group)) for group in _groups(call, request)]
+    queries = [_query(group, topics) for group, topics in requested]
     questions = await fetch_offsets(call.environment.coordinators, queries, stable=stable)
     try:
         found = [question.result for question in questions if question.result is not None]
         gone = await deleted_topics(call.environment, API.name, found)
     except STORE_FAILURES:
-        _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in asked])
+        _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in requested])
         return
     answers = []
-    for question, (group_id, topics) in zip(questions, asked, strict=True):
+    for question, (group_id, topics) in zip(questions, requested, strict=True):
         result = question.result
         if result is None:
             answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
@@ -139,7 +139,7 @@ def _code(error: pb.GroupError.Code) -> ErrorCode:
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
-def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
+def _named(topics: list[_RequestedTopic], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
     remaining = iter(offsets)
     answers = []
     for topic in topics:
@@ -166,7 +166,7 @@ def _partition(offset: pb.FetchedOffset, gone: set[bytes]) -> _Partition:
     return _Partition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata)
 
 
-def _refused(call: Call, group_id: str, topics: list[_Asked] | None, error: ErrorCode) -> _Group:
+def _refused(call: Call, group_id: str, topics: list[_RequestedTopic] | None, error: ErrorCode) -> _Group:
     if call.version >= _GROUP_ERROR_FROM:
         return _Group(group_id, error_code=error)
     return _Group(
@@ -185,7 +185,10 @@ def _answer(call: Call, groups: list[_Group]) -> None:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    _answer(call, [_refused(call, group.group_id, _asked(call, group), error) for group in _groups(call, request)])
+    _answer(
+        call,
+        [_refused(call, group.group_id, _requested_topics(call, group), error) for group in _groups(call, request)],
+    )
 
 
 API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail, order=Order.READS)

@@ -41,10 +41,10 @@ def handle(call: Call) -> Work | None:
     if call.version >= _NAMES_PROTOCOL_FROM and None in protocol:
         _answer(call, _Reply(ErrorCode.inconsistent_group_protocol))
         return None
-    return _sync(call, _asked(request, *protocol))
+    return _sync(call, _to_proto(request, *protocol))
 
 
-def _asked(request: Any, protocol_type: str | None, protocol: str | None) -> pb.SyncGroupRequest:
+def _to_proto(request: Any, protocol_type: str | None, protocol: str | None) -> pb.SyncGroupRequest:
     return pb.SyncGroupRequest(
         group=request.group_id,
         member_id=request.member_id,
@@ -59,9 +59,9 @@ def _asked(request: Any, protocol_type: str | None, protocol: str | None) -> pb.
     )
 
 
-async def _sync(call: Call, asked: pb.SyncGroupRequest) -> None:
+async def _sync(call: Call, request: pb.SyncGroupRequest) -> None:
     reply = await call.environment.coordinators.ask(
-        asked.group, lambda link, timeout: link.client.sync_group(asked, timeout=timeout), waits=True
+        request.group, lambda link, timeout: link.client.sync_group(request, timeout=timeout), waits=True
     )
     if reply is None:
         _answer(call, _Reply(NO_COORDINATOR))

@@ -8,7 +8,7 @@ from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Environment
 from services.gateway.brokers import BrokerList
 
-NOT_ASKED_FOR = -(1 << 31)
+NOT_REQUESTED = -(1 << 31)
 # All operations on a resource, as a bit field of Kafka's AclOperation codes.
 ALL_ON_TOPIC = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_ON_CLUSTER = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))

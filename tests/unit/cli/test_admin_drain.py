@@ -36,7 +36,7 @@ async def _taken_over(harness: Harness) -> None:
 
 def test_an_instance_is_drained_and_undrained(server: AdminServer) -> None:
     last = server.run("drain", "storage:9095")
-    assert (last.exit_code, "is the last one" in last.output) == (Exit.REFUSED, True)
+    assert (last.exit_code, "is the only one" in last.output) == (Exit.REFUSED, True)
     server.there(_drainable, server.harness)
     begun = server.run("drain", "storage:9095", "--no-wait")
     assert (begun.output, begun.exit_code) == ("storage storage:9095 is being drained: 2 of 2 partitions left\n", 0)
