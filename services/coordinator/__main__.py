@@ -1,4 +1,4 @@
-"""``python -m services.coordinator``: a coordinator in a process of its own."""
+"""Entry point of the coordinator process: ``python -m services.coordinator``."""
 
 import sys
 
@@ -30,7 +30,7 @@ SETTINGS = (CoordinatorSettings, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """etcd, listener, registration; when it stops, it gives its groups back while it still takes calls."""
+    """Connect to etcd, listen, and register. On shutdown, release all groups while still serving calls."""
     namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "coordinator", stopping) as operations,

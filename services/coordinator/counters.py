@@ -1,4 +1,4 @@
-"""What a coordinator counts of its work, over all its runs."""
+"""The counters of a coordinator, over all its runs."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from kafscale.telemetry import Histogram
 
 
 class CoordinatorCounters:
-    """Plain numbers that the parts of a run add to."""
+    """Counters that the components of a run increment."""
 
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()  # by error

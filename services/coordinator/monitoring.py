@@ -1,4 +1,4 @@
-"""What a coordinator shows of itself: its checks and its metrics."""
+"""Health checks and metrics of the coordinator."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from services.coordinator.run import Run
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 
-_PATIENCE_SECONDS = 5.0
-"""What is loaded sooner is no news: every start and stop of a coordinator lets groups move."""
+_GRACE_SECONDS = 5.0
+"""Shorter loads are not reported, because every start and stop of a coordinator moves groups."""
 
 
 def show(coordinator: CoordinatorService, counters: CoordinatorCounters, operations: Operations) -> None:
-    """Add them to those of the process. ``counters`` are those that ``coordinator`` was made with."""
+    """Add the coordinator's checks and metrics to those of the process. ``counters`` must be the coordinator's."""
     operations.health.add("groups", lambda: _groups(coordinator.current))
     operations.metrics.add(families(counters, lambda: coordinator.current, coordinator.settings))
 
 
 def _groups(run: Run | None) -> Finding:
-    """Whether all groups of this instance can be served."""
+    """Check whether all groups of this instance can be served."""
     damaged = sorted(group for shard in run.shards.values() for group in shard.damaged) if run else []
     if damaged:
         return Finding(State.DEGRADED, f"{len(damaged)} groups are damaged: {', '.join(damaged[:5])}")
-    awaited = run.awaited(_PATIENCE_SECONDS) if run else 0
+    awaited = run.awaited(_GRACE_SECONDS) if run else 0
     if awaited:
-        return Finding(State.DEGRADED, f"{awaited} of the 64 parts that groups are divided into are not loaded yet")
+        return Finding(State.DEGRADED, f"{awaited} of 64 group shards are not loaded yet")
     return HEALTHY
 
 
@@ -46,7 +46,7 @@ _Total = Callable[[Callable[[Run], float]], Callable[[], float]]
 def families(
     counters: CoordinatorCounters, current: Callable[[], Run | None], settings: CoordinatorSettings
 ) -> list[Family]:
-    """``current`` gives the present run; None: there is none."""
+    """Return all metric families. ``current`` returns the current run, or None if there is none."""
 
     def total(read: Callable[[Run], float]) -> Callable[[], float]:
         def value() -> float:

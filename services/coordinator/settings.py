@@ -1,4 +1,4 @@
-"""What the coordinator reads from its environment."""
+"""Settings of the coordinator."""
 
 from dataclasses import dataclass
 

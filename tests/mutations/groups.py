@@ -85,7 +85,7 @@ MUTATIONS = (
         "empty groups stay with their offsets and deletion takes both",
         Change(
             "services.coordinator.stored",
-            "bury",
+            "delete_stored",
             ("    effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]\n"),
             "",
         ),
@@ -123,7 +123,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a static member's former id is fenced",
-        Change("services.coordinator.group", "Group.stranger", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
+        Change("services.coordinator.group", "Group.membership_error", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
         _STATIC + "test_the_former_id_is_fenced_everywhere",
     ),
     Mutation(
@@ -150,7 +150,7 @@ MUTATIONS = (
         "offsets are kept while it is not known which topics there are",
         Change(
             "services.coordinator.run",
-            "Run._gone_topics",
+            "Run._deleted_topics",
             "            return set()\n        return known - live",
             "            live = set()\n        return known - live",
         ),
@@ -170,7 +170,7 @@ MUTATIONS = (
         "a group's header fits the metadata store",
         Change(
             "services.coordinator.joining",
-            "_unnameable",
+            "_exceeds_header",
             "reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes",
             "0 < 0",
         ),
@@ -260,7 +260,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a group writes no more than its share of the metadata store",
-        Change("services.coordinator.shard", "Shard._store", "if wait and not self.giving:", "if False:"),
+        Change("services.coordinator.shard", "Shard._store", "if wait and not self.releasing:", "if False:"),
         _PACING + "test_a_group_that_writes_too_much_is_slowed_down_and_no_other",
     ),
     Mutation(
@@ -268,21 +268,21 @@ MUTATIONS = (
         Change(
             "services.coordinator.service",
             "CoordinatorService._begin",
-            " or shard.delayed_bytes(group) >= room // _DELAYED_PART",
+            " or shard.delayed_bytes(group) >= limit // _DELAYED_PART",
             "",
         ),
         _PACING + "test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others",
     ),
     Mutation(
         "what a group keeps as metadata has a bound",
-        Change("services.coordinator.offsets", "_MetadataRoom.takes", "if more > max(self._free, 0):", "if False:"),
+        Change("services.coordinator.offsets", "_MetadataQuota.accepts", "if more > max(self._free, 0):", "if False:"),
         _OFFSETS + "test_metadata_of_all_offsets_of_a_group_has_a_largest_size",
     ),
     Mutation(
         "an unchanged offset that is committed all the time does not expire",
         Change(
             "services.coordinator.offsets",
-            "_says_the_same",
+            "_is_unchanged",
             "0 <= offset.committed_ms - stored.committed_ms < late_ms",
             "0 <= offset.committed_ms - stored.committed_ms",
         ),
@@ -297,7 +297,7 @@ MUTATIONS = (
         "a group that moves is finished, released and taken at once",
         Change(
             "services.coordinator.run",
-            "Run._give",
+            "Run._hand_over",
             "        await self._release(index)\n",
             "        await trio.sleep(60)\n        await self._release(index)\n",
         ),

@@ -63,7 +63,7 @@ class CoordinatorProcess(Process):
         going_on = self.serving and not self.stop.is_set()
         run = self.service.current if self.service is not None and going_on else None
         return run is not None and any(
-            shard.giving and any(map(shard.storing, shard.groups)) for shard in run.shards.values()
+            shard.releasing and any(map(shard.storing, shard.groups)) for shard in run.shards.values()
         )
 
     def in_turn(self, work: Callable[[], Awaitable[T]], *, after: float) -> Callable[[], Awaitable[T]]:

@@ -11,14 +11,17 @@ _LOST_WRITES = {"metadata-lost-answer": 3.0, "metadata-late": 3.0}
 _OWNED = "elif self._owners[index] == self.run_id:"
 _NOT_RELEASED_WHEN_DROPPED = (
     Change(
-        "services.coordinator.run", "Run._settle", _OWNED, f"{_OWNED[:-1]} and index not in getattr(self, 'left', ()):"
+        "services.coordinator.run",
+        "Run._reconcile",
+        _OWNED,
+        f"{_OWNED[:-1]} and index not in getattr(self, 'left', ()):",
     ),
     Change(
         "services.coordinator.run",
-        "Run._give",
-        "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
+        "Run._hand_over",
+        "        self._drop(shard, self._not_served(index))\n        await self._release(index)\n",
         "        if self.shards.get(index) is shard:\n"
-        "            self._drop(shard, self._elsewhere(index))\n"
+        "            self._drop(shard, self._not_served(index))\n"
         "            await self._release(index)\n"
         "        else:\n"
         "            self.left = {*getattr(self, 'left', ()), index}\n",
@@ -42,7 +45,7 @@ def _variant(why: str, *changes: Change, boost: Mapping[str, float], first_seed:
 GROUP_VARIANTS: dict[str, Variant] = {
     "claim-left": _variant(
         "a coordinator that another one is given a shard instead of does not release what a lost answer claimed",
-        Change("services.coordinator.run", "Run._settle", _OWNED, "elif False:"),
+        Change("services.coordinator.run", "Run._reconcile", _OWNED, "elif False:"),
         boost=_COMING_AND_GOING | _LOST_WRITES,
         first_seed=4,
     ),
@@ -77,9 +80,9 @@ GROUP_VARIANTS: dict[str, Variant] = {
         "a shard that is dropped while its release is under way is removed a second time",
         Change(
             "services.coordinator.run",
-            "Run._give",
-            "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
-            "        shard.close(self._elsewhere(index))\n"
+            "Run._hand_over",
+            "        self._drop(shard, self._not_served(index))\n        await self._release(index)\n",
+            "        shard.close(self._not_served(index))\n"
             "        if self.shards.get(index) is shard:\n"
             "            await self._release(index)\n"
             "            del self.shards[index]\n",

@@ -199,7 +199,7 @@ async def test_a_stale_coordinator_can_change_nothing(store: MemoryMetadataStore
         # It goes on where it was stopped: a session that is over, a commit, a deletion, rubbish.
         stale.gate.open()
         shard.closed = False
-        with pytest.raises(Exception, match="claimed anew"):
+        with pytest.raises(Exception, match="claimed again"):
             await shard._write("g", [Put(HEADER, b"")])
         shard.closed = True
         await trio.sleep(60)
