@@ -1,4 +1,4 @@
-"""What `kafscale inspect` shows of what is derived from segments and metadata: catalog pages and topic objects."""
+"""The output of `kafscale inspect` for objects derived from segments and metadata: catalog pages, topic objects."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -9,7 +9,7 @@ from kafscale_tools.cli.present import facts, quoted, table, time_text
 
 
 def page_lines(data: bytes) -> Iterator[str]:
-    """A page of a partition's catalog. Raises CorruptData."""
+    """Yield the description of a catalog page. Raises CorruptData."""
     content = parse_page(data)
     yield ""
     yield "Page"
@@ -17,7 +17,7 @@ def page_lines(data: bytes) -> Iterator[str]:
         [
             ("partition", f"{content.topic}-{content.partition}"),
             ("topic id", str(UUID(bytes=content.topic_id))),
-            ("epoch", f"{content.epoch} (of the owner for whom it was written)"),
+            ("epoch", f"{content.epoch} (of the owner that wrote it)"),
             ("offsets", f"{content.segments[0].base_offset}-{content.segments[-1].next_offset - 1}"),
             ("records", str(sum(segment.records for segment in content.segments))),
             ("bytes", f"{sum(segment.size for segment in content.segments):,}"),
@@ -42,7 +42,7 @@ def page_lines(data: bytes) -> Iterator[str]:
 
 
 def topic_lines(data: bytes) -> Iterator[str]:
-    """A topic object. Raises CorruptData."""
+    """Yield the description of a topic object. Raises CorruptData."""
     topic = parse_topic_object(data)
     yield ""
     yield "Topic"

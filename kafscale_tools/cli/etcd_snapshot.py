@@ -1,4 +1,4 @@
-"""`kafscale etcd-snapshot`: store, list and fetch snapshots of etcd."""
+"""`kafscale etcd-snapshot`: stores, lists and downloads snapshots of etcd."""
 
 import os
 import random
@@ -22,25 +22,25 @@ T = TypeVar("T")
 
 @click.group("etcd-snapshot")
 def etcd_snapshot() -> None:
-    """Keep snapshots of etcd in a bucket, below NAMESPACE/~etcd/.
+    """Manage etcd snapshots in a bucket, below NAMESPACE/~etcd/.
 
-    The bucket is KAFSCALE_BACKUP_S3_BUCKET or, without that, the one of the services: KAFSCALE_S3_BUCKET,
-    KAFSCALE_S3_NAMESPACE and the others.
+    The bucket is KAFSCALE_BACKUP_S3_BUCKET or, if that is unset, that of the services (KAFSCALE_S3_BUCKET,
+    KAFSCALE_S3_NAMESPACE and the other KAFSCALE_S3_ settings).
     """
 
 
 @etcd_snapshot.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--keep", type=click.IntRange(1), help="Delete all but so many of the newest; unset: delete none.")
+@click.option("--keep", type=click.IntRange(1), help="Delete all snapshots except the newest N. Default: keep all.")
 @click.option(
     "--keep-days",
     type=click.IntRange(0),
     default=30,
     show_default=True,
-    help="With --keep: of so many days the newest is kept besides.",
+    help="With --keep: also keep the newest snapshot of each of the last N days.",
 )
 def store(file: Path, keep: int | None, keep_days: int) -> None:
-    """Store FILE, which `etcdctl snapshot save` has written."""
+    """Store FILE, a snapshot created by `etcdctl snapshot save`."""
     name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
     async def work(snapshots: Snapshots) -> tuple[int, list[str]]:
@@ -55,7 +55,7 @@ def store(file: Path, keep: int | None, keep_days: int) -> None:
 
 @etcd_snapshot.command("list")
 def list_() -> None:
-    """Print the names of all whole snapshots, the oldest first."""
+    """Print the names of all complete snapshots, oldest first."""
     for name in _run(lambda snapshots: snapshots.names()):
         click.echo(name)
 
@@ -64,24 +64,24 @@ def list_() -> None:
 @click.argument("name")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def fetch(name: str, file: Path) -> None:
-    """Write the snapshot NAME, or the latest, into FILE, for `etcdutl snapshot restore`."""
+    """Download the snapshot NAME (or `latest`) to FILE, for `etcdutl snapshot restore`."""
 
     async def work(snapshots: Snapshots) -> tuple[str, int]:
-        wanted = name
+        chosen = name
         if name == _LATEST:
             names = await snapshots.names()
             if not names:
-                raise NoSnapshot("there is no snapshot")
-            wanted = names[-1]
-        return wanted, await snapshots.fetch(wanted, file)
+                raise NoSnapshot("no snapshot exists")
+            chosen = names[-1]
+        return chosen, await snapshots.fetch(chosen, file)
 
     fetched, size = _run(work)
     click.echo(f"fetched {fetched}: {size} bytes")
 
 
 def _run(work: Callable[[Snapshots], Awaitable[T]], *, stores: bool = False) -> T:
-    """``stores``: the work stores something."""
-    # What speaks to S3 takes as long to import as all that other commands need.
+    """Run ``work`` with the snapshots in the bucket. ``stores``: whether it stores anything."""
+    # Importing the S3 client takes as long as everything that other commands need.
     from kafscale.config.backup_bucket import mark_backup_bucket, open_backup_bucket  # noqa: PLC0415
     from kafscale.config.stores import S3Settings, open_credentials  # noqa: PLC0415
     from kafscale.objects.s3 import S3ObjectStore  # noqa: PLC0415
@@ -90,7 +90,7 @@ def _run(work: Callable[[Snapshots], Awaitable[T]], *, stores: bool = False) -> 
         settings = load(S3Settings, os.environ).shared()
         async with open_backup_bucket(os.environ) as own, AsyncExitStack() as stack:
             if own is not None and not stores:
-                # The log's store may be gone.
+                # The object store of the log may be lost.
                 return await work(Snapshots(own, settings.namespace))
             credentials = await stack.enter_async_context(open_credentials(settings))
             opened = await stack.enter_async_context(S3ObjectStore.open(settings.s3_config(), credentials=credentials))
@@ -106,7 +106,7 @@ def _run(work: Callable[[Snapshots], Awaitable[T]], *, stores: bool = False) -> 
 
 
 def _first(error: Exception) -> Exception:
-    """Of what went wrong at the same time, one."""
+    """Return the first of simultaneous errors."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

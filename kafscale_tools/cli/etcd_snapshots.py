@@ -1,6 +1,6 @@
-"""Snapshots of etcd in the bucket: in parts with their checksums, and a manifest, written last, that names them.
+"""Snapshots of etcd in the bucket. Each consists of parts and a manifest with their checksums, which is written last.
 
-A snapshot is what ``etcdctl snapshot save`` writes: whole pages of a database, and the SHA-256 of them behind.
+A snapshot is the output of ``etcdctl snapshot save``: whole database pages, followed by their SHA-256.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ _DAY = len("YYYYMMDD")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One object; ``size`` in bytes, ``sha256`` in hexadecimal digits."""
+    """One object of a snapshot. ``size`` is in bytes, ``sha256`` is hexadecimal."""
 
     size: int
     sha256: str
 
 
 class NoSnapshot(KafscaleError):
-    """No whole snapshot has this name."""
+    """No complete snapshot has this name."""
 
 
 class Snapshots:
-    """Those of one namespace. Names are times, ``20261122T191700Z``, so that their order is that of time."""
+    """The snapshots of one namespace. Names are times, like ``20261122T191700Z``, so they sort by age."""
 
     def __init__(self, objects: ObjectStore, namespace: str, *, part_bytes: int = PART_BYTES) -> None:
         self._objects = objects
@@ -43,8 +43,8 @@ class Snapshots:
         self._part_bytes = part_bytes
 
     async def store(self, file: Path, name: str) -> int:
-        """Store ``file`` as ``name`` and give its size in bytes. Raises CorruptData where it is no whole snapshot."""
-        size = await _prove(file)
+        """Store ``file`` as ``name`` and return its size in bytes. Raises CorruptData if it is no valid snapshot."""
+        size = await _verify(file)
         parts: list[Part] = []
         async for body in self._pieces(file):
             await self._objects.put_if_absent(paths.etcd_snapshot_part_key(self._namespace, name, len(parts)), body)
@@ -54,29 +54,29 @@ class Snapshots:
         return size
 
     async def fetch(self, name: str, file: Path) -> int:
-        """Write the snapshot ``name`` into ``file`` and give its size; what is damaged leaves no such file.
+        """Write the snapshot ``name`` to ``file`` and return its size. A damaged snapshot leaves no such file.
 
-        Raises NoSnapshot, CorruptData, or FileExistsError.
+        Raises NoSnapshot, CorruptData or FileExistsError.
         """
         unfinished = file.with_name(f"{file.name}.unfinished")
         if await trio.Path(file).exists():
-            raise FileExistsError(f"{file} is there already")
+            raise FileExistsError(f"{file} already exists")
         parts = await self._parts(name)
         async with await trio.open_file(unfinished, "wb") as output:
             for number, part in enumerate(parts):
                 await output.write(await self._part(name, number, part))
-        size = await _prove(unfinished)
+        size = await _verify(unfinished)
         await trio.Path(unfinished).rename(file)
         return size
 
     async def names(self) -> list[str]:
-        """Of all whole snapshots, the oldest first."""
+        """Return the names of all complete snapshots, oldest first."""
         return [name for name, keys in await self._stored() if self._whole(name, keys)]
 
     async def expire(self, keep: int, keep_days: int) -> list[str]:
         """Delete all but the newest ``keep``, and the newest of each of the last ``keep_days`` days that have any.
 
-        What a killed run left of one that is older than the newest whole snapshot goes too. Gives the names deleted.
+        Incomplete snapshots older than the newest complete one are deleted too. Returns the deleted names.
         """
         stored = await self._stored()
         whole = [name for name, keys in stored if self._whole(name, keys)]
@@ -84,7 +84,7 @@ class Snapshots:
         kept = {*whole[-keep:], *(of_days[-keep_days:] if keep_days else [])}
         gone = [(name, keys) for name, keys in stored if name not in kept and whole and name < whole[-1]]
         for name, keys in gone:
-            # Without its manifest it is no snapshot any more, whatever becomes of the rest.
+            # The manifest goes first, so that an interrupted deletion leaves no snapshot with missing parts.
             manifest = paths.etcd_snapshot_manifest_key(self._namespace, name)
             if manifest in keys:
                 await self._objects.delete_many([manifest])
@@ -94,7 +94,7 @@ class Snapshots:
         return [name for name, _ in gone]
 
     async def _stored(self) -> list[tuple[str, list[str]]]:
-        """Names with their keys, in order."""
+        """Return the names of all snapshots with their keys, in order."""
         prefix = paths.etcd_snapshots_prefix(self._namespace)
         keys: list[str] = []
         while True:
@@ -114,7 +114,7 @@ class Snapshots:
             manifest = json.loads((await self._objects.get(key)).body)
             return [Part(int(part["size"]), str(part["sha256"])) for part in manifest["parts"]]
         except ObjectNotFound:
-            raise NoSnapshot(f"there is no snapshot {name}") from None
+            raise NoSnapshot(f"snapshot {name} does not exist") from None
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptData(f"{key} is damaged: {error}") from error
 
@@ -125,7 +125,7 @@ class Snapshots:
         except ObjectNotFound:
             raise CorruptData(f"{key} is missing") from None
         if len(body) != part.size or hashlib.sha256(body).hexdigest() != part.sha256:
-            raise CorruptData(f"{key} is damaged: its checksum is not that of the manifest")
+            raise CorruptData(f"{key} is damaged: its checksum differs from the manifest")
         return body
 
     async def _pieces(self, file: Path) -> AsyncIterator[bytes]:
@@ -134,8 +134,8 @@ class Snapshots:
                 yield body
 
 
-async def _prove(file: Path) -> int:
-    """The size of ``file``. Raises CorruptData where it does not end with the checksum of what is before."""
+async def _verify(file: Path) -> int:
+    """Return the size of ``file``. Raises CorruptData if it does not end with the checksum of its contents."""
     digest, size, last = hashlib.sha256(), 0, b""
     async with await trio.open_file(file, "rb") as source:
         while body := await source.read(PART_BYTES):
@@ -144,5 +144,5 @@ async def _prove(file: Path) -> int:
             digest.update(last[:-_DIGEST_BYTES])
             last = last[-_DIGEST_BYTES:]
     if size % _PAGE_BYTES != _DIGEST_BYTES or size == _DIGEST_BYTES or digest.digest() != last:
-        raise CorruptData(f"{file} is no whole snapshot of etcd")
+        raise CorruptData(f"{file} is not a complete etcd snapshot")
     return size

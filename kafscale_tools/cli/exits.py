@@ -1,4 +1,4 @@
-"""How commands end that do not end well: messages and exit codes."""
+"""Error messages and exit codes of commands."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ import click
 
 
 class Exit(IntEnum):
-    """Statuses of commands that ask a cluster, besides 0."""
+    """Exit codes, except 0, of commands that access a cluster."""
 
     FAILED = 1
     WRONG = 2
@@ -18,21 +18,22 @@ class Exit(IntEnum):
 
 
 EXIT_CODES = """\b
-Exit status of commands that ask a cluster:
-  0  done
-  1  it failed in part, was given up, or a service is broken: the message says what
-  2  wrong options, names, numbers or configs
-  3  no such topic, partition, group, instance or snapshot
-  4  the topic exists
-  5  refused as things are: the group has members, the instance is the last one, the metadata store has a cluster
+Exit status of commands that access a cluster:
+  0  success
+  1  the command failed in part or was cancelled, or a service is broken; see the message
+  2  invalid options, names, numbers or configs
+  3  the topic, partition, group, instance or snapshot does not exist
+  4  the topic already exists
+  5  the current state does not allow it: for example, the group has members, the instance is the last one,
+     or the metadata store already has a cluster
   6  the token is missing or wrong
-  7  nobody answers, or not in time: the outcome may be unknown"""
+  7  no answer in time; the outcome may be unknown"""
 
 
 class Failed(click.ClickException):
-    """Ends the command with a message and ``exit_code``."""
+    """Terminates the command with a message and an exit code."""
 
     def __init__(self, message: str, code: Exit) -> None:
         super().__init__(message)
-        # click asks the instance.
+        # click reads the attribute of the instance.
         self.exit_code = int(code)  # type: ignore[misc]

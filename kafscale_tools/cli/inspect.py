@@ -1,4 +1,4 @@
-"""`kafscale inspect`: what is in a segment or what is derived of segments, and whether it is whole."""
+"""`kafscale inspect`: shows and verifies segments and the objects derived from them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -32,7 +32,7 @@ _MAX_DECODED_BYTES = 256 << 20
 _KINDS = {"segment": "a segment", "index": "an index", "page": "a catalog page", "topic": "a topic object"}
 
 
-@click.command(short_help="Show what is in a segment, an index, a catalog page or a topic object.")
+@click.command(short_help="Show the contents of a segment, index, catalog page or topic object.")
 @click.argument("source", metavar="PATH-or-s3-url")
 @click.option("--records", is_flag=True, help="Decode and print every record.")
 @click.option(
@@ -40,22 +40,23 @@ _KINDS = {"segment": "a segment", "index": "an index", "page": "a catalog page",
     type=click.IntRange(8, 1_000_000),
     default=48,
     show_default=True,
-    help="Characters of a key, a value or a header to print; the rest is told by its size.",
+    help="The maximum number of characters of a key, value or header to print. Longer ones end with their size.",
 )
 @click.option(
     "--verify",
     is_flag=True,
-    help="Check every checksum and rule of the format (with --records, decode too); exit 1 on damage.",
+    help="Verify all checksums and the format; with --records, also decode all records. Exits with 1 on damage.",
 )
 def inspect(source: str, records: bool, width: int, verify: bool) -> None:
-    """Show what is in a segment (.kfs) or an index (.index) of the log, in a page of a partition's catalog (~catalog/)
-    or in a topic object (~topics/).
+    """Show the contents of a segment (.kfs), an index (.index), a catalog page (~catalog/) or a topic object
+    (~topics/).
 
-    Prints a segment's header, batches and footer, an index's entries, what a page says of segments, or what a topic
-    object says of its topic. With --verify an index is also compared with the segment of the same name beside it.
+    Prints the header, batches and footer of a segment, the entries of an index, the segments that a catalog page
+    describes, or the topic that a topic object describes. With --verify, an index is also compared with its segment,
+    the object of the same name with the suffix .kfs.
 
-    s3://BUCKET/KEY is read with the settings of the service: KAFSCALE_S3_ENDPOINT, KAFSCALE_S3_REGION,
-    KAFSCALE_S3_ACCESS_KEY, KAFSCALE_S3_SECRET_KEY and the others.
+    s3://BUCKET/KEY is read with the settings of the services: KAFSCALE_S3_ENDPOINT, KAFSCALE_S3_REGION,
+    KAFSCALE_S3_ACCESS_KEY, KAFSCALE_S3_SECRET_KEY and the other KAFSCALE_S3_ settings.
 
     \b
     Examples:
@@ -66,7 +67,7 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
     place, data = _read(source)
     kind = _kind(place, data)
     if records and kind != "segment":
-        raise click.UsageError(f"--records needs a segment; this is {_KINDS[kind]}, which holds none")
+        raise click.UsageError(f"--records needs a segment; this is {_KINDS[kind]}, which contains no records")
     if kind == "segment":
         findings = _show_segment(place, data, records, width, verify)
     elif kind == "index":
@@ -92,14 +93,14 @@ def _kind(place: Source, data: bytes) -> str:
         return "segment"
     if is_index(data):
         return "index"
-    # A damaged beginning must not keep anyone from looking at the rest.
+    # Use the name too, so that objects with a damaged beginning can be inspected.
     by_name = {".kfs": "segment", ".index": "index", ".json": "topic"}.get(place.suffix)
     if by_name is not None:
         return by_name
     if is_page(data) or "/~catalog/" in f"/{place}":
         return "page"
     raise click.ClickException(
-        f"{place} is neither a segment nor an index, nor derived of them: it begins with {quoted(data[:4], 16)}"
+        f"{place} is not a segment, index, catalog page or topic object: it begins with {quoted(data[:4], 16)}"
     )
 
 
@@ -123,8 +124,8 @@ def _show_segment(place: Source, data: bytes, records: bool, width: int, verify:
     click.echo("\nFooter")
     if footer:
         computed = crc32c(memoryview(data)[HEADER_SIZE:end])
-        right = "right" if computed == footer.crc else f"WRONG, the body has {computed:#010x}"
-        _lines(facts([("last offset", str(footer.last_offset)), ("checksum", f"{footer.crc:#010x}, {right}")]))
+        verdict = "correct" if computed == footer.crc else f"WRONG, the body has {computed:#010x}"
+        _lines(facts([("last offset", str(footer.last_offset)), ("checksum", f"{footer.crc:#010x}, {verdict}")]))
     else:
         click.echo(f"  {footer_error}")
     if records:
@@ -151,7 +152,7 @@ def _footer(data: bytes) -> tuple[SegmentFooter | None, str]:
 
 
 def _batches(data: bytes, end: int) -> tuple[list[tuple[int, BatchHeader]], str]:
-    """Every batch up to the first that is none, and why it is none."""
+    """Return all batches up to the first invalid one, and the reason why that is invalid."""
     found: list[tuple[int, BatchHeader]] = []
     position = HEADER_SIZE
     while position < end:
@@ -263,7 +264,7 @@ def _compare(index: Index, segment: Source) -> list[str]:
     except (OSError, KafscaleError) as error:
         if not is_missing(error):
             raise click.ClickException(f"cannot read {segment}: {error}") from error
-        click.echo(f"\nNo segment {segment} to compare it with: only the index itself was checked.")
+        click.echo(f"\nNo segment {segment} to compare it with: only the index itself was verified.")
         return []
 
 

@@ -27,7 +27,7 @@ _MODULES = {
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for: all of them take a second more than any one."""
+    """Imports a command only when it is used, because importing all of them takes a second longer."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_MODULES])
@@ -46,17 +46,17 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name="kafscale")
 def main() -> None:
-    """KafScale: Kafka-protocol streaming whose log is immutable segments in object storage."""
+    """KafScale: Kafka-compatible streaming that stores its log as immutable segments in object storage."""
 
 
 @main.command()
 def run() -> None:
-    """Run a whole broker as one process.
+    """Run all services in one process.
 
-    Listens on 127.0.0.1:9092 and stores its data in ./kafscale-data, unless environment variables say otherwise:
-    KAFSCALE_BROKER_ADDR, KAFSCALE_DATA_DIR, KAFSCALE_S3_BUCKET and the others of docs/reference/configuration.md. On
-    SIGINT or SIGTERM it stores what it has accepted and exits.
+    By default, it listens on 127.0.0.1:9092 and stores its data in ./kafscale-data. To change this, set
+    KAFSCALE_BROKER_ADDR, KAFSCALE_DATA_DIR, KAFSCALE_S3_BUCKET and other environment variables; see
+    docs/reference/configuration.md. On SIGINT or SIGTERM it stores all accepted records and exits.
     """
-    from services.all_in_one.main import run_all_in_one  # noqa: PLC0415 - the broker's modules are not for every command to import
+    from services.all_in_one.main import run_all_in_one  # noqa: PLC0415 - other commands do not need it
 
     sys.exit(run_all_in_one())

@@ -1,4 +1,4 @@
-"""Commands that go to the stores themselves: how they are run, and with which status they end."""
+"""Runs commands that access the stores directly, and maps their errors to exit codes."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -34,7 +34,7 @@ _EXITS: list[tuple[type[KafscaleError], Exit]] = [
 
 
 def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
-    """Raises Failed, with the status that is the error's; KeyboardInterrupt, where SIGINT ended it."""
+    """Run a command. Raises Failed with the error's exit code, or KeyboardInterrupt after SIGINT."""
     configure_logging("error")
     try:
         return trio.run(run)
@@ -45,5 +45,5 @@ def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
         code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
         raise Failed(str(error), code) from error
     except* KeyboardInterrupt:
-        # Alone, which is how click takes it, and not with whatever it ended.
+        # click handles KeyboardInterrupt only outside of a group.
         raise KeyboardInterrupt from None

@@ -1,44 +1,44 @@
-"""Bytes, times and columns as text for a terminal. Nothing that a record holds can move the cursor."""
+"""Formats bytes, times and tables for a terminal, with control characters escaped."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BYTE_ESCAPES = 0xDC00  # what surrogateescape adds to a byte that is not UTF-8
+_BYTE_ESCAPES = 0xDC00  # surrogateescape adds this to a byte that is not UTF-8
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def quoted(data: bytes | None, width: int) -> str:
-    """``data`` as quoted text, or null; bytes that are no printable UTF-8 are escaped.
+    """Return ``data`` as quoted text, or null. Bytes that are not printable UTF-8 are escaped.
 
-    At most about ``width`` characters; what is left out is told by the full size in bytes.
+    The text has at most about ``width`` characters. If it is truncated, the full size in bytes follows.
     """
     if data is None:
         return "null"
-    shown: list[str] = []
+    parts: list[str] = []
     used = 0
-    # No character has more than four bytes, so what the cut leaves of the last one is never shown.
+    # No character has more than four bytes, so a last character that the cut splits is never printed.
     for character in data[: (width + 1) * 4].decode("utf-8", "surrogateescape"):
         text = _escaped(character)
         used += len(text)
         if used > width:
-            return f'"{"".join(shown)}"... ({len(data):,} bytes)'
-        shown.append(text)
-    return f'"{"".join(shown)}"'
+            return f'"{"".join(parts)}"... ({len(data):,} bytes)'
+        parts.append(text)
+    return f'"{"".join(parts)}"'
 
 
 def printable(text: str) -> str:
-    """``text`` with what cannot be shown escaped."""
+    """Return ``text`` with unprintable characters escaped."""
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
 def count(number: int, of: str) -> str:
-    """``1 topic``, ``2,000 topics``."""
+    """Return a number with its noun, such as ``1 topic`` or ``2,000 topics``."""
     return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
 def time_text(timestamp_ms: int) -> str:
-    """UTC with milliseconds; ``-`` for none (-1), the bare number for what no calendar has."""
+    """Return a time in UTC with milliseconds, ``-`` for none (-1), or the number if it is out of range."""
     if timestamp_ms == -1:
         return "-"
     try:
@@ -49,7 +49,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Lines of a name and its value each."""
+    """Yield aligned lines with a name and its value."""
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         yield f"  {name:<{width}}  {value}"
@@ -58,7 +58,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = (), indent: str = "  "
 ) -> Iterator[str]:
-    """Aligned lines, heads first; the columns named in ``left`` are set left, the others right."""
+    """Yield the lines of a table, header first. Columns are right-aligned, except those named in ``left``."""
     widths = [max(len(head), *(len(row[i]) for row in rows), 0) for i, head in enumerate(heads)]
     for row in (heads, *rows):
         cells = (

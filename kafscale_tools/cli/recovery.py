@@ -1,4 +1,4 @@
-"""`kafscale backup` and `kafscale restore`: on the stores themselves, by the settings of the services."""
+"""`kafscale backup` and `kafscale restore`, which access the stores directly with the settings of the services."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from kafscale.process.version import kafscale_version
 from kafscale_tools.cli.exits import Exit, Failed
 from kafscale_tools.cli.on_stores import run_on_stores
 from kafscale_tools.cli.present import count, printable, table, time_text
-from kafscale_tools.cli.topic_restore import copy_topic, point_in_time, wanted_copy
+from kafscale_tools.cli.topic_restore import copy_topic, point_in_time, requested_copy
 from kafscale_tools.recovery.backups import (
     Advance,
     Listed,
@@ -25,7 +25,7 @@ from kafscale_tools.recovery.backups import (
     read_manifests,
     take_backup,
 )
-from kafscale_tools.recovery.rebuild import Reading, Rebuilt, Tell
+from kafscale_tools.recovery.rebuild import Reading, Rebuilt, Report
 from kafscale_tools.recovery.restore import Restore
 
 _json = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -34,26 +34,26 @@ _json = click.option("-o", "--output", type=click.Choice(["table", "json"]), def
 def _backup_id(text: str) -> BackupId:
     found = parse_backup_id(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} names no snapshot; `kafscale backup --list` shows them")
+        raise click.BadParameter(f"{text!r} is not a snapshot; `kafscale backup --list` shows all snapshots")
     return found
 
 
 @click.command()
-@click.option("--keep", metavar="N", type=click.IntRange(1, 10_000), help="Delete all but the newest N afterwards.")
-@click.option("--list", "listing", is_flag=True, help="Show the snapshots that there are; make none.")
+@click.option("--keep", metavar="N", type=click.IntRange(1, 10_000), help="Then delete all but the newest N snapshots.")
+@click.option("--list", "listing", is_flag=True, help="List all snapshots instead of creating one.")
 @_json
 def backup(*, keep: int | None, listing: bool, output: str) -> None:
-    """Store a snapshot of the metadata, below ~backups/ in the bucket, or in KAFSCALE_BACKUP_S3_BUCKET.
+    """Store a snapshot of the metadata below ~backups/ in the bucket or in KAFSCALE_BACKUP_S3_BUCKET.
 
-    All of etcd's keys as they are at one revision, but for those of live processes. Services may go on. By the settings
-    of the services: KAFSCALE_ETCD_*, KAFSCALE_S3_*; without KAFSCALE_ETCD_ENDPOINTS the SQLite file of a one-process
-    broker, which has to be stopped for it.
+    A snapshot contains all keys in etcd at one revision, except those of live processes. Services can keep running. The
+    command uses the settings of the services: KAFSCALE_ETCD_* and KAFSCALE_S3_*. Without KAFSCALE_ETCD_ENDPOINTS, it
+    reads the SQLite file of the one-process mode, which must be stopped.
     """
     if listing and keep is not None:
-        raise click.UsageError("--list changes nothing: leave out --keep")
+        raise click.UsageError("--list and --keep exclude each other")
 
     async def run(advance: Advance) -> tuple[list[Listed], list[BackupId]]:
-        # Takes as long to import as all other commands.
+        # Slow to import.
         from kafscale.config.backup_bucket import mark_backup_bucket  # noqa: PLC0415
         from kafscale_tools.recovery.stores import opened  # noqa: PLC0415
 
@@ -83,7 +83,7 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
         fields = {"snapshots": [_fields(one) for one in found], "deleted": [str(one) for one in gone]}
         click.echo(json.dumps(fields, indent=2))
         return
-    heads = ("SNAPSHOT", "MADE", "REVISION", "KEYS", "BYTES")
+    heads = ("SNAPSHOT", "CREATED", "REVISION", "KEYS", "BYTES")
     rows = [
         (
             str(one.backup),
@@ -94,7 +94,7 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
         )
         for one in found
     ]
-    for line in table(heads, rows, left=("SNAPSHOT", "MADE"), indent=""):
+    for line in table(heads, rows, left=("SNAPSHOT", "CREATED"), indent=""):
         click.echo(line)
     for one in found:
         if one.manifest is None:
@@ -108,31 +108,35 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
     "--snapshot",
     metavar="SNAPSHOT",
     type=_backup_id,
-    help="Which one. Default: the newest, or none where there is none.",
+    help="The snapshot to restore. Default: the newest one, if any.",
 )
-@click.option("--no-snapshot", is_flag=True, help="By the bucket alone: no groups, offsets and settled sinks.")
-@click.option("--adopt", metavar="TOPIC", multiple=True, help="Make a topic of segments that have no topic object.")
-@click.option("--ignore", metavar="TOPIC", multiple=True, help="Leave such segments alone.")
-@click.option("--overwrite", is_flag=True, help="Replace the cluster that the metadata store has.")
-@click.option("--dry-run", is_flag=True, help="Show what would be restored.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--topic", metavar="TOPIC", help="Copy only this topic, as it was at a time. Services may go on.")
+@click.option(
+    "--no-snapshot",
+    is_flag=True,
+    help="Use only the bucket; restores no groups or offsets, and no sinks without stages.",
+)
+@click.option("--adopt", metavar="TOPIC", multiple=True, help="Create this topic from segments without a topic object.")
+@click.option("--ignore", metavar="TOPIC", multiple=True, help="Ignore segments of this topic without a topic object.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing cluster in the metadata store.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--topic", metavar="TOPIC", help="Only copy this topic, as it was at a point in time.")
 @click.option(
     "--to",
     "until_ms",
     metavar="TIME",
     type=point_in_time,
-    help="With --topic: up to the first record of each partition that is later (2026-11-22T10:00:00Z, UTC without a "
-    "zone; or milliseconds).",
+    help="With --topic: the point in time. Each partition is copied up to its first later record. ISO 8601 "
+    "(2026-11-22T10:00:00Z; without a zone, UTC) or milliseconds.",
 )
-@click.option("--into", metavar="NAME", help="With --topic: the new topic's name.")
+@click.option("--into", metavar="NAME", help="With --topic: the name of the new topic.")
 @click.option(
     "--parallel",
     metavar="N",
     type=click.IntRange(1, 256),
     default=16,
     show_default=True,
-    help="Reads at a time; with --topic, partitions.",
+    help="The number of parallel reads; with --topic, of partitions copied in parallel.",
 )
 @_json
 def restore(
@@ -150,14 +154,14 @@ def restore(
     parallel: int,
     output: str,
 ) -> None:
-    """Make the metadata anew, when etcd is lost: from the bucket, and from a snapshot what only that has.
+    """Rebuild the metadata from the bucket and a snapshot after etcd is lost.
 
-    Topics are told by their objects, where logs end by their segments; groups with their offsets by the snapshot. All
-    processes must be stopped. Nothing in the bucket is deleted. Ends with status 1 where logs have holes or objects are
-    damaged: all else is restored.
+    Topics are rebuilt from the topic objects, and the ends of logs from the segments. Groups and their offsets come
+    from the snapshot. All processes must be stopped. The command deletes nothing in the bucket. It exits with status 1
+    if logs have holes or objects are damaged; everything else is restored.
 
-    With --topic, --to and --into: makes a new topic of what a topic had at some time, at the same offsets. All else
-    stays as it is, and services go on.
+    With --topic, --to and --into, it creates a new topic from the state of a topic at a point in time, with the same
+    offsets. It changes nothing else, and services can keep running.
 
     \b
     Example:
@@ -166,32 +170,32 @@ def restore(
     if snapshot is not None and no_snapshot:
         raise click.UsageError("--snapshot and --no-snapshot exclude each other")
     others = bool(snapshot or no_snapshot or adopt or ignore or overwrite or dry_run or yes)
-    copying = wanted_copy(topic, until_ms, into, others=others)
+    copying = requested_copy(topic, until_ms, into, others=others)
     if copying is not None:
         copy_topic(*copying, parallel, output)
         return
 
     async def run() -> Rebuilt | None:
-        """None: a person said no."""
-        from kafscale_tools.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
+        """Return None if the user did not confirm."""
+        from kafscale_tools.recovery.stores import opened  # noqa: PLC0415 - slow to import
 
         async with opened(os.environ) as stores:
             restoring = Restore(stores, parallel=parallel, now_ms=wall_clock_ms())
-            with _bar() as tell:
+            with _bar() as report:
                 rebuilt = await restoring.plan(
                     snapshot=snapshot,
                     newest=not no_snapshot,
                     adopt=adopt,
                     ignore=ignore,
                     overwrite=overwrite,
-                    tell=tell,
+                    report=report,
                 )
             if output == "table":
                 _show(rebuilt, restoring)
             if dry_run:
                 return rebuilt
             if not yes:
-                text = "Write this metadata?" if not overwrite else "Replace the cluster's metadata by this?"
+                text = "Write this metadata?" if not overwrite else "Replace the cluster's metadata with this?"
                 if not await trio.to_thread.run_sync(_agreed, text):
                     return None
             await restoring.write(rebuilt)
@@ -205,22 +209,22 @@ def restore(
     elif not dry_run:
         click.echo(f"{count(len(rebuilt.topics), 'topic')} restored; start the services")
     if rebuilt.damaged:
-        said = "not whole" if dry_run else "restored, but for what is missing"
-        raise Failed(f"{said}: {'; '.join(map(printable, rebuilt.damaged))}", Exit.FAILED)
+        summary = "missing or damaged" if dry_run else "restored, except for missing or damaged data"
+        raise Failed(f"{summary}: {'; '.join(map(printable, rebuilt.damaged))}", Exit.FAILED)
 
 
 def _agreed(question: str) -> bool:
-    # What passes a nursery comes out as a group, which click does not know.
+    # A nursery would wrap click.Abort in a group, which click does not handle.
     with suppress(click.Abort):
         return click.confirm(question, err=True)
     return False
 
 
 def _show(rebuilt: Rebuilt, restoring: Restore) -> None:
-    made = time_text(restoring.manifest.backup.created_ms) if restoring.manifest else ""
-    of = f"snapshot {restoring.manifest.backup}, made {made}" if restoring.manifest else "no snapshot: no groups"
+    created = time_text(restoring.manifest.backup.created_ms) if restoring.manifest else ""
+    of = f"snapshot {restoring.manifest.backup}, created {created}" if restoring.manifest else "no snapshot, no groups"
     click.echo(f"Cluster {rebuilt.cluster_id}, epoch {rebuilt.epoch}; {of}\n")
-    heads = ("TOPIC", "PARTITION", "LOG START", "LOG END", "SEGMENTS", "NOT THE LOG'S")
+    heads = ("TOPIC", "PARTITION", "LOG START", "LOG END", "SEGMENTS", "LEFTOVER")
     rows = [
         (
             topic.info.name + (" (adopted)" if topic.adopted else "" if topic.info.live else " (being deleted)"),
@@ -277,7 +281,7 @@ def _fields(listed: Listed) -> dict[str, Any]:
 
 @contextmanager
 def _keys_read() -> Iterator[Advance]:
-    """A running count on a terminal: how many there are, nobody knows before."""
+    """Show a running count on a terminal. The total is not known in advance."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -294,8 +298,8 @@ def _keys_read() -> Iterator[Advance]:
 
 
 @contextmanager
-def _bar() -> Iterator[Tell]:
-    """Of the partitions that are looked at, on a terminal, with how many segments were read: one may have most."""
+def _bar() -> Iterator[Report]:
+    """Show a progress bar of partitions on a terminal, with the number of segments read."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -307,8 +311,8 @@ def _bar() -> Iterator[Tell]:
         length=1, label="reading logs", item_show_func=segments, show_pos=True, update_min_steps=0, file=sys.stderr
     ) as bar:
 
-        def tell(reading: Reading) -> None:
+        def report(reading: Reading) -> None:
             bar.length = max(reading.partitions, 1)
             bar.update(reading.done - bar.pos, reading)
 
-        yield tell
+        yield report

@@ -1,4 +1,4 @@
-"""Where `kafscale inspect` reads from: files and S3 objects."""
+"""The sources of `kafscale inspect`: files and S3 objects."""
 
 import os
 from dataclasses import replace
@@ -15,13 +15,13 @@ _SCHEME = "s3://"
 
 
 class Source(Protocol):
-    """One file or object. ``read`` raises KafscaleError or OSError whose text is for a person."""
+    """One file or object. ``read`` raises KafscaleError or OSError with a text for users."""
 
     @property
     def suffix(self) -> str: ...
     def read(self) -> bytes: ...
     def beside(self, suffix: str) -> "Source":
-        """The one of the same name with another suffix, there or not."""
+        """Return the source with another suffix, whether it exists or not."""
         ...
 
 
@@ -41,7 +41,7 @@ class FileSource:
 
 
 class S3Source:
-    """An object of any bucket, read with the settings of the service (KAFSCALE_S3_*) but for the bucket."""
+    """An object in any bucket, read with the services' other S3 settings (KAFSCALE_S3_*)."""
 
     def __init__(self, bucket: str, key: str) -> None:
         self._bucket, self._key = bucket, key
@@ -60,7 +60,7 @@ class S3Source:
         return S3Source(self._bucket, str(PurePosixPath(self._key).with_suffix(suffix)))
 
     async def _get(self) -> bytes:
-        # What speaks to S3 takes as long to import as all that other commands need.
+        # Importing the S3 client takes as long as everything that other commands need.
         from kafscale.config.stores import S3Settings, open_credentials  # noqa: PLC0415
         from kafscale.objects.s3 import S3ObjectStore  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ class S3Source:
 
 
 def parse_source(text: str) -> Source:
-    """Raises ConfigError where an s3:// address is not whole."""
+    """Return the source that ``text`` names. Raises ConfigError for an incomplete s3:// address."""
     if not text.startswith(_SCHEME):
         return FileSource(Path(text))
     bucket, _, key = text.removeprefix(_SCHEME).partition("/")
@@ -87,7 +87,7 @@ def is_missing(error: Exception) -> bool:
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """Of what went wrong at the same time, one."""
+    """Return the first of simultaneous errors."""
     error: Exception = group
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""`kafscale restore --topic`: a topic as it was at some time, copied into a new one."""
+"""`kafscale restore --topic`: copies a topic, as it was at a point in time, to a new one."""
 
 import json
 import os
@@ -17,31 +17,34 @@ from services.indexer.settings import IndexerSettings
 
 
 def point_in_time(text: str) -> int:
-    """Milliseconds since 1970. Raises BadParameter."""
+    """Parse a time into milliseconds since 1970. Raises BadParameter."""
     try:
         return milliseconds(text)
     except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{text!r} is no time") from error
+        raise click.BadParameter(f"{text!r} is not a time") from error
 
 
-def wanted_copy(
+def requested_copy(
     topic: str | None, until_ms: int | None, into: str | None, *, others: bool
 ) -> tuple[str, int, str] | None:
-    """Topic, time and new name; None: no topic is to be copied. ``others``: options for something else were given."""
+    """Return topic, time and new name, or None if no topic is to be copied.
+
+    ``others``: whether options that do not apply to a copy were used.
+    """
     if topic is None and until_ms is None and into is None:
         return None
     if topic is None or until_ms is None or into is None:
-        raise click.UsageError("--topic, --to and --into are needed together")
+        raise click.UsageError("--topic, --to and --into must be used together")
     if others:
-        raise click.UsageError("--topic goes with --to, --into, --parallel and --output alone")
+        raise click.UsageError("--topic can only be combined with --to, --into, --parallel and --output")
     return topic, until_ms, into
 
 
 def copy_topic(topic: str, until_ms: int, into: str, parallel: int, output: str) -> None:
-    """Raises Failed."""
+    """Copy a topic and print the result. Raises Failed."""
 
     async def run() -> list[CopiedLog]:
-        from kafscale_tools.recovery.stores import opened  # noqa: PLC0415 - takes as long to import as all other commands
+        from kafscale_tools.recovery.stores import opened  # noqa: PLC0415 - slow to import
 
         async with opened(os.environ) as stores:
             settings = load(IndexerSettings, os.environ)

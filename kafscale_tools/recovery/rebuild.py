@@ -40,7 +40,7 @@ class Reading:
     segments: int = 0
 
 
-Tell = Callable[[Reading], None]
+Report = Callable[[Reading], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ async def rebuild(
     adopt: Collection[str],
     ignore: Collection[str],
     now_ms: int,
-    tell: Tell = lambda _: None,
+    report: Report = lambda _: None,
 ) -> Rebuilt:
     """Raises Unavailable, Refused. Nothing is written."""
     stored, faults = await bucket.topic_objects()
@@ -110,7 +110,7 @@ async def rebuild(
 
     def advance(segments: int) -> None:
         reading.segments += segments
-        tell(reading)
+        report(reading)
 
     async def look(info: TopicInfo, number: int) -> None:
         objects = await bucket.partition(info.name, number, advance)
@@ -120,7 +120,7 @@ async def rebuild(
         found = await _log(bucket, number, objects, info, least=least, proven_end=before.high_watermark)
         looked[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
         reading.done += 1
-        tell(reading)
+        report(reading)
 
     await together(
         bucket.partitions, (partial(look, info, number) for info in topics for number in range(info.partitions))

@@ -12,7 +12,7 @@ from kafscale_tools.recovery.backup_format import Item, Manifest
 from kafscale_tools.recovery.backups import NotThisCluster, list_backups, marked_cluster, read_items, read_manifest
 from kafscale_tools.recovery.bucket import Bucket
 from kafscale_tools.recovery.known import read_known
-from kafscale_tools.recovery.rebuild import Rebuilt, Tell, rebuild
+from kafscale_tools.recovery.rebuild import Rebuilt, Report, rebuild
 from kafscale_tools.recovery.sinks import SinksFound, read_sinks, rebuild_sinks
 from kafscale_tools.recovery.stores import Stores
 
@@ -40,7 +40,7 @@ class Restore:
         adopt: Collection[str],
         ignore: Collection[str],
         overwrite: bool,
-        tell: Tell,
+        report: Report,
     ) -> Rebuilt:
         """Look at everything, and change nothing. ``newest``: where no ``snapshot`` is named, the newest is taken.
 
@@ -68,7 +68,7 @@ class Restore:
             adopt=adopt,
             ignore=ignore,
             now_ms=self._now_ms,
-            tell=tell,
+            report=report,
         )
         if rebuilt.undecided:
             raise Undecided(

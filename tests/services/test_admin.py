@@ -43,7 +43,7 @@ def _await(what: str, there: Callable[[], bool]) -> None:
 def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     shell = Shell(SETTINGS, ",".join(gateway.address for gateway in cluster.gateways))
     made = shell.run(f"topic create orders --partitions {PARTITIONS} --config retention.ms=86400000")
-    assert (made.returncode, made.stdout) == (0, f"topic orders made, with {PARTITIONS} partitions\n")
+    assert (made.returncode, made.stdout) == (0, f"topic orders created with {PARTITIONS} partitions\n")
     again = shell.run("topic create orders")
     assert (again.returncode, again.stderr) == (Exit.EXISTS, "Error: Topic 'orders' already exists.\n")
     client = ConfluentClient(cluster.bootstrap)

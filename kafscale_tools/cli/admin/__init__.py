@@ -1,1 +1,1 @@
-"""The commands that ask a cluster, by its Admin service."""
+"""Commands that use the Admin service of a cluster."""

@@ -1,4 +1,4 @@
-"""`kafscale cluster`, `kafscale flush`: the processes of a cluster, and storing what they have buffered."""
+"""`kafscale cluster` and `kafscale flush`."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ HEALTH = {
 @as_json
 @asking
 def cluster(server: Server, output: str) -> None:
-    """Show the processes of the cluster: addresses, versions, health, and what each has."""
+    """Show the processes of the cluster: their addresses, versions and health, and what they own."""
     reply = server.ask(CLUSTER_STATUS, pb.ClusterStatusRequest())
     show(output, reply, _lines(reply))
 
@@ -36,7 +36,7 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
         f"{count(reply.partitions, 'partition')}{f', {without:,} without an owner' if without else ''}"
     )
     yield ""
-    heads = ("SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "HAS")
+    heads = ("SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "DETAILS")
     rows = [
         (
             each.service,
@@ -44,8 +44,8 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
             printable(each.address) or IN_PROCESS,
             printable(each.version) or "?",
             time_text(each.started_ms),
-            HEALTH[each.health] + _going(each),
-            _has(each),
+            HEALTH[each.health] + _leaving(each),
+            _details(each),
         )
         for each in reply.members
     ]
@@ -55,39 +55,40 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
             yield f"{each.service} {printable(each.address)}: {printable(each.detail)}"
 
 
-def _going(member: pb.ClusterMember) -> str:
+def _leaving(member: pb.ClusterMember) -> str:
     if member.draining:
         return ", draining" if member.owned else ", drained"
     return ", leaving" if member.leaving else ""
 
 
-def _has(member: pb.ClusterMember) -> str:
+def _details(member: pb.ClusterMember) -> str:
     match member.service:
         case "storage":
             return f"owns {count(member.owned, 'partition')}"
         case "gateway":
             return f"leads {count(member.owned, 'partition')}; " + ", ".join(map(printable, member.listeners))
         case "coordinator":
-            return f"{member.owned} of 64 shards of the groups"
+            return f"owns {member.owned} of 64 group shards"
         case _:
             return ""
 
 
 @click.command()
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--partition", type=PARTITION, help="Only this one, of one topic.")
-@click.option("--all", "everything", is_flag=True, help="All topics.")
+@click.option("--partition", type=PARTITION, help="Flush only this partition of a single topic.")
+@click.option("--all", "everything", is_flag=True, help="Flush all topics.")
 @as_json
 @asking
 def flush(server: Server, topics: tuple[str, ...], partition: int | None, everything: bool, output: str) -> None:
-    """Store what topics have buffered, and wait until it is.
+    """Flush buffered records to the object store and wait until they are stored.
 
-    What storage has taken in before the command is in the object store when it ends: what is acked, acks=1 included.
+    When the command ends, all records that storage accepted before it are in the object store, including records
+    acknowledged with acks=1.
     """
     if everything == bool(topics):
-        raise click.UsageError("name the topics, or give --all")
+        raise click.UsageError("name topics, or use --all")
     if partition is not None and len(topics) != 1:
-        raise click.UsageError("--partition needs the one topic that it is of")
+        raise click.UsageError("--partition needs exactly one topic")
     reply = server.ask(FLUSH_TOPICS, pb.FlushTopicsRequest(topics=topics, partition=partition))
     heads = ("TOPIC", "PARTITION", "STORED UP TO", "ERROR")
     rows = [

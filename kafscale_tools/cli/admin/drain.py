@@ -1,4 +1,4 @@
-"""`kafscale drain`: an instance gives what it has to the others, before it is taken away."""
+"""`kafscale drain`: moves everything that an instance owns to the other instances."""
 
 import click
 
@@ -9,49 +9,53 @@ from kafscale_tools.cli.admin.server import Server, asking
 from kafscale_tools.cli.exits import Exit, Failed
 from kafscale_tools.cli.present import count, printable
 
-_OF = {"storage": "partition", "coordinator": "shard"}
-"""What instances have."""
+_UNITS = {"storage": "partition", "coordinator": "shard"}
+"""What the instances of each service own."""
 
 
 @click.command()
 @click.argument("instance")
-@click.option("--wait/--no-wait", default=True, help="Wait until others have all of it, for --timeout seconds.")
-@click.option("--cancel", is_flag=True, help="Let it be given partitions again.")
+@click.option("--wait/--no-wait", default=True, help="Wait for the end of the drain, for at most --timeout seconds.")
+@click.option("--cancel", is_flag=True, help="Cancel the drain, so that the instance gets partitions or shards again.")
 @as_json
 @asking
 def drain(server: Server, *, instance: str, wait: bool, cancel: bool, output: str) -> None:
-    """Have a storage instance or a coordinator give all that it has to the others.
+    """Move everything that a storage instance or coordinator owns to the other instances.
 
-    INSTANCE is an address or a run id of `kafscale cluster`. It is given nothing more until --cancel, or until its
-    process ends. When the command ends before all is moved, the drain goes on: the same command waits for it.
+    INSTANCE is an address or run id that `kafscale cluster` shows. It gets no new partitions or shards until you use
+    --cancel or its process ends. If the command ends before the drain, the drain continues. Run the same command to
+    wait for it again.
     """
     if cancel:
         cancelled = server.ask(CANCEL_DRAIN, pb.CancelDrainRequest(instance=instance))
-        show(output, cancelled, [f"{cancelled.service} {printable(cancelled.address)} is given its share again"])
+        show(output, cancelled, [f"{cancelled.service} {printable(cancelled.address)} is no longer drained"])
         return
     last = pb.DrainProgress()
     with progress("moving") as move:
 
-        def take(told: pb.DrainProgress) -> bool:
-            last.CopyFrom(told)
-            move(told.total - told.remaining, told.total)
-            return told.done or not wait
+        def take(report: pb.DrainProgress) -> bool:
+            last.CopyFrom(report)
+            move(report.total - report.remaining, report.total)
+            return report.done or not wait
 
         request = pb.DrainInstanceRequest(instance=instance)
         in_time = server.follow(DRAIN_INSTANCE, request, take, seconds=server.timeout)
     show(output, last, [_line(last)] if last.service else [])
     if not in_time:
-        left = f"{_left(last)} left" if last.service else "no answer"
-        text = f"{left} after {server.timeout:g} s (--timeout); the drain may go on: wait again, or --cancel it"
+        result = f"{_remaining(last)} remaining" if last.service else "no answer"
+        text = (
+            f"{result} after {server.timeout:g} s (--timeout); the drain may continue: repeat the command to wait, or "
+            "use --cancel"
+        )
         raise Failed(text, Exit.UNAVAILABLE)
 
 
 def _line(progress: pb.DrainProgress) -> str:
     who = f"{progress.service} {printable(progress.address)}"
     if progress.done:
-        return f"{who} is drained: {count(progress.total, _OF[progress.service])} moved"
-    return f"{who} is being drained: {_left(progress)} left"
+        return f"{who} is drained: {count(progress.total, _UNITS[progress.service])} moved"
+    return f"{who} is being drained: {_remaining(progress)} remaining"
 
 
-def _left(progress: pb.DrainProgress) -> str:
-    return f"{progress.remaining:,} of {count(progress.total, _OF[progress.service])}"
+def _remaining(progress: pb.DrainProgress) -> str:
+    return f"{progress.remaining:,} of {count(progress.total, _UNITS[progress.service])}"

@@ -45,7 +45,7 @@ def _summary(group: pb.ConsumerGroupStatus) -> tuple[str, ...]:
 @as_json
 @asking
 def describe(server: Server, name: str, output: str) -> None:
-    """Show a group: its members, how far it has read, and how much is left to read."""
+    """Show a group: its members, committed offsets and lag."""
     reply = server.ask(DESCRIBE_GROUP, pb.DescribeConsumerGroupRequest(group=name))
     show(output, reply, _described(reply))
 
@@ -83,7 +83,7 @@ def _member(member: pb.ConsumerGroupMember) -> tuple[str, ...]:
 
 
 def reset_to(text: str) -> dict[str, Any]:
-    """The field of ResetOffsetsRequest that says where. Raises BadParameter."""
+    """Parse a position into a field of ResetOffsetsRequest. Raises BadParameter."""
     if text in ("earliest", "latest"):
         return {text: True}
     kind, _, value = text.partition("=")
@@ -96,12 +96,12 @@ def reset_to(text: str) -> dict[str, Any]:
             case "time":
                 return {"timestamp_ms": milliseconds(value)}
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no {'time' if kind == 'time' else 'whole number'}") from error
+        raise click.BadParameter(f"{value!r} is not {'a time' if kind == 'time' else 'an integer'}") from error
     raise click.BadParameter(f"{text!r} is not earliest, latest, offset=N, shift=N or time=...")
 
 
 def _int64(text: str) -> int:
-    """Raises ValueError."""
+    """Parse a 64-bit integer. Raises ValueError."""
     number = int(text)
     if not -MAX_INT64 <= number <= MAX_INT64:
         raise ValueError(text)
@@ -109,7 +109,7 @@ def _int64(text: str) -> int:
 
 
 def milliseconds(text: str) -> int:
-    """From a number of them, or an ISO time, which is UTC where it has no zone. Raises ValueError."""
+    """Parse a number of milliseconds, or an ISO 8601 time, which is UTC if it has no zone. Raises ValueError."""
     if text.isdecimal():
         return _int64(text)
     moment = datetime.fromisoformat(text)
@@ -117,12 +117,12 @@ def milliseconds(text: str) -> int:
 
 
 def _topic(text: str) -> pb.ResetTopic:
-    """From ``TOPIC`` or ``TOPIC:0,1``. Raises BadParameter."""
+    """Parse ``TOPIC`` or ``TOPIC:0,1``. Raises BadParameter."""
     name, colon, numbers = text.partition(":")
     try:
         return pb.ResetTopic(topic=name, partitions=map(int, numbers.split(",")) if colon else ())
     except ValueError as error:
-        raise click.BadParameter(f"{numbers!r} is no list of partitions") from error
+        raise click.BadParameter(f"{numbers!r} is not a list of partitions") from error
 
 
 @group.command()
@@ -133,8 +133,8 @@ def _topic(text: str) -> pb.ResetTopic:
     metavar="WHERE",
     type=reset_to,
     required=True,
-    help="earliest, latest, offset=N, shift=N (negative: back), or time=... (ISO 8601, UTC without a zone; or "
-    "milliseconds): the first record of that time or later.",
+    help="earliest, latest, offset=N, shift=N (negative: back), or time=... for the first record at or after a time "
+    "(ISO 8601; without a zone, UTC; or milliseconds).",
 )
 @click.option(
     "--topic",
@@ -142,7 +142,7 @@ def _topic(text: str) -> pb.ResetTopic:
     metavar="TOPIC[:PARTITION,...]",
     type=_topic,
     multiple=True,
-    help="Only this topic, or partitions of it; may be given several times. Default: what the group has offsets of.",
+    help="Only this topic, or these partitions of it. Can be repeated. Default: all partitions with committed offsets.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be set.")
 @yes
@@ -158,7 +158,7 @@ def reset(
     yes: bool,
     output: str,
 ) -> None:
-    """Set how far a group has read, when it has no members. Offsets outside a log are moved to its nearer end."""
+    """Set the offsets of a group that has no members. An offset outside a log is moved to the nearer end."""
     request = pb.ResetOffsetsRequest(group=name, topics=topics, validate_only=True, **where)
     if dry_run or not yes:
         reply = server.ask(RESET_OFFSETS, request)
@@ -185,7 +185,7 @@ def _moves(offsets: Iterable[pb.ResetOffset]) -> Iterator[str]:
 @yes
 @asking
 def delete(server: Server, name: str, yes: bool) -> None:
-    """Forget a group without members, with all its offsets."""
+    """Delete a group that has no members, with all its offsets."""
     if not yes:
         click.confirm(f"Delete group {printable(name)} with all its offsets?", abort=True)
     server.ask(DELETE_GROUP, pb.DeleteConsumerGroupRequest(group=name))

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, or the reply as JSON; how far they are."""
+"""The output of commands: tables or JSON, and progress bars."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import click
 from google.protobuf.message import Message
 
 IN_PROCESS = "(in process)"
-"""Stands for the address of what is in the process that answers."""
+"""Replaces the address of a service in the process that answers."""
 
 as_json = click.option(
     "-o",
@@ -18,12 +18,12 @@ as_json = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="json: the whole reply, with the names of protos/kafscale/v1/admin.proto.",
+    help="json: the whole reply, with the field names of protos/kafscale/v1/admin.proto.",
 )
 
 
 def show(output: str, reply: Message, lines: Iterable[str]) -> None:
-    """``lines`` are for people."""
+    """Print the reply as JSON, or as ``lines`` of text."""
     if output == "json":
         click.echo(json.dumps(plain(reply), indent=2, ensure_ascii=False))
         return
@@ -32,7 +32,7 @@ def show(output: str, reply: Message, lines: Iterable[str]) -> None:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """All its fields; numbers are numbers, unlike in protobuf's own JSON. An optional field that is not set is null."""
+    """Return all fields as JSON values. Unlike in ProtoJSON, 64-bit integers are numbers and unset fields are null."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 
@@ -53,7 +53,7 @@ def _value(field: Any, value: Any) -> Any:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Gives what shows how far something is, and of how much: a bar on a terminal, beside what is printed."""
+    """Yield a function that reports a position and a length. On a terminal, it updates a progress bar on stderr."""
     if not sys.stderr.isatty():
         yield lambda position, length: None
         return

@@ -1,4 +1,4 @@
-"""`kafscale segment`: what a log is made of in the object store, whether it is whole, and indexes written anew."""
+"""`kafscale segment`: lists and verifies the segments of a log, and rebuilds indexes."""
 
 from collections.abc import Iterator
 
@@ -16,14 +16,14 @@ from kafscale_tools.cli.present import facts, printable, table
 
 @click.group()
 def segment() -> None:
-    """List, describe and verify the segments of a topic, and write indexes anew."""
+    """List, describe and verify the segments of a topic, and rebuild indexes."""
 
 
 @segment.command("list")
 @click.argument("topic")
 @click.argument("partition", type=PARTITION)
-@click.option("--from", "start", metavar="OFFSET", type=OFFSET, help="Begin at the one that holds this.")
-@click.option("--limit", type=LIMIT, default=100, show_default=True, help="How many at most.")
+@click.option("--from", "start", metavar="OFFSET", type=OFFSET, help="Begin with the segment at this offset.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="The maximum number of segments.")
 @as_json
 @asking
 def list_segments(server: Server, *, topic: str, partition: int, start: int | None, limit: int, output: str) -> None:
@@ -55,7 +55,7 @@ def _lines(reply: pb.ListSegmentsReply) -> Iterator[str]:
     yield from table(heads, rows, left=("OBJECT",), indent="")
     yield from (printable(fault) for each in reply.segments for fault in each.faults)
     if reply.next_offset < reply.high_watermark:
-        yield f"there are more: --from {reply.next_offset}"
+        yield f"more segments follow: --from {reply.next_offset}"
 
 
 @segment.command()
@@ -65,53 +65,53 @@ def _lines(reply: pb.ListSegmentsReply) -> Iterator[str]:
 @as_json
 @asking
 def describe(server: Server, *, topic: str, partition: int, offset: int, output: str) -> None:
-    """Show the segment that holds an offset, and check it. Ends with status 1 where it is missing or damaged."""
+    """Show and verify the segment that contains an offset. Exits with status 1 if it is missing or damaged."""
     request = pb.ListSegmentsRequest(topic=topic, partition=partition, start_offset=offset, limit=1, verify=True)
     reply = server.ask(LIST_SEGMENTS, request)
     if not reply.segments or reply.segments[0].base_offset > offset:
-        text = f"No segment of {topic}-{partition} holds offset {offset}; the log ends at {reply.high_watermark}."
+        text = f"No segment of {topic}-{partition} contains offset {offset}; the log ends at {reply.high_watermark}."
         raise Failed(text, Exit.NOT_FOUND)
     (found,) = reply.segments
     show(output, found, _described(topic, partition, found))
     if found.faults:
-        raise Failed(f"the segment at offset {found.base_offset} is not whole", Exit.FAILED)
+        raise Failed(f"the segment at offset {found.base_offset} is missing or damaged", Exit.FAILED)
 
 
 def _described(topic: str, partition: int, segment: pb.SegmentStatus) -> Iterator[str]:
-    yield f"Segment of {topic}-{partition}: {printable(segment.object) or 'there is none'}"
-    told = [
+    yield f"Segment of {topic}-{partition}: {printable(segment.object) or 'missing'}"
+    properties = [
         ("offsets", f"{segment.base_offset} to {segment.end_offset - 1}"),
         ("bytes", f"{segment.bytes:,}"),
         ("leader epoch", str(segment.epoch)),
-        ("checked", "; ".join(map(printable, segment.faults)) or "it and its index are whole"),
+        ("verified", "; ".join(map(printable, segment.faults)) or "segment and index are intact"),
     ]
-    yield from facts(told)
+    yield from facts(properties)
 
 
 @segment.command()
 @click.argument("topic")
-@click.option("--partition", type=PARTITION, help="Only this one.")
+@click.option("--partition", type=PARTITION, help="Only this partition.")
 @as_json
 @asking
 def verify(server: Server, *, topic: str, partition: int | None, output: str) -> None:
-    """Read all segments of a topic from the object store, with their indexes, and check them.
+    """Read all segments and indexes of a topic from the object store and verify them.
 
-    Ends with status 1 where one is missing or damaged, or a partition cannot be read to its end. Storage does the
-    reading, which takes its time and costs requests to the object store. `kafscale inspect --verify` tells more of a
-    single one.
+    Exits with status 1 if any is missing or damaged, or if a partition cannot be read to its end. The storage instances
+    read the segments, which takes time and costs requests to the object store. For details of a single segment, use
+    `kafscale inspect --verify`.
     """
     read_all(server, LIST_SEGMENTS, pb.ListSegmentsRequest(topic=topic, verify=True), partition, output)
 
 
 @segment.command()
 @click.argument("topic")
-@click.option("--partition", type=PARTITION, help="Only this one.")
+@click.option("--partition", type=PARTITION, help="Only this partition.")
 @as_json
 @asking
 def reindex(server: Server, *, topic: str, partition: int | None, output: str) -> None:
-    """Write indexes of a topic's segments anew, where they are missing or damaged.
+    """Rebuild missing or damaged indexes of a topic.
 
-    Reads all segments as `verify` does; indexes that are right stay as they are. Ends with status 1 where a segment
-    is missing or damaged, which leaves it without a right index, or a partition cannot be read to its end.
+    Reads all segments as `verify` does. Correct indexes are not changed, and missing or damaged segments get no index.
+    Exits with status 1 if there are any such segments, or if a partition cannot be read to its end.
     """
     read_all(server, REBUILD_INDEXES, pb.RebuildIndexesRequest(topic=topic), partition, output)

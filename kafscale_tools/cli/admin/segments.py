@@ -1,4 +1,4 @@
-"""All segments of a topic, read page by page by their partitions' owners: to verify them, or to write indexes anew."""
+"""Has the owners of a topic's partitions verify all segments, or rebuild their indexes, page by page."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from kafscale_tools.cli.exits import Exit, Failed
 from kafscale_tools.cli.present import count, printable, table
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before the same is asked again: a gateway or an owner may be on its way back."""
+"""Pauses in seconds before an unanswered request is retried, because a gateway or owner may be restarting."""
 
 Q = TypeVar("Q", pb.ListSegmentsRequest, pb.RebuildIndexesRequest)
 
@@ -24,32 +24,32 @@ Q = TypeVar("Q", pb.ListSegmentsRequest, pb.RebuildIndexesRequest)
 def read_all(
     server: Server, method: Method[Q, pb.ListSegmentsReply], request: Q, only: int | None, output: str
 ) -> None:
-    """Ask ``method`` for all segments of the request's topic, or ``only`` one partition's, and print what was found.
+    """Call ``method`` for all segments of the request's topic, or of ``only`` one partition, and print the results.
 
-    It must be one that may be asked again. Raises Failed where something is not whole, or was not read.
+    The method must be safe to retry. Raises Failed if a segment is missing or damaged, or was not read.
     """
     topic, reindex = request.topic, isinstance(request, pb.RebuildIndexesRequest)
     known = server.ask(LIST_PARTITIONS, pb.ListPartitionsRequest(topics=[topic])).partitions
-    wanted = [each for each in known if only in (None, each.partition)]
-    if not wanted:
+    selected = [each for each in known if only in (None, each.partition)]
+    if not selected:
         raise Failed(f"The topic {topic} has no partition {only}.", Exit.NOT_FOUND)
-    results = [_unread(each, reindex=reindex) for each in wanted]
+    results = [_unread(each, reindex=reindex) for each in selected]
     pages = _Pages(server, method)
-    total = sum(max(each.bytes, 0) for each in wanted)
+    total = sum(max(each.bytes, 0) for each in selected)
     try:
         with progress("reindexing" if reindex else "verifying") as move:
 
             def advance() -> None:
                 move(sum(result["bytes"] for result in results), total)
 
-            for each, result in zip(wanted, results, strict=True):
+            for each, result in zip(selected, results, strict=True):
                 request.partition = each.partition
                 try:
                     _read(pages, request, result, advance)
                 except Failed as error:
                     result["error"] = error.message
     finally:
-        # It may have taken hours: who interrupts it learns what is known by then.
+        # It may have taken hours, so print the results even after an interrupt.
         if output == "json":
             click.echo(json.dumps({"partitions": results}, indent=2, ensure_ascii=False))
         else:
@@ -57,24 +57,27 @@ def read_all(
                 click.echo(line)
     faulty = sum(len(result["faulty"]) for result in results)
     unread = sum(bool(result["error"]) for result in results)
-    wrong = [f"{count(faulty, 'segment')} not whole"] if faulty else []
+    problems = [f"{count(faulty, 'segment')} missing or damaged"] if faulty else []
     if unread:
-        wrong.append(f"{count(unread, 'partition')} not read to the end")
-    if wrong:
-        raise Failed(f"topic {topic}: {', '.join(wrong)}", Exit.FAILED)
+        problems.append(f"{count(unread, 'partition')} not read to the end")
+    if problems:
+        raise Failed(f"topic {topic}: {', '.join(problems)}", Exit.FAILED)
 
 
 def _unread(partition: pb.PartitionStatus, *, reindex: bool) -> dict[str, Any]:
-    """A partition's result: segments and bytes that were read, how many indexes were written, the segments that are not
-    whole, and why not all were read; empty: they were."""
+    """Return the initial result of a partition.
+
+    It has the number of segments, bytes read and indexes written, the missing or damaged segments, and the reason why
+    not all segments were read, which is empty if they were.
+    """
     result = {"partition": partition.partition, "segments": 0, "bytes": 0}
     return {**result, **({"reindexed": 0} if reindex else {}), "faulty": [], "error": "interrupted"}
 
 
 class _Pages(Generic[Q]):
-    """Asks for segments, which may be asked again: so it does, some times in a row, where there is no answer.
+    """Requests pages of segments, and retries up to ``len(_PAUSES)`` times if there is no answer.
 
-    When that did not help, each further page is asked for once, until there is an answer again.
+    After that, each further page is requested only once, until there is an answer again.
     """
 
     def __init__(self, server: Server, method: Method[Q, pb.ListSegmentsReply]) -> None:
@@ -83,7 +86,7 @@ class _Pages(Generic[Q]):
         self._failures = 0
 
     def ask(self, request: Q) -> pb.ListSegmentsReply:
-        """Raises Failed."""
+        """Return a page of segments. Raises Failed."""
         while True:
             try:
                 page: pb.ListSegmentsReply = self._server.ask(self._method, request)
@@ -98,7 +101,7 @@ class _Pages(Generic[Q]):
 
 
 def _read(pages: _Pages[Q], request: Q, result: dict[str, Any], advance: Callable[[], None]) -> None:
-    """Raises Failed; ``result`` has what was read before."""
+    """Read all pages of a partition and add them to ``result``. Raises Failed."""
     request.start_offset = 0
     while True:
         page = pages.ask(request)
@@ -116,13 +119,13 @@ def _read(pages: _Pages[Q], request: Q, result: dict[str, Any], advance: Callabl
 
 def _result_lines(topic: str, results: list[dict[str, Any]]) -> Iterator[str]:
     written = ["REINDEXED"] if "reindexed" in results[0] else []
-    heads = ["TOPIC", "PARTITION", "SEGMENTS", "BYTES", *written, "NOT WHOLE"]
+    heads = ["TOPIC", "PARTITION", "SEGMENTS", "BYTES", *written, "DAMAGED"]
     rows = []
     for each in results:
-        # Of what was not read to the end nothing says that it is whole.
-        not_whole = str(len(each["faulty"])) if each["faulty"] or not each["error"] else "-"
+        # Unless the partition was read to its end, 0 would be misleading.
+        damaged = str(len(each["faulty"])) if each["faulty"] or not each["error"] else "-"
         counters = [f"{each[name]:,}" for name in ("segments", "bytes", *map(str.lower, written))]
-        rows.append((topic, str(each["partition"]), *counters, not_whole))
+        rows.append((topic, str(each["partition"]), *counters, damaged))
     yield from table(heads, rows, left=("TOPIC",), indent="")
     for result in results:
         for each in result["faulty"]:

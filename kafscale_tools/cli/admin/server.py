@@ -1,4 +1,4 @@
-"""How commands reach a cluster: their common options, and the gateway that answers."""
+"""Calls of commands to a gateway's Admin service, and the options that these commands share."""
 
 import functools
 import math
@@ -22,7 +22,7 @@ from kafscale.rpc.methods import Method
 from kafscale_tools.cli.exits import Exit, Failed
 
 SETTINGS = (AdminClientSettings, RpcSettings)
-"""What the commands read; their options come first."""
+"""The settings that commands read. Options override them."""
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -44,7 +44,7 @@ _EXITS = {
 
 
 class Server:
-    """The first of ``addresses`` that serves the Admin service; it is looked for once."""
+    """The first of the configured addresses that serves the Admin service. It is determined once."""
 
     def __init__(self, settings: AdminClientSettings, rpc: RpcSettings, *, timeout: float) -> None:
         self._addresses = settings.admin_servers
@@ -55,18 +55,18 @@ class Server:
 
     @property
     def timeout(self) -> float:
-        """Seconds."""
+        """The timeout of a call in seconds."""
         return self._timeout
 
     def ask(self, method: Method[Q, A], request: Q) -> A:
-        """Raises Failed."""
+        """Call a method and return its reply. Raises Failed."""
         reply: A = self._run(self._ask, method, request)
         return reply
 
     def follow(self, method: Method[Q, A], request: Q, take: Callable[[A], bool], *, seconds: float = math.inf) -> bool:
-        """Give ``take`` each message of a stream until it says that this was the last; False: not within ``seconds``.
+        """Call ``take`` with each message of a stream until it returns True.
 
-        Raises Failed, also where the stream ends before.
+        Returns False if that takes longer than ``seconds``. Raises Failed, also if the stream ends before.
         """
         return self._run(self._follow, method, request, take, seconds)
 
@@ -112,27 +112,27 @@ _FILE = click.Path(dir_okay=False)
 _OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "server": (
         "KAFSCALE_ADMIN_SERVER",
-        {"metavar": "HOST:PORT,...", "help": "Gateways; the first that answers is asked. Default: this machine's."},
+        {"metavar": "HOST:PORT,...", "help": "Gateways; the first one that answers is used. Default: the local one."},
     ),
     "token": (
         "KAFSCALE_ADMIN_TOKEN",
         {
             "metavar": "TOKEN",
-            "help": "What gateways ask for. Others may see it among the processes, unlike the variable.",
+            "help": "The token of the Admin service. Unlike the variable, the option is visible in process lists.",
         },
     ),
     "tls_ca": (
         "KAFSCALE_RPC_TLS_CA_FILE",
-        {"type": _FILE, "help": "Encrypt; who may have signed gateways' certificates (PEM)."},
+        {"type": _FILE, "help": "Use TLS, and trust gateway certificates signed by these CAs (PEM)."},
     ),
-    "tls_cert": ("KAFSCALE_RPC_TLS_CERT_FILE", {"type": _FILE, "help": "The certificate to show (PEM)."}),
-    "tls_key": ("KAFSCALE_RPC_TLS_KEY_FILE", {"type": _FILE, "help": "Its key (PEM)."}),
+    "tls_cert": ("KAFSCALE_RPC_TLS_CERT_FILE", {"type": _FILE, "help": "The client certificate (PEM)."}),
+    "tls_key": ("KAFSCALE_RPC_TLS_KEY_FILE", {"type": _FILE, "help": "The key of the client certificate (PEM)."}),
     "tls_server_name": (
         "KAFSCALE_RPC_TLS_SERVER_NAME",
-        {"metavar": "NAME", "help": "The name that gateways' certificates must carry."},
+        {"metavar": "NAME", "help": "The name that gateway certificates must contain."},
     ),
 }
-"""By the name of the argument: the variable that it stands for, and what click is told of it."""
+"""For each argument, the environment variable that it overrides and the parameters of its click option."""
 
 _timeout = click.option(
     "--timeout",
@@ -140,24 +140,24 @@ _timeout = click.option(
     type=click.FloatRange(0.1, 3600),
     default=60.0,
     show_default=True,
-    help="What a gateway may take for an answer.",
+    help="The maximum time to wait for an answer of a gateway.",
 )
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options by which a cluster is reached; its first argument is the `Server`."""
+    """Add the connection options to a command, and pass it a `Server` as its first argument."""
 
     @functools.wraps(command)
-    def asked(*, timeout: float, **arguments: Any) -> None:
-        given = {variable: arguments.pop(name) for name, (variable, _) in _OPTIONS.items()}
-        environ = {**os.environ, **{variable: value for variable, value in given.items() if value is not None}}
+    def with_server(*, timeout: float, **arguments: Any) -> None:
+        options = {variable: arguments.pop(name) for name, (variable, _) in _OPTIONS.items()}
+        environ = {**os.environ, **{variable: value for variable, value in options.items() if value is not None}}
         try:
             settings, rpc = load(AdminClientSettings, environ), load(RpcSettings, environ)
         except ConfigError as error:
             raise Failed(str(error), Exit.WRONG) from error
         command(Server(settings, rpc, timeout=timeout), **arguments)
 
-    wrapped = _timeout(asked)
+    wrapped = _timeout(with_server)
     for name, (variable, details) in reversed(_OPTIONS.items()):
         text = f"{details['help']} [{variable}]"
         wrapped = click.option(f"--{name.replace('_', '-')}", **{**details, "help": text})(wrapped)

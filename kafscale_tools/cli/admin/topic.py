@@ -1,4 +1,4 @@
-"""`kafscale topic`, `kafscale partition`, `kafscale config`."""
+"""`kafscale topic`, `kafscale partition` and `kafscale config`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -31,7 +31,7 @@ def topic() -> None:
 @as_json
 @asking
 def list_topics(server: Server, output: str) -> None:
-    """List all topics, with the configs that they set themselves."""
+    """List all topics, with the configs that they override."""
     reply = server.ask(LIST_TOPICS, pb.ListTopicsRequest())
     heads = ("NAME", "PARTITIONS", "CREATED", "CONFIGS")
     rows = [
@@ -48,9 +48,9 @@ def list_topics(server: Server, output: str) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=PARTITIONS, help="As many as the gateway is set to, by default.")
+@click.option("--partitions", type=PARTITIONS, help="The number of partitions. Default: that of the gateway.")
 @configs
-@click.option("--dry-run", is_flag=True, help="Only check.")
+@click.option("--dry-run", is_flag=True, help="Only validate the request.")
 @as_json
 @asking
 def create(
@@ -62,14 +62,14 @@ def create(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Make a topic. A name whose topic is still being deleted is waited for."""
+    """Create a topic. If a topic of this name is still being deleted, wait for that first."""
     request = pb.CreateTopicRequest(
         name=name, partitions=partitions or 0, configs=as_configs(configs), validate_only=dry_run
     )
     reply = server.ask(CREATE_TOPIC, request)
-    how = "could be made" if dry_run else "made"
-    made = f"topic {name} {how}, with {count(reply.topic.partitions, 'partition')}"
-    show(output, reply, [made, *_note(reply.topic.cleanup_policy, reply.topic.configs)])
+    how = "can be created" if dry_run else "created"
+    created = f"topic {name} {how} with {count(reply.topic.partitions, 'partition')}"
+    show(output, reply, [created, *_note(reply.topic.cleanup_policy, reply.topic.configs)])
 
 
 @topic.command()
@@ -77,7 +77,7 @@ def create(
 @as_json
 @asking
 def describe(server: Server, name: str, output: str) -> None:
-    """Show a topic and its partitions. With -o json, the topic; `kafscale partition list` has the partitions."""
+    """Show a topic and its partitions. With -o json, show only the topic; see also `kafscale partition list`."""
     reply = server.ask(DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=name))
     if output == "json":
         show(output, reply, ())
@@ -88,20 +88,20 @@ def describe(server: Server, name: str, output: str) -> None:
 
 def _described(topic: pb.TopicStatus, partitions: Iterable[pb.PartitionStatus]) -> Iterator[str]:
     yield f"Topic {topic.name}"
-    told = [
+    properties = [
         ("id", topic.id),
         ("created", time_text(topic.created_ms)),
         ("partitions", str(topic.partitions)),
-        ("configs", _configs(topic) or "none of its own"),
+        ("configs", _configs(topic) or "no overrides"),
     ]
-    yield from facts(told)
+    yield from facts(properties)
     yield from _note(topic.cleanup_policy, topic.configs)
     yield ""
     yield from _partition_lines(partitions)
 
 
 def _note(policy: str, configs: Mapping[str, str]) -> list[str]:
-    """What may not be expected of a ``policy`` with compact, which is the cluster's unless ``configs`` set it."""
+    """Return a note on a ``policy`` with compact, which is that of the cluster unless ``configs`` set it."""
     if COMPACT not in policy.split(","):
         return []
     whose = "" if CLEANUP_POLICY in configs else "the cluster's "
@@ -111,16 +111,16 @@ def _note(policy: str, configs: Mapping[str, str]) -> list[str]:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=PARTITIONS, help="How many it is to have; never fewer than it has.")
+@click.option("--partitions", type=PARTITIONS, help="The new number of partitions. It cannot decrease.")
 @configs
-@click.option("--unset", "unset", metavar="NAME", multiple=True, help="A config whose default is to count again.")
+@click.option("--unset", "unset", metavar="NAME", multiple=True, help="Reset a config to its default. Can be repeated.")
 @asking
 def alter(
     server: Server, name: str, partitions: int | None, configs: tuple[tuple[str, str], ...], unset: tuple[str, ...]
 ) -> None:
-    """Give a topic more partitions, other configs, or both: nothing is changed unless all of it may be."""
+    """Change the configs of a topic, increase its partitions, or both. If any change is invalid, none is made."""
     if partitions is None and not configs and not unset:
-        raise click.UsageError("nothing is to be changed: give --partitions, --config or --unset")
+        raise click.UsageError("nothing to change: use --partitions, --config or --unset")
     change = pb.AlterConfigsRequest(topic=name, set=as_configs(configs), unset=unset)
     if partitions is not None:
         checked = pb.AlterConfigsRequest()
@@ -138,7 +138,7 @@ def alter(
 @yes
 @asking
 def delete(server: Server, name: str, yes: bool) -> None:
-    """Delete a topic with all its records. Clients do not see it any more when the command ends."""
+    """Delete a topic with all its records. When the command ends, clients no longer see the topic."""
     server.ask(DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=name))
     if not yes:
         click.confirm(f"Delete topic {name} with all its records?", abort=True)
@@ -148,7 +148,7 @@ def delete(server: Server, name: str, yes: bool) -> None:
 
 @click.group()
 def partition() -> None:
-    """See where partitions are and what they hold."""
+    """Show the owners and contents of partitions."""
 
 
 @partition.command("list")
@@ -156,7 +156,7 @@ def partition() -> None:
 @as_json
 @asking
 def list_partitions(server: Server, topics: tuple[str, ...], output: str) -> None:
-    """List partitions of topics, or all, with owners, ends and sizes in the object store."""
+    """List the partitions of topics, or all partitions, with owners, offsets and sizes in the object store."""
     reply = server.ask(LIST_PARTITIONS, pb.ListPartitionsRequest(topics=topics))
     show(output, reply, _partition_lines(reply.partitions))
 
@@ -185,7 +185,7 @@ def _counters(partition: pb.PartitionStatus) -> tuple[int, ...]:
 
 @click.group()
 def config() -> None:
-    """Describe and set configs of topics."""
+    """Describe and set the configs of topics."""
 
 
 @config.command("describe")
@@ -193,7 +193,7 @@ def config() -> None:
 @as_json
 @asking
 def describe_configs(server: Server, topic: str, output: str) -> None:
-    """Show all configs of a topic, and whether the topic, the broker's settings or the default say so."""
+    """Show all configs of a topic, and whether the topic, a broker setting or the default sets them."""
     reply = server.ask(DESCRIBE_CONFIGS, pb.DescribeConfigsRequest(topic=topic))
     heads = ("NAME", "VALUE", "SOURCE")
     rows = [(each.name, printable(each.value), each.source) for each in reply.configs]
@@ -203,18 +203,18 @@ def describe_configs(server: Server, topic: str, output: str) -> None:
 @config.command("set")
 @click.argument("topic")
 @click.argument("configs", metavar="[NAME=VALUE]...", type=name_and_value, nargs=-1)
-@click.option("--unset", "unset", metavar="NAME", multiple=True, help="A config whose default is to count again.")
-@click.option("--dry-run", is_flag=True, help="Only check.")
+@click.option("--unset", "unset", metavar="NAME", multiple=True, help="Reset a config to its default. Can be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only validate the request.")
 @asking
 def set_configs(
     server: Server, topic: str, configs: tuple[tuple[str, str], ...], unset: tuple[str, ...], dry_run: bool
 ) -> None:
-    """Change configs of a topic; those that are not named stay as they are. They count at once."""
+    """Change configs of a topic. Other configs keep their values. Changes take effect at once."""
     if not configs and not unset:
-        raise click.UsageError("nothing is to be changed: give NAME=VALUE or --unset")
+        raise click.UsageError("nothing to change: use NAME=VALUE or --unset")
     change = pb.AlterConfigsRequest(topic=topic, set=as_configs(configs), unset=unset, validate_only=dry_run)
     reply = server.ask(ALTER_CONFIGS, change)
-    _changed(topic, "could be changed" if dry_run else "changed", change, reply)
+    _changed(topic, "can be changed" if dry_run else "changed", change, reply)
 
 
 def _changed(topic: str, how: str, change: pb.AlterConfigsRequest, reply: pb.AlterConfigsReply) -> None:

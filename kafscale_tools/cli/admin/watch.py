@@ -1,4 +1,4 @@
-"""`kafscale watch`: what changes in a cluster, as it does."""
+"""`kafscale watch`: shows changes of a cluster as they happen."""
 
 import json
 
@@ -16,10 +16,10 @@ from kafscale_tools.cli.present import printable, time_text
 @as_json
 @asking
 def watch(server: Server, *, output: str) -> None:
-    """Show changes of processes, of their health and of partitions' owners, until SIGINT (Ctrl-C).
+    """Show changes of processes, their health and partition owners until SIGINT (Ctrl-C).
 
-    First, the processes as they are. With -o json, each line is an object. Ends with status 7 when the gateway stops,
-    or when this command has missed changes since it was too slow to take them.
+    The command first shows the current processes. With -o json, each line is an object. It exits with status 7 if the
+    gateway stops, or if it was too slow and missed changes.
     """
 
     def take(change: pb.ClusterChange) -> bool:
@@ -33,7 +33,7 @@ def watch(server: Server, *, output: str) -> None:
 
 
 def line(change: pb.ClusterChange) -> str:
-    """For people."""
+    """Return a change as a line of text."""
     what = _member(change.member) if change.HasField("member") else _owner(change.owner)
     return f"{time_text(change.time_ms)}  {what}"
 
@@ -47,7 +47,7 @@ def _member(change: pb.MemberChange) -> str:
         case pb.MemberChange.LEFT:
             return f"{who} left"
         case pb.MemberChange.CHANGED:
-            state = "draining" if member.draining else "leaving" if member.leaving else "given its share again"
+            state = "draining" if member.draining else "leaving" if member.leaving else "no longer drained"
             return f"{who} is {state}"
         case _:
             detail = f": {printable(member.detail)}" if member.detail else ""
@@ -57,5 +57,5 @@ def _member(change: pb.MemberChange) -> str:
 def _owner(change: pb.OwnerChange) -> str:
     which = f"{change.topic}-{change.partition}"
     if not change.owner_run:
-        return f"{which} is no more"
+        return f"{which} no longer exists"
     return f"{which} is owned by {printable(change.owner) or change.owner_run} in epoch {change.epoch}"

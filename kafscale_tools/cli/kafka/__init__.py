@@ -1,1 +1,1 @@
-"""Records in and out of a cluster, by Kafka's protocol."""
+"""A Kafka client for the commands that read and write records."""

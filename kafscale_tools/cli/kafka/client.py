@@ -1,4 +1,4 @@
-"""Kafka's protocol from a client's side, as far as records need it: a connection for each broker, asked in order."""
+"""A minimal Kafka client for reading and writing records, with one connection per broker and one request at a time."""
 
 import io
 import struct
@@ -17,7 +17,7 @@ from kafscale.kafka.wire import DECODE_ERRORS, string
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
 _VERSIONS = {PRODUCE: 8, FETCH: 11, LIST_OFFSETS: 5, METADATA: 8, INIT_PRODUCER_ID: 1}
-"""The last ones without tagged fields: headers are the same for all."""
+"""The last versions without tagged fields, so that all headers have the same format."""
 _HEADER = struct.Struct(">hhi")
 _MOST_REPLY_BYTES = 256 << 20
 _CLIENT = string("kafscale", False)
@@ -26,39 +26,39 @@ Address = tuple[str, int]
 
 
 class Refusal(KafscaleError):
-    """A broker's answer is an error code of Kafka's."""
+    """A broker's answer is a Kafka error code."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name.upper())
         self.code = code
 
     @property
-    def passing(self) -> bool:
-        """Whether the same may succeed when it is asked again."""
+    def retriable(self) -> bool:
+        """Whether a retry may succeed."""
         return bool(self.code.retriable)
 
 
 class _Connection:
-    """For one request at a time. One on which a request has failed is not used again."""
+    """A connection for one request at a time. It is not used again after a failed request."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._correlation = 0
 
     async def ask(self, api_key: int, body: bytes) -> bytes:
-        """Raises Unavailable: what became of the request is not known."""
+        """Send a request and return the answer. Raises Unavailable if the outcome is unknown."""
         self._correlation += 1
         header = _HEADER.pack(api_key, _VERSIONS[api_key], self._correlation) + _CLIENT
         try:
             await self._stream.send_all(struct.pack(">i", len(header) + len(body)) + header + body)
             (size,) = struct.unpack(">i", await self._exactly(4))
             if not 4 <= size <= _MOST_REPLY_BYTES:
-                raise Unavailable(f"an answer of {size} bytes: this is no Kafka listener without TLS")
+                raise Unavailable(f"invalid answer of {size} bytes: not a Kafka listener, or one with TLS")
             reply = await self._exactly(size)
         except trio.BrokenResourceError as error:
-            raise Unavailable("the connection is lost") from error
+            raise Unavailable("connection lost") from error
         if struct.unpack_from(">i", reply)[0] != self._correlation:
-            raise Unavailable("the answer is to another request")
+            raise Unavailable("the answer belongs to another request")
         return reply[4:]
 
     async def _exactly(self, size: int) -> bytes:
@@ -75,9 +75,9 @@ class _Connection:
 
 
 class Brokers:
-    """Of one cluster, found by ``bootstrap``; an async context manager, which closes the connections.
+    """The brokers of a cluster, found through ``bootstrap``. An async context manager, which closes the connections.
 
-    Each is asked one thing at a time. ``seconds``: what one answer may take.
+    Each broker gets one request at a time. ``seconds`` is the time limit for one answer.
     """
 
     def __init__(self, bootstrap: Sequence[Address], *, seconds: float) -> None:
@@ -95,31 +95,34 @@ class Brokers:
                 await connection.aclose()
 
     async def leaders(self, topic: str) -> dict[int, int]:
-        """The brokers' ids by partition; -1 where there is none at present. Raises Refusal, Unavailable."""
-        asked = {
+        """Return the leaders' broker ids by partition, -1 if there is none. Raises Refusal, Unavailable."""
+        request = {
             "topics": ({"name": topic},),
             "allow_auto_topic_creation": False,
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        reply = await self.ask_any(METADATA, asked)
+        reply = await self.ask_any(METADATA, request)
         self._known = {int(each.node_id): (each.host, int(each.port)) for each in reply.brokers}
         (found,) = reply.topics
         if found.error_code is ErrorCode.unknown_topic_or_partition:
             raise Refusal(found.error_code, f"The topic {topic} does not exist.")
         if found.error_code is not ErrorCode.none:
             refusal = Refusal(found.error_code)
-            raise Unavailable(str(refusal)) if refusal.passing else refusal
+            raise Unavailable(str(refusal)) if refusal.retriable else refusal
         return {int(each.partition_index): int(each.leader_id) for each in found.partitions}
 
     async def ask(self, node_id: int, api_key: int, values: dict[str, Any]) -> Any:
-        """The reply, as kio's entity; ``values`` by kio's names. Raises Unavailable: it may have been done or not."""
+        """Send a request and return the reply as a kio entity. ``values`` are the request's fields by kio's names.
+
+        Raises Unavailable if the outcome is unknown.
+        """
         if node_id not in self._known:
-            raise Unavailable(f"broker {node_id} is not there at present")
+            raise Unavailable(f"broker {node_id} is not available")
         return await self._ask(self._known[node_id], api_key, values)
 
     async def ask_any(self, api_key: int, values: dict[str, Any]) -> Any:
-        """The same of the first broker that answers: for what may be done twice."""
+        """Send a request that is safe to repeat to one broker after another until one answers."""
         failures = []
         for address in dict.fromkeys([*self._known.values(), *self._bootstrap]):
             try:
@@ -131,7 +134,7 @@ class Brokers:
     async def _ask(self, address: Address, api_key: int, values: dict[str, Any]) -> Any:
         body = _written(_built(load_request_schema(api_key, _VERSIONS[api_key]), values))
         with trio.move_on_after(self.seconds):
-            # Taken out while it is asked, so that what fails is not used again.
+            # Removed during the request, so that a failed connection is not used again.
             connection = self._connections.pop(address, None) or await _connected(address)
             try:
                 reply = await connection.ask(api_key, body)
@@ -143,12 +146,12 @@ class Brokers:
             try:
                 return _reader(api_key)(reply, 0)[0]
             except (*DECODE_ERRORS, ValueError) as error:
-                raise Unavailable(f"the answer does not decode: {error}") from error
+                raise Unavailable(f"the answer cannot be decoded: {error}") from error
         raise Unavailable(f"no answer within {self.seconds:g} s")
 
 
 async def _connected(address: Address) -> _Connection:
-    """Raises Unavailable."""
+    """Connect to a broker. Raises Unavailable."""
     try:
         return _Connection(await trio.open_tcp_stream(*address))
     except OSError as error:
@@ -168,7 +171,7 @@ def _reader(api_key: int) -> Callable[[bytes, int], tuple[Any, int]]:
 
 
 def _built(schema: Any, values: dict[str, Any]) -> Any:
-    """kio's entity of what is given; the rest has its defaults."""
+    """Return a kio entity with these values. Other fields have their defaults."""
     kinds = {field.name: field.type for field in fields(schema)}
     return schema(**{name: _value(kinds[name], value) for name, value in values.items()})
 

@@ -1,4 +1,4 @@
-"""How a record is written, in the words of kcat's ``-f``."""
+"""Output formats of records, with the placeholders of kcat's ``-f``."""
 
 import re
 
@@ -13,7 +13,7 @@ _TOKENS = b"skoptThSK"
 
 
 def unescaped(text: str) -> bytes:
-    r"""``\n``, ``\r``, ``\t``, ``\0``, ``\\`` and ``\xHH`` as the bytes that they stand for. Raises BadParameter."""
+    r"""Replace the escapes ``\n``, ``\r``, ``\t``, ``\0``, ``\\`` and ``\xHH``. Raises BadParameter for others."""
     out, position = bytearray(), 0
     for found in _ESCAPE.finditer(text):
         out += _bytes(text[position : found.start()])
@@ -23,12 +23,12 @@ def unescaped(text: str) -> bytes:
         elif word in _ESCAPES:
             out += _ESCAPES[word]
         else:
-            raise click.BadParameter(f"{found[0]} is none of \\n \\r \\t \\0 \\\\ \\xHH")
+            raise click.BadParameter(f"{found[0]} is not one of \\n \\r \\t \\0 \\\\ \\xHH")
     return bytes(out) + _bytes(text[position:])
 
 
 class Format:
-    """``null``: what stands for a key or a value that is none."""
+    """The format of a record. ``null`` is written for a missing key or value."""
 
     def __init__(self, pieces: list[tuple[str, bytes]], null: bytes) -> None:
         self._pieces = pieces
@@ -36,13 +36,13 @@ class Format:
 
     @classmethod
     def parse(cls, text: str, null: bytes) -> "Format":
-        """Raises BadParameter."""
+        """Parse a format. Raises BadParameter."""
         pieces: list[tuple[str, bytes]] = []
         data, position = unescaped(text), 0
         while position < len(data):
             found = _PIECES.match(data, position)
             if found is None:
-                raise click.BadParameter("a % at the end; %% stands for one")
+                raise click.BadParameter("a % at the end; use %% for a percent sign")
             position = found.end()
             if found[2] is not None:
                 pieces.append(("", found[2]))
@@ -51,7 +51,7 @@ class Format:
             elif found[1] in _TOKENS:
                 pieces.append((found[1].decode(), b""))
             else:
-                raise click.BadParameter(f"%{found[1].decode('latin-1')} is none of %s %k %o %p %t %T %h %S %K %%")
+                raise click.BadParameter(f"%{found[1].decode('latin-1')} is not one of %s %k %o %p %t %T %h %S %K %%")
         return cls(pieces, null)
 
     def of(self, topic: str, partition: int, record: Record) -> bytes:

@@ -1,4 +1,4 @@
-"""Writes records to a topic, each stored once: an idempotent producer with one batch at a time for each partition."""
+"""An idempotent producer, with one batch in flight per partition."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -13,12 +13,12 @@ from kafscale_tools.cli.kafka.client import INIT_PRODUCER_ID, PRODUCE, Brokers, 
 from kafscale_tools.cli.kafka.leaders import Leaders
 
 _SEQUENCES = 1 << 31
-_OWN_SHARE = 0.8
-"""Of the time for an answer: what the broker may wait for its store."""
+_BROKER_SHARE = 0.8
+"""The part of the time for an answer that the broker may use to store the records."""
 
 
 class Producer:
-    """`open` comes first. ``seconds``: how long a batch is sent again and again before it is given up."""
+    """Writes records to one topic. Call `open` first. ``seconds``: how long sending a batch is retried."""
 
     def __init__(self, brokers: Brokers, topic: str, *, codec: Codec, seconds: float) -> None:
         self._brokers = brokers
@@ -29,7 +29,7 @@ class Producer:
         self._sequences: dict[int, int] = {}
 
     async def open(self) -> list[int]:
-        """The partitions. Raises Refusal, Unavailable."""
+        """Get a producer id and return the partitions. Raises Refusal, Unavailable."""
         partitions = await self._leaders.find()
         deadline = self._leaders.deadline()
         values = {"transactional_id": None, "transaction_timeout": timedelta(minutes=1)}
@@ -46,12 +46,12 @@ class Producer:
             await self._leaders.again(deadline, [failure])
 
     async def send(self, records: Mapping[int, Sequence[Record]]) -> None:
-        """One batch for each partition, of records counted from offset 0; returns when all are stored.
+        """Send one batch per partition, with records whose offsets begin at 0. Returns when all are stored.
 
-        What is sent again has the same numbers, so that it is stored once. Raises Refusal, where one of them is not
-        stored; Unavailable, where it may be or not. The others may be stored then.
+        Retries use the same sequence numbers, so that each batch is stored once. Raises Refusal if a batch is not
+        stored, and Unavailable if it may or may not be. Other batches may be stored in both cases.
         """
-        left = {
+        unsent = {
             partition: build_batch(
                 found,
                 base_offset=0,
@@ -63,26 +63,26 @@ class Producer:
             for partition, found in records.items()
         }
         deadline = self._leaders.deadline()
-        while left:
+        while unsent:
             failures: list[Refusal | Unavailable] = []
             async with trio.open_nursery() as nursery:
-                for leader, partitions in self._leaders.of(left).items():
-                    batches = {partition: left[partition] for partition in partitions}
-                    nursery.start_soon(self._ask, leader, batches, left, failures)
-            if left:
+                for leader, partitions in self._leaders.of(unsent).items():
+                    batches = {partition: unsent[partition] for partition in partitions}
+                    nursery.start_soon(self._ask, leader, batches, unsent, failures)
+            if unsent:
                 await self._leaders.again(deadline, failures)
         for partition, found in records.items():
             self._sequences[partition] = (self._sequences.get(partition, 0) + len(found)) % _SEQUENCES
 
     async def _ask(
-        self, leader: int, batches: Mapping[int, bytes], left: dict[int, bytes], failures: list[Refusal | Unavailable]
+        self, leader: int, batches: Mapping[int, bytes], unsent: dict[int, bytes], failures: list[Refusal | Unavailable]
     ) -> None:
-        """Take what is stored out of ``left``."""
+        """Send batches to a leader, and remove the stored ones from ``unsent``."""
         parts = tuple({"index": partition, "records": batch} for partition, batch in batches.items())
         values = {
             "transactional_id": None,
             "acks": -1,
-            "timeout": timedelta(milliseconds=round(1000 * _OWN_SHARE * self._brokers.seconds)),
+            "timeout": timedelta(milliseconds=round(1000 * _BROKER_SHARE * self._brokers.seconds)),
             "topic_data": ({"name": self._topic, "partition_data": parts},),
         }
         try:
@@ -92,7 +92,7 @@ class Producer:
             return
         for answer in reply.responses[0].partition_responses:
             if answer.error_code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-                del left[int(answer.index)]
+                del unsent[int(answer.index)]
             else:
                 text = ": ".join(filter(None, (answer.error_code.name.upper(), answer.error_message)))
                 failures.append(Refusal(answer.error_code, f"{self._topic}-{answer.index}: {text}"))

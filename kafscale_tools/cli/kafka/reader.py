@@ -1,4 +1,4 @@
-"""Reads a topic's records without a group, from where it is told on."""
+"""A consumer of a topic without a group."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -22,7 +22,7 @@ Take = Callable[[int, list[Record]], bool]
 
 
 class TopicReader:
-    """``seconds``: how long it goes on without an answer. ``warn`` is told what was left out."""
+    """Reads a topic. ``seconds``: how long failures are retried. ``warn`` is called when offsets were skipped."""
 
     def __init__(self, brokers: Brokers, topic: str, *, seconds: float, warn: Callable[[str], None]) -> None:
         self._brokers = brokers
@@ -31,13 +31,13 @@ class TopicReader:
         self._leaders = Leaders(brokers, topic, seconds=seconds)
 
     async def open(self) -> list[int]:
-        """The partitions. Raises Refusal, Unavailable."""
+        """Look up and return the partitions. Raises Refusal, Unavailable."""
         return await self._leaders.find()
 
     async def offsets(self, partitions: Iterable[int], timestamp: int) -> dict[int, int]:
-        """The first offset of a record of this time or later, or `EARLIEST` or `LATEST`; -1: there is none.
+        """Return the first offset with this ``timestamp`` or a later one, by partition; -1 if there is none.
 
-        Raises Refusal, Unavailable.
+        ``timestamp`` can be `EARLIEST` or `LATEST`. Raises Refusal, Unavailable.
         """
         missing, found = set(partitions), dict[int, int]()
         deadline = self._leaders.deadline()
@@ -64,19 +64,19 @@ class TopicReader:
         return found
 
     async def read(self, positions: dict[int, int], ends: Mapping[int, int] | None, take: Take) -> None:
-        """Give ``take`` each batch's records, with their partition, until it says False, or all up to ``ends`` is read.
+        """Call ``take`` with a partition and records, batch by batch, until it returns False or ``ends`` are reached.
 
-        ``ends`` None: go on until cancelled. Raises Refusal, Unavailable; CorruptBatch for what is damaged.
+        If ``ends`` is None, read until cancelled. Raises Refusal, Unavailable, and CorruptBatch for damaged batches.
         """
         deadline = self._leaders.deadline()
         while True:
-            left = [place for place, offset in positions.items() if ends is None or offset < ends[place]]
-            if not left:
+            unfinished = [place for place, offset in positions.items() if ends is None or offset < ends[place]]
+            if not unfinished:
                 return
             failures: list[Refusal | Unavailable] = []
             answers: list[Any] = []
             async with trio.open_nursery() as nursery:
-                for leader, places in self._leaders.of(left).items():
+                for leader, places in self._leaders.of(unfinished).items():
                     nursery.start_soon(self._fetch, leader, places, positions, answers, failures)
             for answer in answers:
                 place = int(answer.partition_index)
@@ -87,8 +87,8 @@ class TopicReader:
                 else:
                     for following, records in _batches(bytes(answer.records or b"")):
                         end = following if ends is None else ends[place]
-                        wanted = [each for each in records if positions[place] <= each.offset < end]
-                        if wanted and not take(place, wanted):
+                        selected = [each for each in records if positions[place] <= each.offset < end]
+                        if selected and not take(place, selected):
                             return
                         positions[place] = max(positions[place], following)
             if failures:
@@ -125,17 +125,17 @@ class TopicReader:
         answers += [answer for topic in reply.responses for answer in topic.partitions]
 
     async def _skip(self, place: int, positions: dict[int, int]) -> None:
-        """Go on where the log begins. Raises Refusal where it ends before: the topic was made anew."""
+        """Move the position to the log start. Raises Refusal if the log ends before it: the topic was recreated."""
         first = (await self.offsets([place], EARLIEST))[place]
         at = positions[place]
         if first <= at:
             raise Refusal(ErrorCode.offset_out_of_range, f"{self._topic}-{place} ends before offset {at}.")
-        self._warn(f"{self._topic}-{place}: the offsets from {at} to {first - 1} are deleted already")
+        self._warn(f"{self._topic}-{place}: the offsets from {at} to {first - 1} have been deleted")
         positions[place] = first
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, list[Record]]]:
-    """The offset behind each batch, and its records: none of a control batch. Raises CorruptBatch."""
+    """Yield the next offset and the records of each batch. Control batches have none. Raises CorruptBatch."""
     for position, header in walk(data):
         verify_crc(data, position, header)
         batch = memoryview(data)[position : position + header.size]

@@ -51,10 +51,10 @@ def test_the_cluster_is_shown(server: AdminServer) -> None:
     assert shown.exit_code == 0
     first, _, heads, *rows = shown.output.splitlines()
     assert first.endswith("namespace test: 1 topic, 2 partitions, 2 without an owner")
-    assert heads.split() == ["SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "HAS"]
+    assert heads.split() == ["SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "DETAILS"]
     coordinator, gateway, storage = rows
     assert "coordinator:9096" in coordinator
-    assert coordinator.endswith("ready   64 of 64 shards of the groups")
+    assert coordinator.endswith("ready   owns 64 of 64 group shards")
     assert gateway.split()[:2] == ["gateway", "0"]
     assert f"leads 2 partitions; PLAINTEXT://127.0.0.1:{server.harness.listeners[0].port}" in gateway
     assert "owns 0 partitions" in storage
@@ -65,9 +65,9 @@ def test_the_cluster_is_shown(server: AdminServer) -> None:
 
 def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
     made = server.run("topic", "create", "t", "--partitions", "2", "--config", "retention.ms=1000")
-    assert (made.output, made.exit_code) == ("topic t made, with 2 partitions\n", 0)
+    assert (made.output, made.exit_code) == ("topic t created with 2 partitions\n", 0)
     checked = server.run("topic", "create", "u", "--dry-run")
-    assert checked.output == "topic u could be made, with 1 partition\n"
+    assert checked.output == "topic u can be created with 1 partition\n"
     heads, row = server.run("topic", "list").output.splitlines()
     assert heads.split() == ["NAME", "PARTITIONS", "CREATED", "CONFIGS"]
     assert (row.split()[:2], row.split()[-1]) == (["t", "2"], "retention.ms=1000")
@@ -169,7 +169,7 @@ def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
 
 def test_configs(server: AdminServer) -> None:
     server.there(server.harness.topic, "t")
-    assert server.run("config", "set", "t", "flush.ms=7", "--dry-run").output == "configs of topic t could be changed\n"
+    assert server.run("config", "set", "t", "flush.ms=7", "--dry-run").output == "configs of topic t can be changed\n"
     assert _config(server) == ["flush.ms", "500", "default"]
     assert server.run("config", "set", "t", "flush.ms=7", "retention.ms=1").exit_code == 0
     assert _config(server) == ["flush.ms", "7", "topic"]
@@ -226,27 +226,27 @@ def test_groups_with_members(server: AdminServer) -> None:
         ("topic create a+b", Exit.WRONG, "not a legal one"),
         ("topic create u --config no.such=1", Exit.WRONG, "Unknown topic config name: no.such"),
         ("topic create u --config flush.ms", Exit.WRONG, "'flush.ms' is not name=value"),
-        ("topic create u --config flush.ms=1 --config flush.ms=2", Exit.WRONG, "a config is given twice"),
+        ("topic create u --config flush.ms=1 --config flush.ms=2", Exit.WRONG, "a config is set twice"),
         ("topic describe no", Exit.NOT_FOUND, "The topic no does not exist"),
         ("topic delete no --yes", Exit.NOT_FOUND, "The topic no does not exist"),
-        ("topic alter t", Exit.WRONG, "nothing is to be changed"),
+        ("topic alter t", Exit.WRONG, "nothing to change"),
         ("topic alter t --partitions 1 --config flush.ms=9", Exit.WRONG, "already has 1 partition"),
         ("topic alter t --partitions 2 --config no.such=9", Exit.WRONG, "Unknown topic config name"),
         ("partition list no", Exit.NOT_FOUND, "The topic no does not exist"),
-        ("config set t", Exit.WRONG, "nothing is to be changed"),
+        ("config set t", Exit.WRONG, "nothing to change"),
         ("config set t flush.ms=x", Exit.WRONG, "flush.ms"),
-        ("flush", Exit.WRONG, "name the topics, or give --all"),
-        ("flush t --all", Exit.WRONG, "name the topics, or give --all"),
-        ("flush t u --partition 0", Exit.WRONG, "the one topic"),
+        ("flush", Exit.WRONG, "name topics, or use --all"),
+        ("flush t --all", Exit.WRONG, "name topics, or use --all"),
+        ("flush t u --partition 0", Exit.WRONG, "exactly one topic"),
         ("flush t --partition 9", Exit.NOT_FOUND, "no partition 9"),
         ("segment list t 9", Exit.NOT_FOUND, "no partition 9"),
         ("segment verify t --partition 9", Exit.NOT_FOUND, "no partition 9"),
         ("segment verify no", Exit.NOT_FOUND, "The topic no does not exist"),
         ("group describe no", Exit.NOT_FOUND, "The group no does not exist"),
         ("group reset g --to noon", Exit.WRONG, "'noon' is not earliest"),
-        ("group reset g --to offset=x", Exit.WRONG, "'x' is no whole number"),
-        ("group reset g --to time=noon", Exit.WRONG, "'noon' is no time"),
-        ("group reset g --to latest --topic t:x", Exit.WRONG, "'x' is no list of partitions"),
+        ("group reset g --to offset=x", Exit.WRONG, "'x' is not an integer"),
+        ("group reset g --to time=noon", Exit.WRONG, "'noon' is not a time"),
+        ("group reset g --to latest --topic t:x", Exit.WRONG, "'x' is not a list of partitions"),
         ("group reset g --to latest", Exit.NOT_FOUND, "has no committed offsets"),
         ("topic list --server nowhere", Exit.WRONG, "KAFSCALE_ADMIN_SERVER = 'nowhere' is not"),
         ("topic list --server 127.0.0.1:1", Exit.UNAVAILABLE, "no gateway answers: 127.0.0.1:1: "),

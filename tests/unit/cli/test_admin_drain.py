@@ -39,16 +39,19 @@ def test_an_instance_is_drained_and_undrained(server: AdminServer) -> None:
     assert (last.exit_code, "is the only one" in last.output) == (Exit.REFUSED, True)
     server.there(_drainable, server.harness)
     begun = server.run("drain", "storage:9095", "--no-wait")
-    assert (begun.output, begun.exit_code) == ("storage storage:9095 is being drained: 2 of 2 partitions left\n", 0)
+    assert (begun.output, begun.exit_code) == (
+        "storage storage:9095 is being drained: 2 of 2 partitions remaining\n",
+        0,
+    )
     assert "ready, draining owns 2 partitions" in " ".join(server.run("cluster").output.split())
     late = server.run("drain", "storage:9095", "--timeout", "1")
     assert late.exit_code == Exit.UNAVAILABLE
-    assert "Error: 2 of 2 partitions left after 1 s (--timeout); the drain may go on" in late.output
+    assert "Error: 2 of 2 partitions remaining after 1 s (--timeout); the drain may continue" in late.output
     server.there(_taken_over, server.harness)
     done = json.loads(server.run("drain", "storage:9095", "-o", "json").output)
     assert (done["address"], done["remaining"], done["done"]) == ("storage:9095", 0, True)
     assert "ready, drained owns 0 partitions" in " ".join(server.run("cluster").output.split())
     cancelled = server.run("drain", "storage:9095", "--cancel")
-    assert (cancelled.output, cancelled.exit_code) == ("storage storage:9095 is given its share again\n", 0)
+    assert (cancelled.output, cancelled.exit_code) == ("storage storage:9095 is no longer drained\n", 0)
     assert server.run("drain", "storage:9095", "--cancel").exit_code == Exit.REFUSED
     assert server.run("drain", "nowhere:1").exit_code == Exit.NOT_FOUND

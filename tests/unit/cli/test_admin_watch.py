@@ -25,8 +25,8 @@ def test_changes_are_lines() -> None:
         "storage a:9095 is unreachable: no\\rway",
         "storage a:9095 joined",
         "storage a:9095 is draining",
-        "coordinator (in process) is given its share again",
+        "coordinator (in process) is no longer drained",
         "storage a:9095 left",
         "t-3 is owned by a:9095 in epoch 7",
-        "t-3 is no more",
+        "t-3 no longer exists",
     ]

@@ -51,7 +51,7 @@ async def test_what_is_no_whole_snapshot_is_not_stored(
         "checksum alone": hashlib.sha256(b"").digest(),
     }
     file.write_bytes(damaged[damage])
-    with pytest.raises(CorruptData, match="is no whole snapshot"):
+    with pytest.raises(CorruptData, match="is not a complete etcd snapshot"):
         await snapshots.store(file, "20261122T190000Z")
     assert await objects.list_from("") == []
 

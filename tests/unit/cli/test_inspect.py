@@ -49,7 +49,7 @@ def test_a_segment_of_kafscale_1_shows_header_batches_and_footer() -> None:
     assert batches[0] == ["32", "1935", "0-49", "50", "none", "0", "2023-11-14", "22:13:20.490Z", "-"]
     assert [row[4] for row in batches[::3]] == ["none", "gzip", "snappy", "lz4", "zstd", "none"]
     assert "last offset  751" in result.output
-    assert "0x9667b42f, right" in result.output
+    assert "0x9667b42f, correct" in result.output
     assert result.output.endswith("Verified: no damage.\n")
 
 

@@ -129,7 +129,7 @@ def test_where_it_begins_and_ends(server: AdminServer) -> None:
         b"t 0 %d %d [] [%d] -1 1 {}\n" % (offset, NOW_MS, offset) for offset in (5, 6)
     )
     before = server.run("consume", "t", "--from", "offset=4")
-    assert (before.exit_code, before.output) == (Exit.WRONG, "Error: t-0 has no offset 4: it has 5 to 7.\n")
+    assert (before.exit_code, before.output) == (Exit.WRONG, "Error: t-0 has no offset 4: its log is from 5 to 7.\n")
 
 
 def test_each_key_has_its_partition_and_others_take_turns(server: AdminServer) -> None:

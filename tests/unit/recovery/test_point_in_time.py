@@ -166,7 +166,7 @@ async def test_another_owner_takes_the_new_topic_over(autojump_clock: MockClock)
             Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms
         )
         rebuilt = await restore.plan(
-            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, tell=lambda _: None
+            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, report=lambda _: None
         )
         assert rebuilt.damaged == []
         await restore.write(rebuilt)

@@ -41,7 +41,7 @@ async def _planned(
 ) -> tuple[Restore, Rebuilt]:
     restore = Restore(Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms)
     rebuilt = await restore.plan(
-        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, tell=lambda _: None
+        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, report=lambda _: None
     )
     return restore, rebuilt
 
