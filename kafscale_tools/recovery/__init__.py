@@ -1,1 +1,1 @@
-"""Snapshots of the metadata in the bucket, and the metadata made anew from them and from what the bucket holds."""
+"""Snapshots of the metadata in the bucket, and rebuilding the metadata from them and from the objects in the bucket."""

@@ -1,4 +1,4 @@
-"""Writes rebuilt metadata into an empty store, the cluster's own key last: without it nothing can be used."""
+"""Writes rebuilt metadata to an empty store. The cluster's key comes last, because no process works without it."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -21,29 +21,29 @@ _TXN_BYTES = MAX_REQUEST_BYTES // 2
 _ATTEMPTS = 30
 _PAUSE_SECONDS = 1.0
 _REBUILT = ("cluster", "producer-ids", "topics/", "partitions/", "epochs/", "sinks/")
-"""What the objects tell, without the namespace's root: nothing of it is taken from a snapshot as it is."""
+"""Keys, without the namespace's root, that are rebuilt from objects and not copied from a snapshot."""
 
 
 class NotEmpty(KafscaleError):
-    """The metadata store has what a restore would replace, or processes are registered there. Nothing was changed."""
+    """The metadata store already has a cluster, or processes are registered in it. Nothing was changed."""
 
 
 async def check_empty(metadata: MetadataStore, namespace: str, *, overwrite: bool) -> int:
-    """The revision of the cluster's key, 0 without one. Raises NotEmpty, Unavailable, Refused.
+    """Return the revision of the cluster's key, 0 if there is none. Raises NotEmpty, Unavailable, Refused.
 
-    Keys without a cluster's are what an interrupted restore has left.
+    Other keys without that key are left over from an interrupted restore.
     """
     members = await metadata.read_page(f"{paths.metadata_root(namespace)}members/")
     if members.items:
         raise NotEmpty(
-            f"{len(members.items)} processes are registered in the metadata store: stop all of them, and wait until "
-            "their leases have ended (KAFSCALE_LEASE_TTL_SECONDS)"
+            f"{len(members.items)} processes are registered in the metadata store: stop all of them and wait until "
+            "their leases have expired (KAFSCALE_LEASE_TTL_SECONDS)"
         )
     cluster = await metadata.get(paths.cluster_key(namespace))
     if cluster is None:
         return 0
     if not overwrite:
-        raise NotEmpty(f"the metadata store has a cluster in namespace {namespace}: --overwrite replaces it")
+        raise NotEmpty(f"the metadata store has a cluster in namespace {namespace}: use --overwrite to replace it")
     return cluster.mod_revision
 
 
@@ -60,12 +60,12 @@ async def write_rebuilt(
     now_ms: int,
     advance: Advance = lambda _: None,
 ) -> None:
-    """Replace all that the store has of the namespace. ``items``: a snapshot's, or none.
+    """Replace all keys of the namespace. ``items`` are those of a snapshot, or empty.
 
-    ``advance`` gets how many keys were written. Raises NotEmpty, with nothing changed where `check_empty` does;
-    CorruptData, Unavailable, Refused: the store has no cluster then, and this may be done again.
+    ``advance`` is called with the number of keys written. Raises NotEmpty, with nothing changed if it is raised by
+    `check_empty`. After CorruptData, Unavailable and Refused the store has no cluster, and this can be repeated.
     """
-    # A person was asked since it was looked at: processes may have been started meanwhile.
+    # Check again, because processes may have been started while the user was asked for confirmation.
     await _clear(metadata, namespace, await check_empty(metadata, namespace, overwrite=overwrite))
     writer = _Writer(metadata, advance)
     for topic in rebuilt.topics:
@@ -87,14 +87,14 @@ async def write_rebuilt(
         await put_derived(objects, key, topic_object(topic, writer.revision).encode())
     done = await sure(metadata, [Unchanged(cluster[0], 0)], [Put(*cluster)])
     if not done and (found := await metadata.get(cluster[0])) is not None and found.value != cluster[1]:
-        raise NotEmpty("a process made a cluster in the metadata store meanwhile: stop it, and begin again")
+        raise NotEmpty("a process created a cluster in the metadata store meanwhile: stop it and try again")
 
 
 def restored_value(item: Item, namespace: str, now_ms: int) -> bytes | None:
-    """What a snapshot's value is in a new store; None: it is not kept. Raises CorruptData.
+    """Return a snapshot's value as it is stored again, or None if it is not kept. Raises CorruptData.
 
-    Groups keep their offsets and their generation, and have no members: those join again. Their offsets do not expire
-    sooner for it.
+    Groups keep their offsets and generation. They lose their members, which join again. The retention of their offsets
+    starts again.
     """
     if item.key.startswith(_REBUILT):
         return None
@@ -112,7 +112,7 @@ def restored_value(item: Item, namespace: str, now_ms: int) -> bytes | None:
             return item.value if keys.parse_offset(key) is not None else None
         header = Group.FromString(item.value)
     except DecodeError as error:
-        raise CorruptData(f"metadata key {key} does not parse") from error
+        raise CorruptData(f"metadata key {key} cannot be decoded") from error
     header.changed_ms = now_ms
     for name in ("members", "assignments_version", "assignments_chunks", "leader", "protocol"):
         header.ClearField(name)
@@ -120,7 +120,7 @@ def restored_value(item: Item, namespace: str, now_ms: int) -> bytes | None:
 
 
 class _Writer:
-    """Puts keys, as many in a transaction as it takes. ``revision``: the store's after the last of them."""
+    """Puts keys in transactions of the largest size allowed. ``revision`` is the store's after the last of them."""
 
     def __init__(self, metadata: MetadataStore, advance: Advance) -> None:
         self._metadata = metadata
@@ -144,19 +144,25 @@ class _Writer:
 
 
 async def _clear(metadata: MetadataStore, namespace: str, revision: int) -> None:
-    """``revision``: of the cluster's key as it was seen. Raises NotEmpty where it is another, with nothing changed."""
+    """Delete all keys of the namespace.
+
+    Raises NotEmpty, with nothing changed, unless the cluster's key is still at ``revision``.
+    """
     root, cluster = paths.metadata_root(namespace), paths.cluster_key(namespace)
-    # First what makes it a cluster. When an answer was lost it may be gone by this.
+    # The cluster's key goes first. If an answer was lost, it may already be deleted.
     done = await sure(metadata, [Unchanged(cluster, revision)], [Delete(cluster)])
     if not done and await metadata.get(cluster) is not None:
-        raise NotEmpty("a process changed the cluster in the metadata store meanwhile: stop it, and begin again")
+        raise NotEmpty("a process changed the cluster in the metadata store meanwhile: stop it and try again")
     while page := (await metadata.read_page(root)).items:
         for start in range(0, len(page), MAX_PLAIN):
             await sure(metadata, [], [Delete(item.key) for item in page[start : start + MAX_PLAIN]])
 
 
 async def sure(metadata: MetadataStore, compares: list[Unchanged], operations: list[Operation]) -> int:
-    """Do it, repeated while there is no answer, which all of these may be; the revision after it, 0: not done."""
+    """Run a transaction, repeated while there is no answer. It must be safe to repeat.
+
+    Returns the revision after it, or 0 if a compare failed.
+    """
     for attempt in range(_ATTEMPTS):
         try:
             result = await metadata.txn(compares, operations)

@@ -1,9 +1,9 @@
-"""A snapshot of the metadata as it is stored: parts that hold keys, and a manifest that is stored last. Pure.
+"""The format of metadata snapshots: parts that contain keys, and a manifest that is stored last. No IO.
 
 ``{namespace}/~backups/{created, ms, 13 digits}-{revision}/{number, 8 digits}`` is a part: the magic ``KFSB``, the
 version (2 bytes) and the number of keys (4); for each key its length (4), its UTF-8 bytes, the value's length (4) and
-the value; at the end CRC-32C of all that (4). Integers are big-endian, keys are in order and without the namespace's
-root. ``.../manifest`` is JSON::
+the value; and finally the CRC-32C of all this (4). Integers are big-endian. Keys are sorted and do not contain the
+namespace's root. ``.../manifest`` is JSON::
 
     {
       "format": 1,
@@ -16,7 +16,8 @@ root. ``.../manifest`` is JSON::
       "crc": "0123abcd"
     }
 
-``crc`` is CRC-32C of the same JSON without it, compact and with sorted names. Without a manifest it is no snapshot.
+``crc`` is the CRC-32C of the same JSON without it, compact and with sorted names. A snapshot without a manifest is
+incomplete.
 """
 
 import json
@@ -36,18 +37,18 @@ _LENGTH = struct.Struct(">I")
 
 
 class CorruptBackup(CorruptData):
-    """Bytes that are no part or no manifest of a snapshot, or of a format that this release does not know."""
+    """The bytes are not a valid part or manifest, or their format is not known to this release."""
 
 
 class Item(NamedTuple):
-    """``key``: without the namespace's root."""
+    """A key, without the namespace's root, and its value."""
 
     key: str
     value: bytes
 
 
 class Part(NamedTuple):
-    """What the manifest says of a part: ``size`` (bytes) and ``crc`` (CRC-32C) are the whole object's."""
+    """A part in the manifest. ``size`` in bytes and ``crc`` (CRC-32C) are those of the whole object."""
 
     keys: int
     size: int
@@ -56,7 +57,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``version``: of the release that made it."""
+    """The manifest of a snapshot. ``version`` is that of the release that created it."""
 
     cluster_id: str
     namespace: str
@@ -70,11 +71,11 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all parts."""
+        """The total size of all parts in bytes."""
         return sum(part.size for part in self.parts)
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """Return the stored form."""
         fields = {
             "format": FORMAT,
             "cluster_id": self.cluster_id,
@@ -97,46 +98,48 @@ def encode_part(items: Sequence[Item]) -> bytes:
 
 
 def parse_part(data: bytes, part: Part) -> Iterator[Item]:
-    """The keys of a part of which the manifest says ``part``. Raises CorruptBackup, before it gives any."""
+    """Return the keys of a part that the manifest describes as ``part``. Raises CorruptBackup before yielding any."""
     if len(data) != part.size or crc32c(data) != part.crc:
-        raise CorruptBackup(f"{len(data)} bytes with CRC {crc32c(data):08x}, not {part.size} with {part.crc:08x}")
+        raise CorruptBackup(f"{len(data)} bytes with CRC {crc32c(data):08x}, expected {part.size} with {part.crc:08x}")
     try:
         magic, version, count = _HEAD.unpack_from(data)
         if magic != _MAGIC or version != FORMAT or count != part.keys:
-            raise CorruptBackup(f"{count} keys of {magic!r}, format {version}: not {part.keys} of format {FORMAT}")
+            raise CorruptBackup(
+                f"{count} keys of {magic!r}, format {version}; expected {part.keys} keys of format {FORMAT}"
+            )
         items, position = [], _HEAD.size
         for _ in range(count):
             key, position = _text(data, position)
             value, position = _text(data, position)
             items.append(Item(key.decode(), value))
     except (struct.error, UnicodeDecodeError) as error:
-        raise CorruptBackup(f"keys are cut short: {error}") from error
+        raise CorruptBackup(f"keys are truncated: {error}") from error
     if position + _LENGTH.size != len(data) or _LENGTH.unpack_from(data, position)[0] != crc32c(data[:position]):
         raise CorruptBackup("the checksum of the keys is wrong")
     return iter(items)
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Raises CorruptBackup."""
+    """Parse a manifest. Raises CorruptBackup."""
     try:
         fields = json.loads(data)
         crc = fields.pop("crc")
         if fields["format"] != FORMAT:
-            raise CorruptBackup(f"format {fields['format']}, this release reads {FORMAT}")
+            raise CorruptBackup(f"the manifest has format {fields['format']}, this release reads {FORMAT}")
         if crc != _checksum(fields):
             raise CorruptBackup("the manifest's checksum is wrong")
         parts = tuple(Part(part["keys"], part["bytes"], int(part["crc"], 16)) for part in fields["parts"])
         backup = BackupId(fields["created_ms"], fields["revision"])
         return Manifest(fields["cluster_id"], fields["namespace"], backup, fields["version"], parts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptBackup(f"no manifest: {error!r}") from error
+        raise CorruptBackup(f"invalid manifest: {error!r}") from error
 
 
 def _text(data: bytes, position: int) -> tuple[bytes, int]:
     (length,) = _LENGTH.unpack_from(data, position)
     end = position + _LENGTH.size + length
     if end > len(data):
-        raise CorruptBackup("keys are cut short")
+        raise CorruptBackup("keys are truncated")
     return data[position + _LENGTH.size : end], end
 
 

@@ -23,24 +23,24 @@ from kafscale_tools.recovery.backup_format import (
 )
 
 PART_BYTES = 4 * 1024 * 1024
-"""Of keys and values; a single value, which the metadata store bounds, may be all of a part."""
+"""The maximum size of the keys and values in a part, unless a single value, which the store limits, is larger."""
 _ATTEMPTS = 5
 _UNFINISHED_MS = 86_400_000
-"""Parts without a manifest are of somebody who is at it, or of a backup that was given up: then they are older."""
+"""Parts without a manifest belong to a backup in progress, or, if older than this, to an abandoned one."""
 
 Advance = Callable[[int], None]
 
 
 class NotThisCluster(KafscaleError):
-    """The metadata, the bucket or the snapshot is not what it would have to be; nothing was changed."""
+    """The metadata, the bucket and the snapshot do not belong to the same cluster. Nothing was changed."""
 
 
 class NoBackup(KafscaleError):
-    """There is no such snapshot."""
+    """The snapshot does not exist."""
 
 
 class Listed(NamedTuple):
-    """A snapshot that is there. ``manifest`` None: it is damaged, and ``fault`` says how."""
+    """An existing snapshot. If it is damaged, ``manifest`` is None and ``fault`` is the reason."""
 
     backup: BackupId
     manifest: Manifest | None
@@ -48,14 +48,14 @@ class Listed(NamedTuple):
 
 
 async def marked_cluster(objects: ObjectStore, namespace: str) -> str:
-    """The id of the cluster whose prefix it is. Raises NotThisCluster where the prefix has no mark."""
+    """Return the id of the cluster that owns the namespace in the bucket. Raises NotThisCluster if it has no mark."""
     key = paths.cluster_mark_key(namespace)
     try:
         return (await objects.get(key)).body.decode(errors="replace")
     except ObjectNotFound as error:
         raise NotThisCluster(
-            f"there is no object {key}, which names the cluster that the prefix belongs to: "
-            "are KAFSCALE_S3_BUCKET and KAFSCALE_S3_NAMESPACE right?"
+            f"object {key}, which names the cluster of this bucket and namespace, does not exist: check "
+            "KAFSCALE_S3_BUCKET and KAFSCALE_S3_NAMESPACE"
         ) from error
 
 
@@ -70,10 +70,10 @@ async def take_backup(
     advance: Advance = lambda _: None,
     part_bytes: int = PART_BYTES,
 ) -> Manifest:
-    """Store all metadata of the namespace as it is at one revision, but for what lives under leases.
+    """Store all metadata of the namespace at one revision, except keys with leases.
 
-    ``objects`` has the log, and the snapshot too unless it goes ``into`` another store. ``advance`` gets how many
-    keys were read. Raises NotThisCluster, Unavailable, Refused.
+    ``objects`` contains the log. The snapshot is stored there too, or in ``into``. ``advance`` is called with the
+    number of keys read. Raises NotThisCluster, Unavailable, Refused.
     """
     for _ in range(_ATTEMPTS):
         page = await _first_page(metadata, objects, namespace)
@@ -81,8 +81,8 @@ async def take_backup(
         try:
             await _copy(metadata, page, writer, paths.metadata_root(namespace), advance)
         except Compacted:
-            # Somebody compacts faster than this reads: anew, at a newer revision.
-            await writer.give_up()
+            # The store was compacted before all keys were read. Start again at a newer revision.
+            await writer.abandon()
             continue
         return await writer.finish(await marked_cluster(objects, namespace), version)
     raise KafscaleError("the metadata store compacts its history faster than it can be read")
@@ -93,7 +93,10 @@ async def _first_page(metadata: MetadataStore, objects: ObjectStore, namespace: 
     page = await metadata.read_page(paths.metadata_root(namespace))
     found = next((item for item in page.items if item.key == key), None)
     if found is None:
-        raise NotThisCluster(f"the metadata store has no cluster in namespace {namespace}: is it the right one?")
+        raise NotThisCluster(
+            f"the metadata store has no cluster in namespace {namespace}: check KAFSCALE_ETCD_ENDPOINTS and "
+            "KAFSCALE_S3_NAMESPACE"
+        )
     cluster_id = ClusterInfo.read(found).cluster_id
     if cluster_id != marked:
         raise NotThisCluster(f"the metadata is of cluster {cluster_id}, the objects of cluster {marked}")
@@ -103,7 +106,7 @@ async def _first_page(metadata: MetadataStore, objects: ObjectStore, namespace: 
 async def _copy(metadata: MetadataStore, page: Page, writer: "_Writer", root: str, advance: Advance) -> None:
     while True:
         for item in page.items:
-            # What lives under a lease says who is alive now.
+            # Keys with a lease describe the processes that are alive now.
             if not item.lease:
                 await writer.add(Item(item.key.removeprefix(root), item.value))
         advance(len(page.items))
@@ -113,7 +116,7 @@ async def _copy(metadata: MetadataStore, page: Page, writer: "_Writer", root: st
 
 
 class _Writer:
-    """Holds one part at most, of ``part_bytes`` or a single value."""
+    """Stores keys in parts of at most ``part_bytes``, or one larger value. Buffers one part."""
 
     def __init__(self, objects: ObjectStore, namespace: str, backup: BackupId, part_bytes: int) -> None:
         self._objects = objects
@@ -137,12 +140,12 @@ class _Writer:
         await put_derived(self._objects, str(BackupKey(self._namespace, self._backup)), manifest.encode())
         return manifest
 
-    async def give_up(self) -> None:
+    async def abandon(self) -> None:
         await self._objects.delete_many(self._key(part) for part in range(len(self._parts)))
 
     async def _store(self) -> None:
         data = encode_part(self._items)
-        # The key is of this revision and this millisecond: only a put whose answer was lost finds it there.
+        # The key contains revision and millisecond, so it can only exist if the answer to this put was lost.
         await put_derived(self._objects, self._key(len(self._parts)), data)
         self._parts.append(Part(len(self._items), len(data), crc32c(data)))
         self._items, self._size = [], 0
@@ -152,7 +155,7 @@ class _Writer:
 
 
 async def list_backups(objects: ObjectStore, namespace: str) -> tuple[list[BackupId], list[BackupId]]:
-    """The snapshots that are whole, and those without a manifest, the oldest first."""
+    """Return the complete snapshots, and those without a manifest, oldest first."""
     whole: list[BackupId] = []
     unfinished: list[BackupId] = []
     prefix = after = paths.backups_prefix(namespace)
@@ -167,12 +170,12 @@ async def list_backups(objects: ObjectStore, namespace: str) -> tuple[list[Backu
 
 
 async def read_manifest(objects: ObjectStore, namespace: str, backup: BackupId) -> Manifest:
-    """Raises NoBackup, CorruptBackup, Unavailable, Refused."""
+    """Read the manifest of a snapshot. Raises NoBackup, CorruptBackup, Unavailable, Refused."""
     key = str(BackupKey(namespace, backup))
     try:
         manifest = parse_manifest((await objects.get(key)).body)
     except ObjectNotFound as error:
-        raise NoBackup(f"there is no snapshot {backup}") from error
+        raise NoBackup(f"snapshot {backup} does not exist") from error
     except CorruptData as error:
         raise CorruptBackup(f"object {key}: {error}") from error
     if (manifest.namespace, manifest.backup) != (namespace, backup):
@@ -181,11 +184,11 @@ async def read_manifest(objects: ObjectStore, namespace: str, backup: BackupId) 
 
 
 async def read_manifests(objects: ObjectStore, namespace: str) -> list[Listed]:
-    """All snapshots, the damaged ones too, the oldest first. Raises Unavailable, Refused."""
+    """Return all snapshots, including damaged ones, oldest first. Raises Unavailable, Refused."""
     listed: list[Listed] = []
     whole, _ = await list_backups(objects, namespace)
     for backup in whole:
-        # One that somebody prunes meanwhile is none.
+        # Skip snapshots that are pruned at the same time.
         with suppress(NoBackup):
             try:
                 listed.append(Listed(backup, await read_manifest(objects, namespace, backup)))
@@ -195,7 +198,7 @@ async def read_manifests(objects: ObjectStore, namespace: str) -> list[Listed]:
 
 
 async def read_items(objects: ObjectStore, manifest: Manifest) -> AsyncGenerator[Item, None]:
-    """All keys in order, a part at a time. Raises CorruptBackup, Unavailable, Refused."""
+    """Yield all keys in order, reading one part at a time. Raises CorruptBackup, Unavailable, Refused."""
     for number, part in enumerate(manifest.parts):
         key = str(BackupKey(manifest.namespace, manifest.backup, number))
         try:
@@ -211,15 +214,18 @@ async def read_items(objects: ObjectStore, manifest: Manifest) -> AsyncGenerator
 async def prune_backups(
     objects: ObjectStore, namespace: str, keep: int, *, made: BackupId, now_ms: int
 ) -> list[BackupId]:
-    """Delete all but ``made`` and the newest ``keep`` - 1 others, and what is left of those that were given up; gives
-    which. Ids go by the clocks of the machines that made them, so ``made`` need not be the newest."""
+    """Delete all snapshots except ``made`` and the newest ``keep`` - 1 others, and the parts of abandoned ones.
+
+    Returns the deleted ids. Ids depend on the clocks of the machines that created them, so ``made`` may not be the
+    newest.
+    """
     whole, unfinished = await list_backups(objects, namespace)
     others = [backup for backup in whole if backup != made]
     gone = others[: max(len(others) - (keep - 1), 0)]
     gone += [backup for backup in unfinished if backup.created_ms < now_ms - _UNFINISHED_MS]
     for backup in gone:
         manifest = str(BackupKey(namespace, backup))
-        # First what makes it one.
+        # The manifest goes first, so that no incomplete snapshot is listed.
         await objects.delete_many([manifest])
         prefix = manifest.removesuffix("manifest")
         while page := await objects.list_from(prefix, "", MAX_KEYS):

@@ -1,4 +1,4 @@
-"""What the bucket tells of topics and their logs, read by a few requests at a time."""
+"""Reads topics and their logs from the objects in the bucket."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
@@ -17,15 +17,16 @@ from kafscale_tools.recovery.backups import Advance
 from kafscale_tools.recovery.chain import Found
 from services.storage.log.producers import ProducerTable
 
-_LAST = "~"  # sorts behind all names
+_LAST = "~"  # sorts after all names
 
 
 @dataclass(slots=True)
 class PartitionObjects:
-    """``segments`` ascending by base. ``unreadable``: keys, by base, of segments whose first or last bytes are none.
+    """The objects of a partition.
 
-    ``producers``: the high watermark, epoch and key of each producer snapshot, ascending. ``highest_epoch``: of all
-    objects of the partition; -1 if there are none.
+    ``segments`` are sorted by base offset. ``unreadable`` has the keys, by base offset, of segments without a valid
+    header or footer. ``producers`` has the high watermark, epoch and key of each producer snapshot, sorted.
+    ``highest_epoch`` is that of all objects, -1 if there are none.
     """
 
     segments: list[Found] = field(default_factory=list)
@@ -35,7 +36,7 @@ class PartitionObjects:
 
 
 class Bucket:
-    """Of one namespace. ``parallel``: how many segments are read at a time, and how many partitions are looked at."""
+    """The objects of a namespace. ``parallel`` limits the segments, and the partitions, that are read concurrently."""
 
     def __init__(self, objects: ObjectStore, namespace: str, *, parallel: int) -> None:
         self._objects = objects
@@ -44,7 +45,7 @@ class Bucket:
         self.partitions = trio.CapacityLimiter(parallel)
 
     async def topic_objects(self) -> tuple[dict[str, TopicObject], list[str]]:
-        """By name; and why others cannot be read. Raises Unavailable, Refused."""
+        """Return the topic objects by name, and the errors of unreadable ones. Raises Unavailable, Refused."""
         found: dict[str, TopicObject] = {}
         faults: list[str] = []
         for info in await self._all(paths.topic_objects_prefix(self._namespace)):
@@ -58,7 +59,7 @@ class Bucket:
         return found, faults
 
     async def topics_with_segments(self) -> dict[str, int]:
-        """Names of which there are segments, with the highest number of a partition that has some."""
+        """Return the names of topics with segments, and the highest partition with any."""
         return {
             name: max(partitions)
             for name in await self._children(f"{self._namespace}/")
@@ -66,7 +67,7 @@ class Bucket:
         }
 
     async def partition(self, topic: str, partition: int, advance: Advance) -> PartitionObjects:
-        """``advance`` is told of every segment that was read. Raises Unavailable, Refused."""
+        """Read a partition. ``advance`` is called with the number of segments read. Raises Unavailable, Refused."""
         objects = PartitionObjects()
         async with aclosing(self._pages(paths.partition_prefix(self._namespace, topic, partition))) as pages:
             async for page in pages:
@@ -85,7 +86,7 @@ class Bucket:
         return objects
 
     async def is_producer_snapshot(self, key: str) -> bool:
-        """Whether the object can be read as one. Raises Unavailable, Refused."""
+        """Return whether the object is a valid producer snapshot. Raises Unavailable, Refused."""
         try:
             ProducerTable.load((await self._objects.get(key)).body, 0)
         except (CorruptData, ObjectNotFound):
@@ -93,7 +94,7 @@ class Bucket:
         return True
 
     async def _read_page(self, page: list[ObjectInfo], objects: PartitionObjects) -> int:
-        """Read the segments of a page of keys; gives how many there are."""
+        """Read the segments in a page of keys and return their number."""
         keys = [(paths.parse_segment_key(info.key), info.size) for info in page]
         segments = [(key, size) for key, size in keys if key is not None and key.kind == "kfs"]
         read = await self._together([_reading(self._objects, str(key), size) for key, size in segments])
@@ -115,7 +116,7 @@ class Bucket:
         return found
 
     async def _children(self, prefix: str) -> list[str]:
-        """The names right below a prefix that ends with a slash, but for those that begin with ``~``."""
+        """Return the names directly below a prefix that ends with a slash, except those that begin with ``~``."""
         names: list[str] = []
         after = prefix
         while listed := await self._objects.list_from(prefix, after, 1):
@@ -154,7 +155,7 @@ class Bucket:
 
 def _reading(objects: ObjectStore, key: str, size: int) -> Callable[[], Awaitable[Found | None]]:
     async def read() -> Found | None:
-        """None where the object is no segment."""
+        """Return the segment, or None if the object is not a valid one."""
         try:
             header = parse_start(await objects.get_range(key, 0, START_SIZE))
             footer = SegmentFooter.parse(await objects.get_range(key, max(size - FOOTER_SIZE, 0), FOOTER_SIZE))
@@ -169,7 +170,7 @@ def _reading(objects: ObjectStore, key: str, size: int) -> Callable[[], Awaitabl
 
 
 async def together(limit: trio.CapacityLimiter, steps: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """As many at a time as ``limit`` allows. Raises what the first that fails does."""
+    """Run ``steps`` concurrently, as far as ``limit`` allows. Raises the error of a step that fails."""
 
     async def one(step: Callable[[], Awaitable[None]]) -> None:
         async with limit:

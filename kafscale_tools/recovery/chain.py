@@ -1,17 +1,20 @@
-"""Which objects are a partition's log, when nothing but the objects is left to tell. Pure.
+"""Determines which objects form a partition's log if only the objects are left. This module does no IO.
 
-Three things are known of them. An owner puts nothing before its epoch has settled at the high watermark: so an object
-of epoch e at base b proves that no object of a lower epoch that reaches beyond b is the log's. Within an epoch offsets
-are given once: its objects never overlap. And segments are committed in order, each after it was put: what was ever
-acked is whole, and follows in one unbroken chain on what was acked before.
+It relies on three facts:
 
-The log is the chain of the objects that no object of a higher epoch contradicts. Its end may lie above the high
-watermark, because an object that was stored and not yet committed looks like a committed one. Its end never lies below
-the high watermark: no acknowledged record is behind a missing object.
+- An owner stores no object before its epoch has begun at the high watermark. So an object of epoch e at base offset b
+  proves that no object of a lower epoch that reaches beyond b belongs to the log.
+- Within an epoch, each offset is assigned once, so its objects never overlap.
+- Segments are committed in order, each after it was stored. So all acknowledged records are in complete segments, which
+  form an unbroken chain.
 
-An object that is there and cannot be read is no missing one: puts are whole or not at all, so it was a segment once,
-and is damaged since. Whose it was is not known. It is taken for the log where nothing readable has its offsets, and so
-is what follows on it: better a hole where perhaps nothing was acked than to drop what was.
+The log is the chain of objects that no object of a higher epoch contradicts. It may end above the high watermark,
+because a segment that was stored and not committed looks like a committed one. It never ends below the high watermark,
+because no acknowledged record is behind a missing object.
+
+An unreadable object is not a missing one. Puts are atomic, so it was a valid segment and has been damaged since. Its
+epoch is unknown. If no readable object has its offsets, it counts as part of the log, and so do the objects that follow
+it. A hole in which possibly nothing was acknowledged is better than losing acknowledged records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +25,7 @@ from services.storage.log.partition import IMPORTED, is_earlier_topics
 
 
 class Found(NamedTuple):
-    """One segment as its first and last bytes say: offsets from ``base`` up to, not including, ``next``."""
+    """A segment, by its header and footer. It has the offsets from ``base`` up to, but not including, ``next``."""
 
     base: int
     next: int
@@ -33,7 +36,7 @@ class Found(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets whose objects are missing or cannot be read although they were committed."""
+    """Committed offsets, up to but not including ``end``, whose objects are missing or unreadable."""
 
     start: int
     end: int
@@ -41,9 +44,10 @@ class Hole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A log: offsets from ``start`` up to, not including, ``end``. ``above``: segments behind it that are not its.
+    """A log with the offsets from ``start`` up to, but not including, ``end``.
 
-    ``unreadable``: bases of damaged objects that are not all below ``start``.
+    ``above`` is the number of segments behind it that do not belong to it. ``unreadable`` has the base offsets of
+    damaged objects that reach beyond ``start``.
     """
 
     start: int
@@ -55,11 +59,11 @@ class Chain:
 
     @property
     def last(self) -> Found | None:
-        """The segment that ends where the log ends."""
+        """The segment that ends at the log's end, if any."""
         return self.segments[-1] if self.segments and self.segments[-1].next == self.end else None
 
     def history(self) -> list[tuple[int, int]]:
-        """Epochs with the first offset of each, ascending."""
+        """Return the epochs and their first offsets, ascending."""
         entries: list[tuple[int, int]] = []
         for segment in self.segments:
             if not entries or entries[-1][0] != segment.epoch:
@@ -76,12 +80,11 @@ def chain_of(
     proven_end: int,
     in_flight: int,
 ) -> Chain:
-    """The log that ``found``, ascending by base, are of.
+    """Return the log that consists of segments from ``found``, which is sorted by base offset.
 
-    ``unreadable``: bases of objects of which nothing else is known, ascending. ``log_start``: the log begins there or
-    later. ``floor``: objects of this epoch and below are an earlier topic's, but for imported ones where it is 0.
-    ``proven_end``: so far the log is known to have been committed. ``in_flight``: so many segments of one epoch are put
-    at most that are not committed.
+    ``unreadable`` has the base offsets of unreadable objects, sorted. The log begins at ``log_start`` or later. Objects
+    of epoch ``floor`` and below belong to an earlier topic, except imported ones if ``floor`` is 0. The log is known to
+    be committed up to ``proven_end``. At most ``in_flight`` segments of an epoch are stored and not committed.
     """
     believed = _uncontradicted(found, floor)
     lost = [each for each in _lost(believed, unreadable) if each.end > log_start]
@@ -98,7 +101,7 @@ def chain_of(
     kept = runs[: last + 1]
     segments = tuple(segment for run in kept for segment in run)
     end = max([log_start, proven_end, lost_end, *(run[-1].next for run in kept)])
-    # Retention deletes the oldest first, perhaps all.
+    # Retention deletes the oldest segments first, and may have deleted all.
     start = max(log_start, min([end, *(run[0].base for run in kept), *(each.start for each in lost)]))
     holes, position = [], start
     for run in kept:
@@ -114,7 +117,7 @@ def chain_of(
 
 
 def _lost(believed: Sequence[Found], unreadable: Sequence[int]) -> list[Hole]:
-    """What damaged objects held: up to the next object, or a single offset where none follows; ascending."""
+    """Return the offsets of damaged objects, sorted: up to the next object, or one offset if none follows."""
     lost: list[Hole] = []
     position = 0
     for i, base in enumerate(unreadable):
@@ -136,14 +139,14 @@ def _uncontradicted(found: Iterable[Found], floor: int) -> list[Found]:
         while kept and kept[-1].next > segment.base and kept[-1].epoch < segment.epoch:
             kept.pop()
         highest = segment.epoch
-        # Of one epoch they do not overlap; if they did, the one before was read first by every reader.
+        # Segments of one epoch do not overlap. If they did, every reader would have read the earlier one first.
         if not kept or kept[-1].next <= segment.base:
             kept.append(segment)
     return kept
 
 
 def _runs(segments: Iterable[Found]) -> list[list[Found]]:
-    """Cut where an object is missing."""
+    """Split segments into runs at missing objects."""
     runs: list[list[Found]] = []
     for segment in segments:
         if runs and (runs[-1][-1].next == segment.base or segment.epoch == IMPORTED):
@@ -154,7 +157,7 @@ def _runs(segments: Iterable[Found]) -> list[list[Found]]:
 
 
 def _longest(run: list[Found]) -> int:
-    """How many of one epoch follow each other at most."""
+    """Return the length of the longest sequence of segments of one epoch."""
     longest = length = 0
     for i, segment in enumerate(run):
         length = length + 1 if i and run[i - 1].epoch == segment.epoch else 1

@@ -1,9 +1,10 @@
-"""The name of a topic that is being copied: claimed before anything is stored, made a topic at once, or given up.
+"""Claims the name of a topic that is being copied before anything is stored, then creates the topic or gives up.
 
-The topic's epoch is taken from the cluster's floor with the claim, which lifts that floor. So whatever a copy leaves is
-of an older epoch than any later topic of the name, as what lands late of a deleted one: no reader takes it for a log's,
-and who needs its names replaces it. The histories that are written in the same step are the claim: a topic that is made
-and deleted meanwhile changes them, another copy finds them changed, and who has lost them makes no topic.
+The claim takes the topic's epoch from the cluster's epoch floor and raises that floor. So objects that a failed copy
+leaves behind have a lower epoch than any later topic of the name, like late objects of a deleted topic. Readers ignore
+them, and writers that need their keys replace them. The claim consists of the epoch histories written in the same
+transaction. They change if the topic is created and deleted meanwhile, or by another copy, and a copy whose histories
+have changed creates no topic.
 """
 
 from contextlib import suppress
@@ -27,18 +28,18 @@ _MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
 
 class NameTaken(KafscaleError):
-    """Somebody else has taken the new topic's name meanwhile. Nothing of theirs was changed."""
+    """The new topic's name was taken by others meanwhile. Their topic was not changed."""
 
 
 class LeftOver(KafscaleError):
-    """Objects that no topic has are in the new topic's place. Nothing was changed."""
+    """Objects that belong to no topic exist below the new topic's prefix. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class CopiedLog:
-    """A new partition: offsets from ``start`` up to, not including, ``end``. ``source_end``: the end of the other.
+    """A new partition, with the offsets from ``start`` up to, but not including, ``end``.
 
-    ``last``: the last of its segments, which ends at ``last_end``.
+    ``source_end`` is the end of the source partition. ``last`` is the last segment, which ends at ``last_end``.
     """
 
     partition: int
@@ -52,12 +53,15 @@ class CopiedLog:
 
     @property
     def left_out(self) -> int:
-        """How many offsets of the source are behind its end."""
+        """The number of offsets of the source that are behind its end."""
         return self.source_end - self.end
 
 
 class Claim:
-    """`look`, `take`, then `publish` or `give_up`. ``made``: the topic, whose epochs begin above where `take` says."""
+    """The claim of a name: call `check`, `take`, then `publish` or `give_up`.
+
+    ``made`` is the new topic. `take` determines its epochs.
+    """
 
     def __init__(self, stores: Stores, made: TopicInfo) -> None:
         self._metadata = stores.metadata
@@ -70,15 +74,15 @@ class Claim:
 
     @property
     def epoch(self) -> int:
-        """Of all that is stored for the topic."""
+        """The epoch of everything that is stored for the topic."""
         return self._made.epoch_floor + 1
 
     def snapshot_key(self, log: CopiedLog) -> str:
-        """Of the producers at the end of a new partition."""
+        """Return the key of the producer snapshot at the end of a new partition."""
         return _snapshot_key(self._namespace, self._made, log)
 
-    async def look(self) -> None:
-        """Whether it can be taken, and made a topic. Raises CannotCopy, LeftOver, Unavailable, Refused."""
+    async def check(self) -> None:
+        """Check that the topic can be created. Raises CannotCopy, LeftOver, Unavailable, Refused."""
         worst = replace(self._made, epoch_floor=_MOST_INT32 - 1)
         last = LastSegment(base_offset=_MOST_INT64, size=_MOST_INT32, crc=_MOST_INT32)
         logs = [
@@ -90,13 +94,13 @@ class Claim:
             check_size((), [cluster, *self._histories(worst)], [*self._states(worst, logs), self._topic(worst)])
         except TooLarge as error:
             raise CannotCopy(
-                f"{worst.partitions} partitions are more than the metadata store takes at once: {error}"
+                f"{worst.partitions} partitions are too many for one metadata store transaction: {error}"
             ) from error
         prefix = f"{self._namespace}/{worst.name}/"
         if await self._objects.list_from(prefix, "", 1):
             raise LeftOver(
-                f"there are objects below {prefix} that no topic has, as a restore that was killed leaves them: name "
-                "another topic, or delete them"
+                f"objects below {prefix} belong to no topic, for example after a restore was killed: use another name, "
+                "or delete them"
             )
         history = await self._metadata.get(self._history_keys(worst)[0])
         self._seen = history.mod_revision if history else 0
@@ -108,9 +112,9 @@ class Claim:
             reads = [Get(cluster_key), Get(self._topic_key), Get(first)]
             cluster, topic, history = (await self._metadata.txn((), reads)).reads
             if topic is not None or cluster is None:
-                raise NameTaken(f"topic {self._made.name} was made meanwhile")
+                raise NameTaken(f"topic {self._made.name} was created meanwhile")
             if (history.mod_revision if history else 0) != self._seen:
-                raise NameTaken(f"another restore into {self._made.name} was begun meanwhile")
+                raise NameTaken(f"another restore into {self._made.name} was started meanwhile")
             before = ClusterInfo.read(cluster)
             made = replace(self._made, epoch_floor=before.epoch_floor)
             epoch = made.epoch_floor + 1
@@ -126,18 +130,18 @@ class Claim:
                 self._made, self._held = made, Unchanged(first, done.revision)
 
     async def publish(self, logs: list[CopiedLog]) -> None:
-        """Raises NameTaken; Unavailable, and it may have been done; Refused."""
+        """Create the topic. Raises NameTaken, Refused, and Unavailable, after which the topic may exist."""
         if not await self._change([*self._states(self._made, logs), self._topic(self._made)]):
             found = await self._metadata.get(self._topic_key)
-            # Its answer may have been lost, and the topic changed since.
+            # The answer may have been lost, and the topic may have changed since.
             if found is None or TopicInfo.read(found).id != self._made.id:
-                raise NameTaken(f"another restore, or a topic {self._made.name}, was made meanwhile")
+                raise NameTaken(f"topic {self._made.name} was created, or another restore into it started, meanwhile")
 
     async def give_up(self, *, stored: bool) -> None:
-        """Leave nothing, as far as the store answers; no error where it does not, or where there is the topic.
+        """Remove the claim. Errors are ignored, and so is a topic that exists by now.
 
-        ``stored``: objects were, or may yet be. Whoever deletes topics deletes them, as those of one that is being
-        deleted: only so is the name nobody's until the last of them has gone.
+        If objects were ``stored``, or may still be, a topic in deletion is created, so that its objects are deleted as
+        usual and the name stays taken until the last one is gone.
         """
         with trio.move_on_after(_GIVE_UP_SECONDS, shield=True), suppress(KafscaleError):
             if stored:
@@ -147,7 +151,7 @@ class Claim:
                 await self._change([Delete(key) for key in self._history_keys(self._made)])
 
     async def _change(self, operations: list[Operation]) -> bool:
-        """False: the name is not this claim's any more."""
+        """Apply ``operations`` if the claim is still valid. Returns whether it was."""
         if self._held is None:
             return False
         return bool(await sure(self._metadata, [Unchanged(self._topic_key, 0), self._held], operations))
@@ -173,7 +177,7 @@ class Claim:
                 log_start=log.start,
                 high_watermark=log.end,
                 producers_from=log.end,
-                # Requests of an earlier attempt may still land.
+                # Requests of an earlier attempt may still take effect.
                 unclean=True,
             )
             if log.start < log.end:

@@ -1,7 +1,7 @@
-"""One segment of a log as it is in a copy of the log that ends before the first record later than some time. Pure.
+"""Cuts a segment for a copy of a log that ends before the first record later than a given time. This module does no IO.
 
-Batches stay as they are, but for the epoch; the one with the first later record in it is built anew of the records
-before that one. Records' times are what brokers take for them (`kafscale.segment.search`).
+Batches keep everything except the epoch. The batch with the first later record is built again from the records before
+that one. Record timestamps are determined as in brokers (`kafscale.segment.search`).
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,15 @@ from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
 
 
 class CannotCopy(KafscaleError):
-    """A segment that is whole, but cannot be written again in an epoch of its own."""
+    """The segment is valid but cannot be written again in an epoch of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``segment`` None: no record of it is kept. ``end``: the offset after the last that is kept, or where it would be.
+    """The part of a segment that is kept.
 
-    ``whole``: all of it is kept. Else the log ends there.
+    ``segment`` is None if no record is kept. ``end`` is the offset behind the last kept offset. ``whole`` is true if
+    everything is kept. Otherwise the log ends at ``end``.
     """
 
     segment: BuiltSegment | None
@@ -32,10 +33,10 @@ class Kept:
 
 
 def kept_until(source: ParsedSegment, *, until_ms: int, log_start: int, epoch: int, max_bytes: int) -> Kept:
-    """``source`` up to the first record from ``log_start`` on that is later than ``until_ms``, written in ``epoch``.
+    """Cut ``source`` before its first record, from ``log_start`` on, that is later than ``until_ms``.
 
-    ``max_bytes``: what one batch may decompress to; a larger one is taken at its header's word. Raises CorruptData,
-    CannotCopy.
+    The result has epoch ``epoch``. For batches that decompress to more than ``max_bytes``, the timestamps in the header
+    are used. Raises CorruptData, CannotCopy.
     """
     later = first_at_or_after(source, until_ms + 1, start_offset=log_start, max_bytes=max_bytes)
     end = source.next_offset if later is None else later.offset
@@ -60,15 +61,15 @@ def kept_until(source: ParsedSegment, *, until_ms: int, log_start: int, epoch: i
     try:
         built = build_segment(pieces, epoch=epoch, created_ms=source.header.created_ms, flags=source.header.flags)
     except ValueError as error:
-        # What KafScale 1 wrote may lack offsets, which only its epoch, 0, allows.
-        raise CannotCopy(f"it cannot be written again: {error}") from error
+        # Segments of KafScale 1 may have missing offsets, which are only allowed in its epoch 0.
+        raise CannotCopy(f"the segment cannot be written again: {error}") from error
     if built.next_offset <= log_start:
         return Kept(None, log_start, whole=False)
     return Kept(built, end if later is None else built.next_offset, whole=later is None)
 
 
 def _before(batch: memoryview, offset: int, epoch: int, max_bytes: int) -> bytes:
-    """The batch with its records below ``offset``, empty where compaction has left none. Raises CorruptBatch."""
+    """Return the batch with its records below ``offset``, or no bytes if it has none. Raises CorruptBatch."""
     header = peek(batch)
     records = [record for record in read_records(batch, max_bytes=max_bytes) if record.offset < offset]
     if not records:

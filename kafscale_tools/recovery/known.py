@@ -1,4 +1,4 @@
-"""What a snapshot knows of topics and partitions: the least that is true of them now."""
+"""What a snapshot says about topics and partitions: lower bounds of their current state."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -16,7 +16,7 @@ from kafscale_tools.recovery.backup_format import Item
 
 @dataclass(slots=True)
 class KnownPartition:
-    """Of the topic with ``topic_id``, when the snapshot was made."""
+    """A partition of the topic with ``topic_id`` at the time of the snapshot."""
 
     topic_id: bytes
     log_start: int
@@ -25,7 +25,7 @@ class KnownPartition:
 
 @dataclass(slots=True)
 class Known:
-    """Nothing, where there is no snapshot."""
+    """The contents of a snapshot; empty if there is none."""
 
     topics: dict[str, TopicInfo] = field(default_factory=dict)
     partitions: dict[tuple[str, int], KnownPartition] = field(default_factory=dict)
@@ -38,14 +38,14 @@ class Known:
         return found if found is not None and found.topic_id == topic_id else KnownPartition(topic_id, 0, 0)
 
     def rise_above(self, other: "Known") -> None:
-        """Nothing that ``other`` has given is given again."""
+        """Raise all counters to at least those of ``other``, so that nothing it assigned is assigned again."""
         self.epoch_floor = max(self.epoch_floor, other.epoch_floor)
         self.highest_epoch = max(self.highest_epoch, other.highest_epoch)
         self.next_producer_id = max(self.next_producer_id, other.next_producer_id)
 
 
 async def read_known(items: AsyncGenerator[Item, None], namespace: str) -> Known:
-    """Raises CorruptData, and what reading the snapshot raises."""
+    """Read the items of a snapshot. Raises CorruptData, and the errors of reading the snapshot."""
     known, root = Known(), paths.metadata_root(namespace)
     topics, states = paths.topics_prefix(namespace), paths.partition_states_prefix(namespace)
     async with aclosing(items):
@@ -65,5 +65,5 @@ async def read_known(items: AsyncGenerator[Item, None], namespace: str) -> Known
                     known.partitions[named] = KnownPartition(state.topic_id, state.log_start, state.high_watermark)
                     known.highest_epoch = max(known.highest_epoch, state.epoch)
             except DecodeError as error:
-                raise CorruptData(f"metadata key {stored.key} does not parse") from error
+                raise CorruptData(f"metadata key {stored.key} cannot be decoded") from error
     return known

@@ -1,6 +1,6 @@
-"""A topic as it was at some time, copied into a new one: objects first, what makes it a topic last, at once.
+"""Copies a topic, as it was at a point in time, to a new one: first objects, then the metadata in one transaction.
 
-Who has the new name meanwhile: `kafscale_tools/recovery/claim.py`. Nothing that is there is ever replaced.
+`kafscale_tools/recovery/claim.py` reserves the new name meanwhile. Existing objects and keys are never replaced.
 """
 
 import secrets
@@ -37,16 +37,16 @@ _READS_PER_TXN = 64
 
 
 class NoSuchTopic(KafscaleError):
-    """There is no such topic to copy."""
+    """The topic to copy does not exist."""
 
 
 class NothingLeft(KafscaleError):
-    """No record is as old as that. No topic was made."""
+    """No record is old enough. No topic was created."""
 
 
 @dataclass(slots=True)
 class SourceLog:
-    """What is committed of a partition: as it was when it was looked at. ``segments``: base offsets and sizes."""
+    """The committed log of a partition when it was read. ``segments`` has base offsets and sizes."""
 
     partition: int
     epochs: list[tuple[int, int]]
@@ -59,13 +59,16 @@ class SourceLog:
         return sum(size for _, size in self.segments)
 
     def epoch_of(self, base: int) -> int:
-        """Of the object that is the log's at ``base``; -1: none is."""
+        """Return the epoch that the log's object at ``base`` must have, or -1 if no object there is the log's."""
         i = bisect_right(self.epochs, base, key=lambda entry: entry[1]) - 1
         return self.epochs[i][0] if i >= 0 else -1
 
 
 class PointInTime:
-    """`plan`, then `copy`. ``parallel``: partitions at a time; of each a segment is in memory, at most three times."""
+    """Copies a topic: call `plan`, then `copy`.
+
+    ``parallel`` partitions are copied at a time. Each needs memory for up to three copies of a segment.
+    """
 
     def __init__(
         self,
@@ -94,30 +97,30 @@ class PointInTime:
         self._stored = False
 
     async def plan(self) -> list[SourceLog]:
-        """Look at the source, and change nothing.
+        """Read the source and change nothing.
 
         Raises NotThisCluster, NoSuchTopic, InvalidTopicName, TopicExists, CannotCopy, LeftOver, Unavailable, Refused.
         """
         metadata, namespace = self._stores.metadata, self._stores.namespace
         if not paths.is_topic_name(self._into):
-            raise InvalidTopicName(f"{self._into!r} is not 1 to 249 of letters, digits, '.', '_' and '-'")
+            raise InvalidTopicName(f"{self._into!r} must have 1 to 249 letters, digits, '.', '_' or '-'")
         cluster = await metadata.get(paths.cluster_key(namespace))
         marked = await marked_cluster(self._stores.objects, namespace)
         if cluster is None or ClusterInfo.read(cluster).cluster_id != marked:
-            raise NotThisCluster(f"the metadata store has no cluster {marked}, whose objects these are")
+            raise NotThisCluster(f"the bucket belongs to cluster {marked}, which is not in the metadata store")
         found = await metadata.read_prefix(paths.topics_prefix(namespace))
         topics = TopicsView.of(found.revision, [TopicInfo.read(item) for item in found.items])
         source = topics.live(self._source)
         if source is None:
-            raise NoSuchTopic(f"there is no topic {self._source}")
-        if (there := topics.by_name.get(self._into)) is not None:
-            kind = "" if there.live else ", which is being deleted"
-            raise TopicExists(f"there is a topic {self._into}{kind}: name one that does not exist")
+            raise NoSuchTopic(f"topic {self._source} does not exist")
+        if (existing := topics.by_name.get(self._into)) is not None:
+            state = "already exists" if existing.live else "is being deleted"
+            raise TopicExists(f"topic {self._into} {state}: use another name")
         if (other := topics.collision(self._into)) is not None:
             raise InvalidTopicName(f"{self._into} differs from topic {other} only in '.' and '_'")
         self._source_id = source.id
         self._claim = Claim(self._stores, replace(self._made, partitions=source.partitions, configs=source.configs))
-        await self._claim.look()
+        await self._claim.check()
         logs: list[SourceLog] = []
         for first in range(0, source.partitions, _READS_PER_TXN):
             numbers = range(first, min(first + _READS_PER_TXN, source.partitions))
@@ -126,11 +129,11 @@ class PointInTime:
         return logs
 
     async def copy(self, logs: list[SourceLog], advance: Advance) -> list[CopiedLog]:
-        """Make the topic; gives its partitions. ``advance`` gets how many bytes of the source are done.
+        """Create the topic and return its partitions. ``advance`` is called with the number of source bytes copied.
 
-        Raises NothingLeft, NoSuchTopic, NameTaken, CorruptData, CannotCopy, Unavailable, Refused: this made no topic
-        then, but for the last step's Unavailable, after which it may be there, whole. What was stored is being deleted,
-        as far as the metadata store answers; when that is over this may be begun anew.
+        Raises NothingLeft, NoSuchTopic, NameTaken, CorruptData, CannotCopy, Unavailable, Refused. After these, no topic
+        was created, except that Unavailable in the last step may leave a complete topic. Stored objects are being
+        deleted, if the metadata store answers. Once they are gone, the copy can be started again.
         """
         await self._claim.take()
         try:
@@ -138,7 +141,7 @@ class PointInTime:
             steps = [partial(self._copy_log, log, made, advance) for log, made in zip(logs, copied, strict=True)]
             await together(self._parallel, steps)
             if any(log.start < log.end for log in logs) and not any(made.start < made.end for made in copied):
-                raise NothingLeft(f"no record of {self._source} is as old as that: {self._into} was not made")
+                raise NothingLeft(f"no record of {self._source} is old enough: {self._into} was not created")
             await self._claim.publish(copied)
         except BaseException:
             await self._claim.give_up(stored=self._stored)
@@ -146,14 +149,14 @@ class PointInTime:
         return copied
 
     async def _logs(self, source: TopicInfo, numbers: range) -> list[SourceLog]:
-        """Of some partitions. Raises NoSuchTopic, Unavailable."""
+        """Read the state of some partitions. Raises NoSuchTopic, Unavailable."""
         namespace = self._stores.namespace
         make = (paths.partition_state_key, paths.epoch_history_key)
         keys = [key(namespace, source.name, number) for number in numbers for key in make]
         reads = iter((await self._stores.metadata.txn((), [Get(key) for key in keys])).reads)
         logs = []
         for number, state_item, history_item in zip(numbers, reads, reads, strict=False):
-            # Without a state it never had an owner.
+            # A partition without a state never had an owner.
             state = PartitionState.FromString(state_item.value) if state_item else PartitionState(topic_id=source.id)
             if state.topic_id != source.id:
                 raise NoSuchTopic(f"topic {source.name} was deleted meanwhile")
@@ -176,15 +179,15 @@ class PointInTime:
 
     async def _copy_log(self, log: SourceLog, made: CopiedLog, advance: Advance) -> None:
         page: list[CatalogSegment] = []
-        expected, left = -1, log.size
+        expected, remaining = -1, log.size
         for base, size in log.segments:
             kept = await self._kept(log, base, made.start)
-            left -= size
+            remaining -= size
             advance(size)
             if kept is None:
                 continue
             if base > (made.start if expected < 0 else expected):
-                await self._passed(made, base)
+                await self._skip_to(made, base)
                 await self._put_page(made, page)
             if kept.segment is not None:
                 await self._put_segment(made.partition, kept.segment)
@@ -198,20 +201,23 @@ class PointInTime:
             if len(page) == SEGMENTS_PER_PAGE:
                 await self._put_page(made, page)
             if not kept.whole:
-                advance(left)
+                advance(remaining)
                 break
         else:
             if max(expected, made.start) < log.end:
-                await self._passed(made, log.end)
+                await self._skip_to(made, log.end)
                 made.end = log.end
         await self._put_page(made, page)
         made.start = min(made.start, made.end)
         if made.start < made.end:
-            # Whoever wrote to the source begins anew here, as with any topic.
+            # Producers of the source start again here, as with any new topic.
             await self._put(self._claim.snapshot_key(made), ProducerTable(0).dump())
 
     async def _kept(self, log: SourceLog, base: int, start: int) -> Kept | None:
-        """What is to be kept of an object; None: it is not the log's, or not there. Raises CorruptData, CannotCopy."""
+        """Return the part of an object to keep, or None if it is missing or not the log's.
+
+        Raises CorruptData, CannotCopy.
+        """
         key = paths.segment_key(self._stores.namespace, self._source, log.partition, base)
         try:
             body = (await self._stores.objects.get(key)).body
@@ -239,10 +245,10 @@ class PointInTime:
         except CannotCopy as error:
             raise CannotCopy(f"object {key}: {error}") from error
 
-    async def _passed(self, made: CopiedLog, base: int) -> None:
-        """Offsets below ``base`` are missing: retention may have come there meanwhile.
+    async def _skip_to(self, made: CopiedLog, base: int) -> None:
+        """Move the start of ``made`` because offsets below ``base`` are missing, after retention has deleted them.
 
-        Raises CorruptData, NoSuchTopic.
+        Raises CorruptData if the log start is lower, and NoSuchTopic.
         """
         key = paths.partition_state_key(self._stores.namespace, self._source, made.partition)
         item = await self._stores.metadata.get(key)
@@ -251,13 +257,13 @@ class PointInTime:
             raise NoSuchTopic(f"topic {self._source} was deleted meanwhile")
         if state.log_start < base:
             raise CorruptData(
-                f"{self._source}-{made.partition}: no object has the offsets right before {base}: they are lost, or "
-                "KafScale 1 never had them"
+                f"{self._source}-{made.partition}: no object has the offsets before {base}: they are lost, or KafScale "
+                "1 never assigned them"
             )
         made.start = state.log_start
 
     async def _put_segment(self, partition: int, segment: BuiltSegment) -> None:
-        """Raises NameTaken, Unavailable, Refused."""
+        """Store a segment and its index. Raises NameTaken, Unavailable, Refused."""
         namespace, base = self._stores.namespace, segment.base_offset
         await self._put(paths.segment_key(namespace, self._into, partition, base), segment.data)
         index = build_index(segment.offsets, segment.positions, self._index_interval)
@@ -272,13 +278,13 @@ class PointInTime:
             page.clear()
 
     async def _put(self, key: str, body: Body) -> None:
-        """Raises NameTaken, Unavailable, Refused."""
+        """Store an object. Raises NameTaken, Unavailable, Refused."""
         self._stored = True
         try:
             await self._stores.objects.put_if_absent(key, body)
         except PreconditionFailed:
-            # Where an answer was lost it is this copy's own.
+            # If the answer to an earlier attempt was lost, the object is our own.
             with suppress(ObjectNotFound):
                 if (await self._stores.objects.get(key)).body == body:
                     return
-            raise NameTaken(f"object {key} was put by others meanwhile") from None
+            raise NameTaken(f"object {key} was stored by others meanwhile") from None

@@ -1,8 +1,8 @@
-"""The metadata as it has to be for the objects that there are: what a person is told first, and what is then written.
+"""Rebuilds metadata from the objects in the bucket. The result is shown to the user before it is written.
 
-The bucket says which topics there are and where logs end; a snapshot adds what no object holds: groups with their
-offsets, sinks, broker ids. Every partition begins a new epoch above all that were seen, by a wide step: an epoch that
-stored nothing left no object, but clients may know of it, and believe nothing that is older.
+The bucket determines the topics and the ends of logs. A snapshot adds what no object contains: groups and their
+offsets, sinks, broker ids. Every partition begins a new epoch, far above all epochs seen. An epoch without records left
+no object, but clients may know it and would not accept a lower one.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ _FORMAT = 1
 EPOCH_STEP = 1000
 _MOST_EPOCH = 2**31 - 1 - EPOCH_STEP
 _WITHOUT_SNAPSHOT = SEGMENTS_BETWEEN + 2 * MOST_FLUSHES_IN_FLIGHT
-"""So many segments at most have batches of producers that no snapshot has: the last ones need not be committed."""
+"""The maximum number of segments with batches that no producer snapshot covers. The last ones may be uncommitted."""
 _PRODUCER_ID_BITS = 20
-"""A producer id that was never given: of the present millisecond a million. Ids are 63 bits, given one by one."""
+"""New producer ids begin at the current time in milliseconds, shifted by this: a million ids per millisecond."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """How far it is: logs are looked at as wholes, ``done`` of ``partitions``, by their ``segments``."""
+    """The progress: ``done`` of ``partitions`` are complete, and ``segments`` have been read."""
 
     partitions: int
     done: int = 0
@@ -45,7 +45,7 @@ Report = Callable[[Reading], None]
 
 @dataclass(frozen=True, slots=True)
 class LogFound:
-    """One partition: its log, and what of its objects is for a person to know."""
+    """A partition: its log, the keys of unreadable segments, and its producer snapshot."""
 
     partition: int
     chain: Chain
@@ -56,7 +56,7 @@ class LogFound:
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """``adopted``: there was neither an object nor a snapshot of it, only segments."""
+    """A topic. ``adopted``: it had segments, but no topic object."""
 
     info: TopicInfo
     logs: tuple[LogFound, ...]
@@ -65,7 +65,7 @@ class TopicFound:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """``undecided``: names with segments of which nothing says whether they are topics."""
+    """The rebuilt metadata. ``undecided`` has the names that have segments but no topic object."""
 
     cluster_id: str
     epoch: int = 0
@@ -76,14 +76,14 @@ class Rebuilt:
 
     @property
     def damaged(self) -> list[str]:
-        """What is wrong, for a person; a log with a hole can be read but for that."""
+        """What is missing or damaged, as text. A log with a hole can be read except for the hole."""
         logs = [(topic.info.name, log) for topic in self.topics for log in topic.logs]
         holes = [
             f"{name}-{log.partition}: objects of offsets {hole.start} to {hole.end - 1} are missing"
             for name, log in logs
             for hole in log.chain.holes
         ]
-        return [*self.faults, *holes, *(f"object {key} is no segment" for _, log in logs for key in log.unreadable)]
+        return [*self.faults, *holes, *(f"object {key} is unreadable" for _, log in logs for key in log.unreadable)]
 
 
 async def rebuild(
@@ -96,7 +96,7 @@ async def rebuild(
     now_ms: int,
     report: Report = lambda _: None,
 ) -> Rebuilt:
-    """Raises Unavailable, Refused. Nothing is written."""
+    """Rebuild the metadata without writing anything. Raises CorruptData, Unavailable, Refused."""
     stored, faults = await bucket.topic_objects()
     with_segments = await bucket.topics_with_segments()
     rebuilt = Rebuilt(cluster_id, faults=faults)
@@ -105,51 +105,51 @@ async def rebuild(
     names = sorted(stored.keys() | (with_segments.keys() & set(adopt)))
     infos = [_info(name, stored, known, cluster_id, now_ms) for name in names]
     topics = [replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1)) for info in infos]
-    looked: dict[tuple[str, int], tuple[LogFound, int]] = {}
+    read_logs: dict[tuple[str, int], tuple[LogFound, int]] = {}
     reading = Reading(sum(info.partitions for info in topics))
 
     def advance(segments: int) -> None:
         reading.segments += segments
         report(reading)
 
-    async def look(info: TopicInfo, number: int) -> None:
+    async def read(info: TopicInfo, number: int) -> None:
         objects = await bucket.partition(info.name, number, advance)
         before = known.partition(info.id, info.name, number)
         topic = stored.get(info.name)
         least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
         found = await _log(bucket, number, objects, info, least=least, proven_end=before.high_watermark)
-        looked[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
+        read_logs[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
         reading.done += 1
         report(reading)
 
     await together(
-        bucket.partitions, (partial(look, info, number) for info in topics for number in range(info.partitions))
+        bucket.partitions, (partial(read, info, number) for info in topics for number in range(info.partitions))
     )
-    highest = max([highest, *(epoch for _, epoch in looked.values())])
+    highest = max([highest, *(epoch for _, epoch in read_logs.values())])
     for info in topics:
-        logs = tuple(looked[info.name, number][0] for number in range(info.partitions))
+        logs = tuple(read_logs[info.name, number][0] for number in range(info.partitions))
         rebuilt.topics.append(TopicFound(info, logs, adopted=info.name not in stored))
     for name in set(ignore) & with_segments.keys() - stored.keys():
         for number in range(with_segments[name] + 1):
             highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)
     if highest > _MOST_EPOCH:
-        raise CorruptData(f"epoch {highest} leaves no room for a higher one")
+        raise CorruptData(f"epoch {highest} is too high for another restore")
     rebuilt.epoch = highest + EPOCH_STEP
     rebuilt.next_producer_id = max(known.next_producer_id, now_ms << _PRODUCER_ID_BITS)
     return rebuilt
 
 
 def _info(name: str, stored: Mapping[str, TopicObject], known: Known, cluster_id: str, now_ms: int) -> TopicInfo:
-    """The topic as its object says, or a snapshot where that is of a later life; else a new one."""
+    """Return the topic from its object, from the snapshot if that is of a later topic of the name, or a new one."""
     found, before = stored.get(name), known.topics.get(name)
     if found is None:
         if before is not None:
             return before
-        # The same one however often this is done.
+        # Deterministic, so that repeated restores use the same id.
         topic_id = hashlib.blake2b(f"{cluster_id}/{name}".encode(), digest_size=16).digest()
         return TopicInfo(name, topic_id, 1, {}, True, 0, now_ms)
     if before is not None and before.id == found.id:
-        # It is newer than the snapshot, but does not say that the topic is being deleted.
+        # The object is newer than the snapshot, but does not record that the topic is being deleted.
         partitions = max(found.partitions, before.partitions)
         return TopicInfo(name, found.id, partitions, found.configs, before.live, found.epoch_floor, found.created_ms)
     if before is not None and before.created_ms > found.created_ms:
@@ -160,7 +160,7 @@ def _info(name: str, stored: Mapping[str, TopicObject], known: Known, cluster_id
 async def _log(
     bucket: Bucket, number: int, objects: PartitionObjects, info: TopicInfo, *, least: int, proven_end: int
 ) -> LogFound:
-    # A snapshot of producers is of what was committed.
+    # Producer snapshots only cover committed segments.
     snapshots = [(end, key) for end, epoch, key in objects.producers if epoch > info.epoch_floor]
     chain = chain_of(
         objects.segments,
@@ -183,7 +183,7 @@ async def _log(
 def topic_values(
     rebuilt: Rebuilt, topic: TopicFound, namespace: str, progress: Mapping[tuple[bytes, int], list[SinkProgress]]
 ) -> list[tuple[str, bytes]]:
-    """Keys and values of a topic and its partitions, as they are stored."""
+    """Return the stored keys and values of a topic and its partitions."""
     info = topic.info
     values = [(paths.topic_key(namespace, info.name), info.value())]
     for log in topic.logs:
@@ -196,7 +196,7 @@ def topic_values(
             high_watermark=chain.end,
             producer_snapshot=log.producer_snapshot,
             producers_from=log.producers_from,
-            # Requests of who was there before may still land.
+            # Requests of former owners may still take effect.
             unclean=True,
             sinks=progress.get((info.id, log.partition), []),
         )
@@ -220,7 +220,7 @@ def topic_values(
 
 
 def cluster_values(rebuilt: Rebuilt, namespace: str) -> list[tuple[str, bytes]]:
-    """What there is once: the cluster's own is the last one."""
+    """Return the keys and values that exist once per cluster. The cluster's own key is the last one."""
     ids = ProducerIds(format=_FORMAT, next=rebuilt.next_producer_id)
     return [
         (paths.producer_ids_key(namespace), ids.SerializeToString()),
@@ -229,7 +229,7 @@ def cluster_values(rebuilt: Rebuilt, namespace: str) -> list[tuple[str, bytes]]:
 
 
 def topic_object(topic: TopicFound, revision: int) -> TopicObject:
-    """What is to be kept of it beside its segments: revisions of a new metadata store begin anew."""
+    """Return the topic object. Its ``revision`` is that of the new metadata store, where revisions restart."""
     info = topic.info
     return TopicObject(
         name=info.name,

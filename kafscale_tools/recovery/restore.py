@@ -1,4 +1,4 @@
-"""A restore, step by step: what is to be told before anything is written, then the writing."""
+"""A restore in two steps: the plan that is shown before anything is written, and writing it."""
 
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
@@ -18,11 +18,11 @@ from kafscale_tools.recovery.stores import Stores
 
 
 class Undecided(KafscaleError):
-    """There are segments of which only a person can say whether they are a topic's. Nothing was changed."""
+    """Some segments have no topic object, and the user must decide what to do with them. Nothing was changed."""
 
 
 class Restore:
-    """`plan`, then `write`. ``parallel``: reads of the bucket at a time."""
+    """A restore: call `plan`, then `write`. ``parallel`` is the number of concurrent reads from the bucket."""
 
     def __init__(self, stores: Stores, *, parallel: int, now_ms: int) -> None:
         self._stores = stores
@@ -42,7 +42,7 @@ class Restore:
         overwrite: bool,
         report: Report,
     ) -> Rebuilt:
-        """Look at everything, and change nothing. ``newest``: where no ``snapshot`` is named, the newest is taken.
+        """Read everything and change nothing. ``newest``: use the newest snapshot if ``snapshot`` is None.
 
         Raises NotEmpty, NotThisCluster, NoBackup, CorruptData, Undecided, Unavailable, Refused.
         """
@@ -55,10 +55,11 @@ class Restore:
             self.manifest = await read_manifest(stores.backups, stores.namespace, snapshot)
             if self.manifest.cluster_id != cluster_id:
                 raise NotThisCluster(
-                    f"snapshot {snapshot} is of cluster {self.manifest.cluster_id}, the objects of cluster {cluster_id}"
+                    f"snapshot {snapshot} belongs to cluster {self.manifest.cluster_id}, but the bucket to cluster "
+                    f"{cluster_id}"
                 )
         known = await read_known(self._items(), stores.namespace)
-        # What is overwritten was seen by clients, too; damage there is no reason not to.
+        # Clients have also seen the metadata that is overwritten. It may be damaged.
         with suppress(CorruptData):
             known.rise_above(await read_known(self._stored(), stores.namespace))
         rebuilt = await rebuild(
@@ -72,15 +73,15 @@ class Restore:
         )
         if rebuilt.undecided:
             raise Undecided(
-                f"there are segments of {', '.join(rebuilt.undecided)}, but no topic object: they are of a topic that "
-                "was just made, or left of a deleted one. --adopt NAME makes a topic of them, --ignore NAME leaves "
-                "them alone"
+                f"there are segments but no topic objects of {', '.join(rebuilt.undecided)}: the topics were created "
+                "just before the loss, or the segments are left over from a deletion. Use --adopt NAME to create a "
+                "topic, or --ignore NAME to ignore the segments"
             )
         self._sinks = await rebuild_sinks(stores.objects, stores.namespace, await read_sinks(self._items()), rebuilt)
         return rebuilt
 
     async def write(self, rebuilt: Rebuilt) -> None:
-        """Write what `plan` gave. Raises as `write_rebuilt` does."""
+        """Write the result of `plan`. Raises the errors of `write_rebuilt`."""
         await write_rebuilt(
             self._stores.metadata,
             self._stores.objects,
@@ -94,7 +95,7 @@ class Restore:
         )
 
     async def _stored(self) -> AsyncGenerator[Item, None]:
-        """What the metadata store has."""
+        """Yield all keys of the metadata store."""
         root, page = paths.metadata_root(self._stores.namespace), Page(0, (), more=True)
         after = ""
         while page.more:

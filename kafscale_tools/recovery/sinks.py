@@ -1,9 +1,10 @@
-"""What becomes of epochs of sinks whose records are lost: told from their manifests and stages, and from the logs.
+"""Rebuilds the records of sinks from their manifests and stages, and from the logs.
 
-A manifest is stored before its epoch is committed, and deleted with the stages when every log has all of it. So of the
-highest epoch of a sink that is whole in the bucket all records go into the logs: whoever was told that it is committed
-can rely on that, and who was not commits it again and learns that it is there. How far each log has it is found by its
-batches: what they hold is the same in the stage and in the log, whatever their offsets, times and compression.
+A manifest is stored before its epoch is committed, and deleted with the stages once every log has all records of the
+epoch. Therefore the highest epoch of a sink that is complete in the bucket is applied to all logs. A driver that
+learned of its commit can rely on it, and one that did not commits it again and learns that it exists. How much of it
+each log already has is determined by comparing batches, whose contents are the same in stage and log, although offsets,
+times and compression differ.
 """
 
 from collections.abc import AsyncGenerator, Iterable
@@ -26,7 +27,7 @@ from kafscale_tools.recovery.rebuild import LogFound, Rebuilt
 from services.storage.sinks.records import FORMAT, fingerprint
 
 _SLACK_MS = 600_000
-"""So much earlier than the manifest nothing is looked for: instances' clocks may differ, and none by that."""
+"""Segments older than the manifest by more than this are not searched. Clocks of instances differ by less."""
 _MOST_BATCH_BYTES = 256 * 1024 * 1024
 
 Print = tuple[int, int, int, int]
@@ -34,7 +35,11 @@ Print = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class SinksFound:
-    """Records by the sink's name; by topic id and partition, how far the log is with epochs that it lacks a part of."""
+    """The rebuilt sinks.
+
+    ``records`` has the sink records by name. ``progress`` has, by topic id and partition, how much of incomplete epochs
+    a log already contains.
+    """
 
     records: dict[str, Sink] = field(default_factory=dict)
     progress: dict[tuple[bytes, int], list[SinkProgress]] = field(default_factory=dict)
@@ -42,7 +47,7 @@ class SinksFound:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A manifest whose stages are all there."""
+    """A manifest whose stages all exist."""
 
     key: str
     parsed: StageKey
@@ -51,7 +56,7 @@ class _Candidate:
 
 
 async def read_sinks(items: AsyncGenerator[Item, None]) -> dict[str, Sink]:
-    """As a snapshot has them. Raises CorruptData."""
+    """Read the sink records of a snapshot. Raises CorruptData."""
     found: dict[str, Sink] = {}
     async with aclosing(items):
         async for item in items:
@@ -59,13 +64,16 @@ async def read_sinks(items: AsyncGenerator[Item, None]) -> dict[str, Sink]:
                 try:
                     record = Sink.FromString(item.value)
                 except DecodeError as error:
-                    raise CorruptData(f"metadata key {item.key} does not parse") from error
+                    raise CorruptData(f"metadata key {item.key} cannot be decoded") from error
                 found[record.sink] = record
     return found
 
 
 async def rebuild_sinks(objects: ObjectStore, namespace: str, known: dict[str, Sink], rebuilt: Rebuilt) -> SinksFound:
-    """``known``: the snapshot's. What cannot be read is noted in ``rebuilt``. Raises Unavailable, Refused."""
+    """Rebuild all sinks. ``known`` are those of the snapshot. Adds unreadable objects to the faults of ``rebuilt``.
+
+    Raises Unavailable, Refused.
+    """
     found = SinksFound()
     logs = {(topic.info.id, log.partition): (topic.info.name, log) for topic in rebuilt.topics for log in topic.logs}
     candidates = await _candidates(objects, namespace, known)
@@ -74,14 +82,14 @@ async def rebuild_sinks(objects: ObjectStore, namespace: str, known: dict[str, S
         newest = max((one.parsed.epoch for one in candidates.get(sink, [])), default=-1)
         among = [one for one in candidates.get(sink, []) if one.parsed.epoch == newest]
         if newest < before.epoch or (newest == before.epoch and not before.remaining) or not among:
-            # What a committed epoch consists of goes when every log has it.
+            # Stages of a committed epoch are deleted once every log has it, so this epoch is complete.
             record = Sink()
             record.CopyFrom(before)
             del record.remaining[:]
             found.records[sink] = record
             continue
         reached = [(one, await _reached(objects, namespace, one, logs, rebuilt.faults)) for one in among]
-        # Of two attempts at one epoch one was committed: the one that the snapshot or a log tells of.
+        # Of several attempts at an epoch, the committed one is in the snapshot or in a log.
         chosen, batches = max(
             reached, key=lambda each: (each[0].key == before.manifest, sum(each[1].values()), each[0].parsed.created_ms)
         )
@@ -118,7 +126,7 @@ def _note(found: SinksFound, before: Sink, chosen: _Candidate, batches: dict[tup
 
 
 async def _candidates(objects: ObjectStore, namespace: str, known: dict[str, Sink]) -> dict[str, list[_Candidate]]:
-    """By sink: the manifests with all of their stages, none of which was taken back."""
+    """Return, by sink, the manifests whose stages all exist and were not discarded."""
     sizes: dict[str, int] = {}
     after, page = "", [None] * MAX_KEYS
     while len(page) == MAX_KEYS:
@@ -152,9 +160,9 @@ async def _reached(
     logs: dict[tuple[bytes, int], tuple[str, LogFound]],
     faults: list[str],
 ) -> dict[tuple[bytes, int], int]:
-    """How many batches of each partition's are in its log; partitions of topics that are gone are left out.
+    """Return how many batches of each partition are in its log, without partitions of deleted topics.
 
-    Of a stage that cannot be read none is taken to be there. ``faults`` gets what is damaged.
+    Batches of unreadable stages do not count. Damaged objects are added to ``faults``.
     """
     reached: dict[tuple[bytes, int], int] = {}
     since = candidate.parsed.created_ms - _SLACK_MS
@@ -163,13 +171,13 @@ async def _reached(
         if key not in logs:
             continue
         name, log = logs[key]
-        wanted: list[Print] = []
+        expected: list[Print] = []
         for stage in part.stages:
             try:
                 body = (await objects.get(stage.key)).body
                 if crc32c(body) != stage.crc:
                     raise CorruptData("the stage's checksum is wrong")
-                wanted += prints(body)
+                expected += prints(body)
             except (CorruptData, ObjectNotFound) as error:
                 _note_fault(faults, stage.key, error)
         segments = [
@@ -177,22 +185,22 @@ async def _reached(
             for segment in log.chain.segments
             if segment.created_ms >= since
         ]
-        reached[key] = await _in_order(objects, segments, wanted, faults)
+        reached[key] = await _in_order(objects, segments, expected, faults)
     return reached
 
 
 def _note_fault(faults: list[str], key: str, error: Exception) -> None:
-    """Once, however many sinks meet it."""
+    """Add a fault, unless another sink has reported it."""
     fault = f"object {key}: {error}"
     if fault not in faults:
         faults.append(fault)
 
 
-async def _in_order(objects: ObjectStore, segments: Iterable[str], wanted: list[Print], faults: list[str]) -> int:
-    """How many of ``wanted`` are in the segments, in their order, among others."""
+async def _in_order(objects: ObjectStore, segments: Iterable[str], expected: list[Print], faults: list[str]) -> int:
+    """Return how many of ``expected`` the segments contain in this order, possibly among other batches."""
     reached = 0
     for key in segments:
-        if reached == len(wanted):
+        if reached == len(expected):
             break
         try:
             body = (await objects.get(key)).body
@@ -202,13 +210,13 @@ async def _in_order(objects: ObjectStore, segments: Iterable[str], wanted: list[
             _note_fault(faults, key, error)
             continue
         for each in found:
-            if reached < len(wanted) and each == wanted[reached]:
+            if reached < len(expected) and each == expected[reached]:
                 reached += 1
     return reached
 
 
 def prints(batches: Buffer) -> list[Print]:
-    """What stays the same of each batch from the stage to the log. Raises CorruptData."""
+    """Return, for each batch, what does not change between stage and log. Raises CorruptData."""
     view = memoryview(batches)
     return [_print(header, view[position : position + header.size]) for position, header in walk(view)]
 

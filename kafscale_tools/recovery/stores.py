@@ -1,4 +1,4 @@
-"""The stores that the services use, opened by a command beside them or after them."""
+"""Opens the stores of the services for a command, whether the services run or not."""
 
 import random
 from collections.abc import AsyncIterator, Mapping
@@ -22,28 +22,30 @@ _PATIENCE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One cluster's."""
+    """The stores of one cluster."""
 
     metadata: MetadataStore
     objects: ObjectStore
     namespace: str
     backups: ObjectStore
-    """Where snapshots of the metadata are: ``objects``, or a bucket of their own."""
+    """The store of metadata snapshots: ``objects`` or a separate bucket."""
 
 
 @asynccontextmanager
 async def opened(environ: Mapping[str, str]) -> AsyncIterator[Stores]:
-    """By the variables of the services. Without etcd's endpoints: the one process's SQLite file.
+    """Open the stores that the services' variables configure. Without etcd endpoints, open the SQLite file.
 
     Raises ConfigError, Unavailable, Refused.
     """
     s3, etcd = load(S3Settings, environ), load(EtcdSettings, environ)
     health = StoreHealth(load(HealthSettings, environ).thresholds())
     if etcd.endpoints and not s3.bucket:
-        raise ConfigError("KAFSCALE_S3_BUCKET: it is not set, but KAFSCALE_ETCD_ENDPOINTS is")
+        raise ConfigError("KAFSCALE_S3_BUCKET is not set, but KAFSCALE_ETCD_ENDPOINTS is")
     file = s3.data_dir / "metadata.sqlite"
     if not etcd.endpoints and not s3.data_dir.is_dir():
-        raise ConfigError(f"KAFSCALE_ETCD_ENDPOINTS: it is not set, and there is no {s3.data_dir} (KAFSCALE_DATA_DIR)")
+        raise ConfigError(
+            f"KAFSCALE_ETCD_ENDPOINTS is not set, and the directory {s3.data_dir} (KAFSCALE_DATA_DIR) does not exist"
+        )
     async with (
         open_object_store(
             s3, recorder=OperationCounters(), health=health, random=random.random, patience=_PATIENCE_SECONDS

@@ -146,7 +146,7 @@ def test_a_damaged_snapshot_does_not_hide_the_others(command: Command, tmp_path:
     assert why.startswith(f"{made[1]['snapshot']} is damaged: object default/~backups/")
     first, second = json.loads(command.run("backup", "--list", "-o", "json").stdout)["snapshots"]
     assert first == made[0]
-    assert (second["snapshot"], "no manifest" in second["damaged"]) == (made[1]["snapshot"], True)
+    assert (second["snapshot"], "invalid manifest" in second["damaged"]) == (made[1]["snapshot"], True)
 
 
 def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
@@ -176,4 +176,4 @@ def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[1].split()[:5] == ["again", "0", "0", "3", "2"]
     refused = command.run(*copy, "2000")
-    assert (refused.exit_code, "there is a topic again" in refused.stderr) == (Exit.EXISTS, True)
+    assert (refused.exit_code, "topic again already exists" in refused.stderr) == (Exit.EXISTS, True)
