@@ -1,4 +1,4 @@
-"""``python -m services.operator``: the operator for Kubernetes. Several may run: one leads, the others stand by."""
+"""Entry point of the Kubernetes operator: ``python -m services.operator``. Of several processes, one is the leader."""
 
 import secrets
 import socket
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """The API server, the lease, and while that is held, the work. It may end at any moment: nothing is in hand."""
+    """Connect to the API server, and reconcile while holding the lease. It can be stopped at any moment."""
     own = settings[OperatorSettings]
     timeout = own.operator_timeout_ms / 1000
     counters = OperatorCounters()
@@ -47,7 +47,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
 
 
 def grace_ms(settings: Loaded) -> int:
-    """For giving the lease back."""
+    """Return the time needed to release the lease."""
     return settings[OperatorSettings].operator_timeout_ms
 
 

@@ -1,4 +1,4 @@
-"""The operator's parts, put together: what is followed, the queue, and who works on it."""
+"""Connects the components of the operator: watches, the work queue, and workers."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Operator:
-    """What one process does while it leads. `work` may be called again after it was cancelled."""
+    """The work of the leader. `work` can be called again after it was cancelled."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Operator:
         return self._queue.waiting
 
     async def work(self) -> None:
-        """Until cancelled."""
+        """Watch and reconcile resources until cancelled."""
         queue = self._queue = self._empty_queue()
         topics = Followed(self._kubernetes, TOPIC, lambda old, new: on_topic_change(queue, topics, clusters, old, new))
         clusters = Followed(self._kubernetes, CLUSTER, lambda old, new: on_cluster_change(queue, topics, old, new))
@@ -74,29 +74,29 @@ class Operator:
 
         async def worker() -> None:
             while True:
-                await self._look(queue, reconcilers)
+                await self._process_next(queue, reconcilers)
 
         async with trio.open_nursery() as nursery:
-            # Both are whole before anything is done: a topic whose cluster is not seen yet would be told of it.
+            # Load both before reconciling. Otherwise a topic could be told that its cluster does not exist.
             await nursery.start(clusters.run)
             await nursery.start(topics.run)
             for _ in range(self._settings.operator_workers):
                 nursery.start_soon(worker)
 
-    async def _look(self, queue: WorkQueue, reconcilers: dict[str, Callable[[str], Awaitable[bool]]]) -> None:
+    async def _process_next(self, queue: WorkQueue, reconcilers: dict[str, Callable[[str], Awaitable[bool]]]) -> None:
         key = await queue.take()
         began, outcome = trio.current_time(), "failed"
         try:
-            there = await reconcilers[key.kind](key.name)
+            exists = await reconcilers[key.kind](key.name)
             outcome = "done"
         except KafscaleError as error:
             pause = queue.failed(key)
-            _log.warning("not in line yet", kind=key.kind, name=key.name, reason=str(error), again_seconds=pause)
-        except Exception:  # noqa: BLE001  one resource's failure must stay that
+            _log.warning("reconciliation failed", kind=key.kind, name=key.name, reason=str(error), retry_seconds=pause)
+        except Exception:  # noqa: BLE001  a bug must affect only this resource
             pause = queue.failed(key)
-            _log.exception("a defect", kind=key.kind, name=key.name, again_seconds=pause)
+            _log.exception("reconciliation crashed", kind=key.kind, name=key.name, retry_seconds=pause)
         else:
-            if there:
+            if exists:
                 queue.done(key, again=self._settings.operator_resync_seconds)
             else:
                 queue.gone(key)
@@ -119,7 +119,7 @@ def on_topic_change(
         return
     queue.add(Key(TOPIC.name, name_of(resource)))
     if present is None:
-        # One that stood back for it may have the topic now.
+        # Another resource for the same topic may take effect now.
         wanted = Wanted.of(resource, clusters.objects)
         for name, other in topics.objects.items():
             if same_topic(other, wanted, clusters.objects):
@@ -132,6 +132,6 @@ def on_cluster_change(queue: WorkQueue, topics: Followed, former: Object | None,
         return
     queue.add(Key(CLUSTER.name, name_of(resource)))
     for name, topic in topics.objects.items():
-        # A topic that names no cluster depends on how many there are.
+        # A topic that names no cluster depends on the number of clusters.
         if named_cluster(topic) in ("", name_of(resource)):
             queue.add(Key(TOPIC.name, name))

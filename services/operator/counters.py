@@ -1,4 +1,4 @@
-"""What the operator counts of its work."""
+"""The counters of the operator."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from kafscale.telemetry import Histogram
 
 
 class OperatorCounters:
-    """Plain numbers that its parts add to."""
+    """Counters that the components of the operator increment."""
 
     def __init__(self) -> None:
         self.leading = False
@@ -14,7 +14,7 @@ class OperatorCounters:
         self.seconds = Histogram()
         self.actions: Counter[str] = Counter()
         self.requests: Counter[tuple[str, ...]] = Counter()  # to the API server, by verb and status code
-        self.watches: Counter[str] = Counter()  # begun, by kind
+        self.watches: Counter[str] = Counter()  # started, by kind
         self.events_lost = 0
         self.failing = ""
-        """Why the API server did not answer the last request; empty: it did."""
+        """The error of the last request to the API server, empty if it was answered."""

@@ -1,4 +1,4 @@
-"""Kubernetes Events: what the operator did, where `kubectl describe` shows it."""
+"""Kubernetes Events about the actions of the operator, which `kubectl describe` shows."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Events:
-    """Best effort: an event that is not taken is logged and counted, and holds nothing up."""
+    """Records events. If the API server rejects one, this is only logged and counted."""
 
     def __init__(
         self, kubernetes: Kubernetes, counters: OperatorCounters, *, me: str, now: Callable[[], datetime] = utc_now
@@ -27,10 +27,10 @@ class Events:
         self._me = me
         self._now = now
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: str, message: str, *, type_: Literal["Normal", "Warning"] = "Normal"
     ) -> None:
-        """``reason`` is one word in CamelCase."""
+        """Record an event of a resource. ``reason`` is a CamelCase word."""
         name = name_of(resource)
         _log.info("event", kind=resource["kind"], name=name, reason=reason, message=message)
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -60,4 +60,4 @@ class Events:
             await self._kubernetes.create(EVENT, body)
         except KafscaleError as error:
             self._counters.events_lost += 1
-            _log.warning("an event is lost", name=name, reason=reason, why=str(error))
+            _log.warning("event lost", name=name, reason=reason, error=str(error))

@@ -1,4 +1,4 @@
-"""What the operator shows of itself: its metrics, and whether the Kubernetes API answers."""
+"""Metrics of the operator, and the health check of the Kubernetes API."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from services.operator.resources import CLUSTER, TOPIC
 
 
 def families(counters: OperatorCounters, waiting: Callable[[], float]) -> list[Family]:
-    """``waiting``: resources that somebody has to look at now."""
+    """Return all metric families. ``waiting`` returns the number of resources that wait for a worker."""
     return [
         gauge("kafscale_operator_leading", "1 while this operator is the leader.", lambda: counters.leading),
         Family(

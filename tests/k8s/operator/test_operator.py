@@ -335,8 +335,8 @@ def _look(namespace: Namespace) -> None:
         "lost": ["main", "1", "True", "True", "AsWanted"],
         "orders": ["main", "5", "7d", "True", "False", "PartitionsCannotShrink"],
     }
-    assert "the topic has 5 partitions and 2 are wanted" in described
-    assert "gave the topic 5 partitions; it had 3" in described
+    assert "the topic has 5 partitions, but the resource has 2" in described
+    assert "increased the partitions from 3 to 5" in described
     clusters = once(
         "each of the services has answered",
         lambda: namespace.kubectl("get", "kafscaleclusters").stdout,

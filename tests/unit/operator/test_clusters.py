@@ -111,16 +111,16 @@ async def test_what_is_not_wanted_any_more_is_removed_and_what_others_changed_is
     [
         (
             {"storage": {"settings": {"KAFSCALE_CACHE_SIZ": "1"}}},
-            "spec.storage.settings: KAFSCALE_CACHE_SIZ is nothing that the storage reads, or a secret; "
+            "spec.storage.settings: KAFSCALE_CACHE_SIZ is not a setting of the storage, or is a secret; "
             "did you mean KAFSCALE_CACHE_SIZE?",
         ),
         (
             {"settings": {"KAFSCALE_S3_BUCKET": "other"}},
-            "spec.settings: KAFSCALE_S3_BUCKET follows from the other fields of the spec",
+            "spec.settings: KAFSCALE_S3_BUCKET is derived from other fields of the spec",
         ),
         (
             {"gateway": {"settings": {"KAFSCALE_RPC_ADDR": ":1"}}},
-            "spec.gateway.settings: KAFSCALE_RPC_ADDR follows from the other fields of the spec",
+            "spec.gateway.settings: KAFSCALE_RPC_ADDR is derived from other fields of the spec",
         ),
     ],
 )
@@ -140,7 +140,7 @@ async def test_objects_of_others_are_left_alone_and_refusals_are_told() -> None:
     await world.reconcile_cluster()
     assert world.condition("Applied")[1:] == (
         "Conflict",
-        "Service main-kafscale is there already, and is not this cluster's",
+        "Service main-kafscale already exists and is not this cluster's",
     )
     del world.api.objects[MADE[2].plural, "main-kafscale"]
     world.api.refuses = {"poddisruptionbudgets"}
@@ -271,4 +271,4 @@ async def test_clusters_of_one_namespace_are_apart_and_one_by_the_manifests_has_
     world.api.put(MADE[2], {"metadata": {"name": "kafscale"}, "spec": {"selector": {"app.kubernetes.io/name": "x"}}})
     await world.reconcile_cluster()
     assert world.condition("Applied")[:2] == ("False", "Conflict")
-    assert "make this one in another namespace" in world.condition("Applied")[2]
+    assert "use another namespace" in world.condition("Applied")[2]

@@ -1,6 +1,6 @@
 import pytest
 
-from services.operator.topics.plan import CANNOT_SHRINK, INVALID_CONFIG, Configure, Create, Grow, Seen, in_words, plan
+from services.operator.topics.plan import CANNOT_SHRINK, INVALID_CONFIG, Configure, Create, Grow, Seen, described, plan
 from services.operator.topics.retention import retention_ms
 from services.operator.topics.wanted import Wanted
 
@@ -38,7 +38,7 @@ def test_a_topic_grows_and_never_shrinks() -> None:
     refused = plan(wanted(2, retention_ms="5"), seen(3), ())
     assert refused.complaint is not None
     assert refused.complaint.reason == CANNOT_SHRINK
-    assert "has 3 partitions and 2 are wanted" in refused.complaint.message
+    assert "has 3 partitions, but the resource has 2" in refused.complaint.message
     assert refused.actions == (Configure({"retention.ms": "5"}, ()),)
     assert plan(wanted(None), seen(3), ()) == plan(wanted(3), seen(3), ())
 
@@ -64,13 +64,13 @@ def test_a_config_that_kafka_would_refuse_is_told_and_nothing_is_done() -> None:
 
 
 def test_actions_are_told_in_words() -> None:
-    assert in_words(Create(1, {})) == "made the topic with 1 partition"
+    assert described(Create(1, {})) == "created the topic with 1 partition"
     assert (
-        in_words(Create(0, {"b": "2", "a": "1"}))
-        == "made the topic with the gateway's number of partitions and a=1, b=2"
+        described(Create(0, {"b": "2", "a": "1"}))
+        == "created the topic with the gateway's default number of partitions and a=1, b=2"
     )
-    assert in_words(Grow(3, 6)) == "gave the topic 6 partitions; it had 3"
-    assert in_words(Configure({"a": "1"}, ("b",))) == "set a=1; unset b"
+    assert described(Grow(3, 6)) == "increased the partitions from 3 to 6"
+    assert described(Configure({"a": "1"}, ("b",))) == "set a=1; unset b"
 
 
 def test_what_a_resource_says_is_read_with_its_defaults() -> None:

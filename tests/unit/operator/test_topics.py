@@ -340,8 +340,8 @@ async def test_a_cluster_is_not_blamed_for_the_api_server() -> None:
 @pytest.mark.parametrize(
     ("code", "details", "sentence"),
     [
-        ("UNAVAILABLE", "Socket closed", "the gateway that was asked does not answer any more: Socket closed"),
-        ("INTERNAL", "a defect", "the gateway that was asked failed with INTERNAL: a defect"),
+        ("UNAVAILABLE", "Socket closed", "the gateway no longer answers: Socket closed"),
+        ("INTERNAL", "a defect", "the gateway failed with INTERNAL: a defect"),
     ],
 )
 async def test_why_a_cluster_is_silent_is_told_in_a_sentence(code: str, details: str, sentence: str) -> None:
