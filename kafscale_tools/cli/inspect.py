@@ -244,7 +244,7 @@ def _show_index(place: Source, data: bytes, verify: bool) -> list[str]:
     click.echo(f"\nEntries ({len(index.offsets)})")
     rows = [(str(offset), str(position)) for offset, position in zip(index.offsets, index.positions, strict=True)]
     _lines(table(("offset", "position"), rows))
-    return _compare(index, place.beside(".kfs")) if verify else []
+    return _compare(index, place.with_suffix(".kfs")) if verify else []
 
 
 def _show_derived(place: Source, data: bytes, kind: str) -> list[str]:

@@ -20,7 +20,7 @@ class Source(Protocol):
     @property
     def suffix(self) -> str: ...
     def read(self) -> bytes: ...
-    def beside(self, suffix: str) -> "Source":
+    def with_suffix(self, suffix: str) -> "Source":
         """Return the source with another suffix, whether it exists or not."""
         ...
 
@@ -36,7 +36,7 @@ class FileSource:
     def read(self) -> bytes:
         return self._path.read_bytes()
 
-    def beside(self, suffix: str) -> "FileSource":
+    def with_suffix(self, suffix: str) -> "FileSource":
         return FileSource(self._path.with_suffix(suffix))
 
 
@@ -56,7 +56,7 @@ class S3Source:
         except ExceptionGroup as group:
             raise _first(group) from group
 
-    def beside(self, suffix: str) -> "S3Source":
+    def with_suffix(self, suffix: str) -> "S3Source":
         return S3Source(self._bucket, str(PurePosixPath(self._key).with_suffix(suffix)))
 
     async def _get(self) -> bytes:

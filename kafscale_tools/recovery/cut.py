@@ -1,4 +1,4 @@
-"""Cuts a segment for a copy of a log that ends before the first record later than a given time. This module does no IO.
+"""Cuts a segment for a copy of a log that ends before the first record later than a point in time. No IO.
 
 Batches keep everything except the epoch. The batch with the first later record is built again from the records before
 that one. Record timestamps are determined as in brokers (`kafscale.segment.search`).

@@ -5,7 +5,7 @@ For each group, in the order of its operations, the caller
 1. writes ``stage``, values that nothing refers to yet, in one or more transactions;
 2. writes ``commit``, the header and offsets; a header comes first and in one transaction;
 3. sends ``replies``, once this and all earlier operations of the group are known to be stored;
-4. deletes ``sweep``, keys that nothing refers to any more. The next load of the group finds those not deleted.
+4. deletes ``sweep``, keys that are no longer referenced. The next load of the group finds those not deleted.
 
 Every transaction compares the shard's key and the group's header. If a write is refused, or its outcome stays unknown,
 the caller unloads the group (`Groups.unload`) and loads it again. Timers are set and cancelled at once; when one goes

@@ -77,7 +77,7 @@ class Operator:
                 await self._process_next(queue, reconcilers)
 
         async with trio.open_nursery() as nursery:
-            # Load both before reconciling. Otherwise a topic could be told that its cluster does not exist.
+            # Load both before reconciling. Otherwise the cluster of a topic might seem not to exist.
             await nursery.start(clusters.run)
             await nursery.start(topics.run)
             for _ in range(self._settings.operator_workers):

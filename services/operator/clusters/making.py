@@ -58,12 +58,12 @@ class Maker:
         invalid = complaints(resource, self._manifests)
         if invalid:
             return Made([_not_applied("InvalidSettings", "; ".join(invalid))])
-        wanted = render(resource, self._manifests)
+        desired = render(resource, self._manifests)
         present: Found = {}
         for kind in MADE:
             listed, _ = await self._kubernetes.list_all(kind)
             present |= {(kind.name, name_of(each)): each for each in listed}
-        for key in map(_key, wanted):
+        for key in map(_key, desired):
             if key in present and not _may_have(present[key], resource):
                 # It may belong to a former cluster of this name and be removed soon.
                 conflict = _not_applied("Conflict", f"{key[0]} {key[1]} already exists and is not this cluster's")
@@ -72,40 +72,40 @@ class Maker:
         if INSTANCE not in selector:
             why = f"Service {_SHARED_SERVICE} of a cluster from the manifests selects all pods of this namespace"
             return Made([_not_applied("Conflict", f"{why}; use another namespace")], pending=True)
-        if resource.get("status", {}).get("rendered") != digest(wanted):
+        if resource.get("status", {}).get("rendered") != digest(desired):
             # Validate everything before changing anything.
-            for each in wanted:
+            for each in desired:
                 with _named(*_key(each)):
                     await self._kubernetes.apply(_KINDS[each["kind"]], each, manager=MANAGER, dry_run=True)
         changed: dict[str, list[str]] = {"created": [], "changed": [], "removed": []}
         stored: Found = {}
-        for each in wanted:
+        for each in desired:
             with _named(*_key(each)):
                 stored[_key(each)] = await self._apply(each, present.get(_key(each)), changed)
         for key in [key for key, each in present.items() if key not in stored and _made_for(each, resource)]:
             with _named(*key):
                 await self._kubernetes.delete(_KINDS[key[0]], present[key])
             changed["removed"].append(f"{key[0]} {key[1]}")
-        await self._record_changes(resource, digest(wanted), changed)
-        return _made(name_of(resource), digest(wanted), stored)
+        await self._record_changes(resource, digest(desired), changed)
+        return _made(name_of(resource), digest(desired), stored)
 
-    async def _apply(self, wanted: Object, former: Object | None, changed: Mapping[str, list[str]]) -> Object:
-        kind = _KINDS[wanted["kind"]]
-        scaled = "replicas" not in wanted.get("spec", {})
+    async def _apply(self, desired: Object, former: Object | None, changed: Mapping[str, list[str]]) -> Object:
+        kind = _KINDS[desired["kind"]]
+        scaled = "replicas" not in desired.get("spec", {})
         if former is not None and scaled and _sets_replicas(former):
-            # Without another manager, the field would be removed when the operator gives it up, and default to 1.
+            # Without another manager, the field would be removed when the operator releases it, and default to 1.
             kept = {
                 "apiVersion": kind.api,
                 "kind": kind.name,
-                "metadata": {"name": name_of(wanted)},
+                "metadata": {"name": name_of(desired)},
                 "spec": {"replicas": former["spec"]["replicas"]},
             }
             await self._kubernetes.apply(kind, kept, manager=HANDOVER)
-        stored = await self._kubernetes.apply(kind, wanted, manager=MANAGER)
+        stored = await self._kubernetes.apply(kind, desired, manager=MANAGER)
         if former is None:
-            changed["created"].append(f"{kind.name} {name_of(wanted)}")
-        elif _content(former, wanted) != _content(stored, wanted):
-            changed["changed"].append(f"{kind.name} {name_of(wanted)}")
+            changed["created"].append(f"{kind.name} {name_of(desired)}")
+        elif _content(former, desired) != _content(stored, desired):
+            changed["changed"].append(f"{kind.name} {name_of(desired)}")
         return stored
 
     async def _record_changes(self, resource: Object, rendered: str, changed: Mapping[str, list[str]]) -> None:
@@ -145,9 +145,9 @@ def _made(cluster: str, rendered: str, stored: Found) -> Made:
         if (kind, f"{cluster}-kafscale-{service}") in stored
     }
     counts = {service: _counts(each) for service, each in workloads.items()}
-    pods = {_STATUS.get(service, service): f"{ready}/{wanted}" for service, (ready, wanted, _) in counts.items()}
-    pods["all"] = f"{sum(ready for ready, _, _ in counts.values())}/{sum(wanted for _, wanted, _ in counts.values())}"
-    behind = [f"{service} {ready}/{wanted}" for service, (ready, wanted, done) in counts.items() if not done]
+    pods = {_STATUS.get(service, service): f"{ready}/{desired}" for service, (ready, desired, _) in counts.items()}
+    pods["all"] = f"{sum(ready for ready, _, _ in counts.values())}/{sum(desired for _, desired, _ in counts.values())}"
+    behind = [f"{service} {ready}/{desired}" for service, (ready, desired, done) in counts.items() if not done]
     rolled_out = (
         Condition(ROLLED_OUT, Truth.FALSE, "RollingOut", f"not all pods are updated and ready: {', '.join(behind)}")
         if behind
@@ -159,12 +159,12 @@ def _made(cluster: str, rendered: str, stored: Found) -> Made:
 
 def _counts(workload: Object) -> tuple[int, int, bool]:
     """Return the ready pods, the desired pods, and whether these are updated and ready and no others exist."""
-    status, wanted = workload.get("status", {}), int(workload["spec"].get("replicas", 1))
+    status, desired = workload.get("status", {}), int(workload["spec"].get("replicas", 1))
     ready, seen = int(status.get("readyReplicas", 0)), int(status.get("observedGeneration", 0))
     done = seen >= int(workload["metadata"]["generation"]) and all(
-        int(status.get(name, 0)) == wanted for name in ("replicas", "readyReplicas", "updatedReplicas")
+        int(status.get(name, 0)) == desired for name in ("replicas", "readyReplicas", "updatedReplicas")
     )
-    return ready, wanted, done
+    return ready, desired, done
 
 
 def _not_applied(reason: str, message: str) -> Condition:
@@ -199,14 +199,14 @@ def _sets_replicas(workload: Object) -> bool:
     )
 
 
-def _content(stored: Object, wanted: Object) -> Object:
+def _content(stored: Object, desired: Object) -> Object:
     """Return the fields of an object that count as changes: its content, and the labels and annotations applied."""
     found = {name: each for name, each in stored.items() if name not in ("apiVersion", "kind", "metadata", "status")}
-    if "spec" in found and "replicas" not in wanted.get("spec", {}):
+    if "spec" in found and "replicas" not in desired.get("spec", {}):
         found["spec"] = {name: each for name, each in found["spec"].items() if name != "replicas"}
     metadata = stored["metadata"]
     found |= {
-        name: {key: metadata.get(name, {}).get(key) for key in wanted["metadata"].get(name, {})}
+        name: {key: metadata.get(name, {}).get(key) for key in desired["metadata"].get(name, {})}
         for name in ("labels", "annotations")
     }
     return found

@@ -119,27 +119,27 @@ class _Parts:
 
     def set_backups(self) -> None:
         """Store snapshots in a separate bucket, which only their job can access."""
-        wanted = self._spec.get("backups")
-        if wanted is None:
+        spec = self._spec.get("backups")
+        if spec is None:
             return
         job, name = self._objects["CronJob", "etcd-snapshots"], f"{self._cluster}-{_BACKUPS}"
         variables = {"BUCKET": "name", "REGION": "region", "ENDPOINT": "endpoint"}
-        data = {f"KAFSCALE_BACKUP_S3_{each}": wanted[field] for each, field in variables.items() if field in wanted}
-        if "pathStyle" in wanted:
-            data["KAFSCALE_BACKUP_S3_PATH_STYLE"] = str(wanted["pathStyle"]).lower()
+        data = {f"KAFSCALE_BACKUP_S3_{each}": spec[field] for each, field in variables.items() if field in spec}
+        if "pathStyle" in spec:
+            data["KAFSCALE_BACKUP_S3_PATH_STYLE"] = str(spec["pathStyle"]).lower()
         self._objects["ConfigMap", "backups"] = self._renamed(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
         )
-        if "endpoint" in wanted:
-            self._allow_egress(wanted["endpoint"])
+        if "endpoint" in spec:
+            self._allow_egress(spec["endpoint"])
         for source in [source for container in containers(job) for source in container.get("envFrom", [])]:
             if source.get("configMapRef", {}).get("name") == _BACKUPS:
                 source["configMapRef"] = {"name": name}
-            if source.get("secretRef", {}).get("name") == _BACKUP_CREDENTIALS and "credentialsSecret" in wanted:
-                source["secretRef"] = {"name": wanted["credentialsSecret"], "optional": False}
-        if "accountAnnotations" in wanted:
+            if source.get("secretRef", {}).get("name") == _BACKUP_CREDENTIALS and "credentialsSecret" in spec:
+                source["secretRef"] = {"name": spec["credentialsSecret"], "optional": False}
+        if "accountAnnotations" in spec:
             account = self._objects["ServiceAccount", "etcd-snapshots"]
-            account["metadata"]["annotations"] = dict(wanted["accountAnnotations"])
+            account["metadata"]["annotations"] = dict(spec["accountAnnotations"])
 
     def _allow_egress(self, endpoint: str) -> None:
         """Allow connections to an S3 endpoint at another port than Amazon's."""
@@ -155,10 +155,10 @@ class _Parts:
         return [rule for policy in policies for rule in policy["spec"].get("egress", [])]
 
     def set_etcd(self) -> None:
-        wanted = self._spec.get("etcd", {})
+        spec = self._spec.get("etcd", {})
         common = self._objects["ConfigMap", ""]["data"]
-        if "endpoints" in wanted:
-            common["KAFSCALE_ETCD_ENDPOINTS"] = ",".join(wanted["endpoints"])
+        if "endpoints" in spec:
+            common["KAFSCALE_ETCD_ENDPOINTS"] = ",".join(spec["endpoints"])
             # The backup job only needs the endpoints.
             self._objects = {
                 key: each
@@ -168,7 +168,7 @@ class _Parts:
             job = self._objects["CronJob", "etcd-snapshots"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
             job["containers"] = [each for each in job["containers"] if each["name"] == "backup"]
             del job["initContainers"], job["volumes"]
-            ports = sorted({int(endpoint.rpartition(":")[2]) for endpoint in wanted["endpoints"]})
+            ports = sorted({int(endpoint.rpartition(":")[2]) for endpoint in spec["endpoints"]})
             for rule in self._outgoing():
                 if any(
                     each.get("podSelector", {}).get("matchLabels", {}).get(_APP) == f"{_BASE}-etcd"
@@ -177,8 +177,8 @@ class _Parts:
                     rule |= {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": port} for port in ports]}
             return
         workload = self._objects["StatefulSet", "etcd"]["spec"]
-        if "members" in wanted:
-            members = workload["replicas"] = wanted["members"]
+        if "members" in spec:
+            members = workload["replicas"] = spec["members"]
             common["KAFSCALE_ETCD_ENDPOINTS"] = _first(common["KAFSCALE_ETCD_ENDPOINTS"], members)
             initial = _variable(workload["template"], "ETCD_INITIAL_CLUSTER")
             initial["value"] = _first(initial["value"], members)
@@ -186,21 +186,21 @@ class _Parts:
                 # With the constraint, the pod could not start on a node without a zone label.
                 del workload["template"]["spec"]["topologySpreadConstraints"]
         [claim] = workload["volumeClaimTemplates"]
-        if "storage" in wanted:
-            claim["spec"]["resources"]["requests"]["storage"] = wanted["storage"]
-        if "storageClassName" in wanted:
-            claim["spec"]["storageClassName"] = wanted["storageClassName"]
+        if "storage" in spec:
+            claim["spec"]["resources"]["requests"]["storage"] = spec["storage"]
+        if "storageClassName" in spec:
+            claim["spec"]["storageClassName"] = spec["storageClassName"]
 
-    def set_service(self, service: str, wanted: Object) -> None:
+    def set_service(self, service: str, spec: Object) -> None:
         workload = self._objects[SERVICES[service], service]
-        if "replicas" in wanted:
-            workload["spec"]["replicas"] = wanted["replicas"]
+        if "replicas" in spec:
+            workload["spec"]["replicas"] = spec["replicas"]
             del self._objects["HorizontalPodAutoscaler", service]
-        elif "autoscaling" in wanted:
-            self._objects["HorizontalPodAutoscaler", service]["spec"] |= wanted["autoscaling"]
-        if "resources" in wanted:
-            workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(wanted["resources"])
-        self._objects["ConfigMap", service]["data"] |= wanted.get("settings", {})
+        elif "autoscaling" in spec:
+            self._objects["HorizontalPodAutoscaler", service]["spec"] |= spec["autoscaling"]
+        if "resources" in spec:
+            workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(spec["resources"])
+        self._objects["ConfigMap", service]["data"] |= spec.get("settings", {})
         settings = {**self._objects["ConfigMap", ""]["data"], **self._objects["ConfigMap", service]["data"]}
         pod = workload["spec"]["template"]["spec"]
         pod["terminationGracePeriodSeconds"] = max(
@@ -213,16 +213,16 @@ class _Parts:
             self._objects["NetworkPolicy", service]["spec"]["egress"].append(rule)
 
     def set_outside(self) -> None:
-        wanted = self._spec.get("outside")
-        if wanted is None:
+        spec = self._spec.get("outside")
+        if spec is None:
             return
-        manifests = self._outside[wanted["type"]]
+        manifests = self._outside[spec["type"]]
         workload = self._objects["StatefulSet", "gateway"]
         for operation in copy.deepcopy(manifests.operations):
             _patch(workload, operation)
         advertised = _variable(workload["spec"]["template"], "KAFSCALE_ADVERTISED_LISTENERS")
         inside = advertised["value"].partition(",")[0].replace(f"{_BASE}-gateway", f"{self._cluster}-{_BASE}-gateway")
-        outer = _advertised(wanted)
+        outer = _advertised(spec)
         advertised["value"] = f"{inside},OUTSIDE://{outer}"
         for policy in manifests.others:
             self._objects["NetworkPolicy", "gateway-outside"] = self._renamed(policy)
@@ -231,12 +231,12 @@ class _Parts:
             name = f"{self._cluster}-{_BASE}-gateway-{ordinal}"
             service["metadata"]["name"] = name
             service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] = name
-            if wanted["type"] == "NodePort":
-                service["spec"]["ports"][0]["nodePort"] = wanted["firstPort"] + ordinal
+            if spec["type"] == "NodePort":
+                service["spec"]["ports"][0]["nodePort"] = spec["firstPort"] + ordinal
             else:
-                hostname = {"external-dns.alpha.kubernetes.io/hostname": f"{name}.{wanted['host']}"}
+                hostname = {"external-dns.alpha.kubernetes.io/hostname": f"{name}.{spec['host']}"}
                 service["metadata"]["annotations"] = hostname
-                service["spec"]["loadBalancerSourceRanges"] = list(wanted["sourceRanges"])
+                service["spec"]["loadBalancerSourceRanges"] = list(spec["sourceRanges"])
             self._objects["Service", f"gateway-{ordinal}"] = service
 
     def _most_gateways(self) -> int:
