@@ -1,7 +1,8 @@
-"""Which coordinator has a consumer group: a link to each live one, and the questions that are put to them.
+"""Links to the live coordinators, and requests to the coordinator of a consumer group.
 
-A group belongs to one of so many shards, and a shard is given to the member that weighs most for it. A coordinator that
-does not have a group names the run that has it, which is asked then: once more for each request, within its time.
+A group belongs to a shard, and the shard is assigned to the member with the highest weight for it. A coordinator that
+does not have a group names the run that has it; the gateway then asks that run, once for each request and within the
+request's timeout.
 """
 
 import math
@@ -33,10 +34,10 @@ from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
 ConnectCoordinator = Callable[[LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]]
-"""A client of a coordinator, for as long as the context lasts. Entering must not wait for the peer."""
+"""A context with a client of a coordinator. Entering it must not wait for the peer."""
 
 IN_PROCESS = "this process"
-"""Stands for the address of a coordinator that is called directly."""
+"""Shown as the address of a coordinator in this process."""
 _log = structlog.get_logger(__name__)
 _ALL_SHARDS = list(range(GROUP_SHARDS))
 
@@ -63,7 +64,7 @@ class CoordinatorLink:
         self.run_id = run_id
         self.address = address
         self.client = client
-        # What the last call showed that ended by itself.
+        # Whether the last call that was not cancelled was answered.
         self.answers = True
         self._timeout = timeout
         self._calls: set[trio.CancelScope] = set()
@@ -72,12 +73,12 @@ class CoordinatorLink:
         self._ended = False
 
     async def heartbeat(self, beat: MemberHeartbeat) -> HeartbeatResult:
-        """By a call that serves several. Raises Unavailable."""
+        """Send a heartbeat, in one call with others. Raises Unavailable."""
         return await self._gatherer.ask(beat)
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """A context around a call; raises Unavailable when the coordinator has gone, or goes meanwhile."""
+        """A context around a call. Raises Unavailable if the coordinator has gone or goes during the call."""
         if self._ended:
             raise Unavailable("the coordinator has gone")
         with trio.CancelScope() as scope:
@@ -96,7 +97,7 @@ class CoordinatorLink:
             await self._gatherer.run()
 
     def end(self) -> None:
-        """It is not registered any more: what waits for it, a JoinGroup perhaps, waits in vain."""
+        """End the link, because the coordinator is no longer registered. Calls in flight fail."""
         self._ended = True
         self._life.cancel()
         for scope in self._calls:
@@ -123,11 +124,11 @@ class Question(questions.Question[str, CoordinatorLink, Q, R]):
 
 
 Ask = Callable[[CoordinatorLink, list[Q], float], Awaitable[Sequence[R]]]
-"""Makes one call, which may take so many seconds; a result for each query, in order. Raises KafscaleError."""
+"""Makes one call with a timeout in seconds. Returns a result for each query, in order. Raises KafscaleError."""
 
 
 class Coordinators:
-    """`run` must be running, and so must ``members``. Nothing here waits for a coordinator to come."""
+    """`run` must be running, and so must ``members``. No method waits for a coordinator to appear."""
 
     def __init__(
         self, members: Members, connect: ConnectCoordinator, settings: GatewaySettings, pauses: Pauses
@@ -138,25 +139,25 @@ class Coordinators:
         self._timeout = settings.coordinator_timeout_ms / 1000
         self._view = MembersView.of(0, ())
         self._links: dict[str, CoordinatorLink] = {}
-        # Runs, by what a NOT_COORDINATOR answer said of a shard.
+        # The runs that NOT_COORDINATOR answers named, by shard.
         self._hints: dict[int, str] = {}
         self.gone = 0
 
     def link(self, group: str) -> CoordinatorLink | None:
-        """The link to the coordinator of a group; None: none is known."""
+        """Return the link to the coordinator of a group, or None if none is known."""
         shard = group_shard(group)
         hint = self._hints.get(shard)
         if hint is not None and hint in self._links:
             return self._links[hint]
-        given = self._view.shard_owner(shard)
-        return None if given is None else self._links.get(given.run_id)
+        assigned = self._view.shard_owner(shard)
+        return None if assigned is None else self._links.get(assigned.run_id)
 
     def links(self) -> Iterable[CoordinatorLink]:
-        """One for each coordinator that is registered."""
+        """Return the link to each registered coordinator."""
         return self._links.values()
 
     def shards(self) -> Counter[str]:
-        """How many of the shards each coordinator is given, by its address."""
+        """Return the number of shards that are assigned to each coordinator, by its address."""
         counts = Counter({link.address: 0 for link in self._links.values()})
         for shard in range(GROUP_SHARDS):
             owner = self._view.shard_owner(shard)
@@ -167,9 +168,9 @@ class Coordinators:
     async def ask(
         self, group: str, call: Callable[[CoordinatorLink, float], Awaitable[R]], *, waits: bool = False
     ) -> R | None:
-        """What the coordinator of ``group`` answers; None: to be answered retriably.
+        """Return the answer of the coordinator of ``group``. On None the client must get a retriable error.
 
-        ``waits``: for other members, as long as the coordinator lets it.
+        With ``waits`` the call has no timeout, because the coordinator waits for other members.
         """
 
         async def ask(link: CoordinatorLink, _: list[None], timeout: float) -> Sequence[R]:
@@ -199,7 +200,7 @@ class Coordinators:
                 question.results = ()
 
     async def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup] | None:
-        """All groups; None: not every shard is in exactly one answer, perhaps because it is on its way."""
+        """Return all groups. None if a shard is missing or duplicated, perhaps because it is moving."""
         replies: list[ListGroupsReply] = []
 
         async def ask(link: CoordinatorLink) -> None:
@@ -207,7 +208,7 @@ class Coordinators:
                 with link.calling():
                     replies.append(await link.client.list_groups(request, timeout=self._timeout))
             except KafscaleError as error:
-                _log.warning("a coordinator does not list its groups", run=link.run_id, error=str(error))
+                _log.warning("coordinator does not list its groups", run=link.run_id, error=str(error))
 
         with trio.move_on_after(self._timeout):
             async with trio.open_nursery() as nursery:
@@ -217,7 +218,7 @@ class Coordinators:
         return [each for reply in replies for each in reply.groups] if answered == _ALL_SHARDS else None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep a link to each live member until cancelled; started when there is one for each that is known by then."""
+        """Keep a link to each live member until cancelled. Starts when each known member has a link."""
         async with trio.open_nursery() as nursery:
             view = self._members.view
             await self._follow(view, nursery)
@@ -233,13 +234,13 @@ class Coordinators:
                 await nursery.start(self._keep_link, member)
         self._view = view
         for run_id in [run_id for run_id in self._links if run_id not in present]:
-            _log.info("coordinator gone", run=run_id)
+            _log.info("coordinator left", run=run_id)
             self.gone += 1
             self._links.pop(run_id).end()
         self._hints = {shard: run_id for shard, run_id in self._hints.items() if run_id in present}
 
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
-        _log.info("coordinator", run=member.run_id, address=member.address)
+        _log.info("coordinator joined", run=member.run_id, address=member.address)
         async with self._connect(member) as client:
             link = CoordinatorLink(member.run_id, member.address or IN_PROCESS, client, self._timeout)
             self._links[member.run_id] = link
@@ -255,7 +256,7 @@ class Coordinators:
         return question.result is not None and question.result.error == GroupError.NOT_COORDINATOR
 
     def _moved(self, run_id: str, shard: int, owner: str) -> None:
-        """Run ``run_id`` does not have the shard, and ``owner`` does or will, as far as it knows."""
+        """Note that run ``run_id`` does not have the shard, and the ``owner`` that it names."""
         if owner and owner != run_id:
             self._hints[shard] = owner
         elif self._hints.get(shard) == run_id:

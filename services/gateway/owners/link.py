@@ -1,8 +1,7 @@
-"""Everything between the gateway and one run of a storage instance: one commit stream at a time, appends, fetches,
-look-ups.
+"""The connection between the gateway and one run of a storage instance: a commit stream, appends, fetches, lookups.
 
-A stream that breaks, falls silent, or has an Append of unknown outcome is given up as a whole: what it held fails, what
-waited behind is refused, and a new stream with a new id starts at message 1.
+If a stream breaks, is silent for too long, or has an Append of unknown outcome, the link closes it: appends that wait
+for their commit fail, queued appends are refused, and a new stream with a new id starts at message 1.
 """
 
 import random
@@ -60,29 +59,29 @@ _LONGEST_BACKOFF_SECONDS = 2.0
 _LAST_NEWS_SECONDS = 1.0
 """For what an instance that has gone, or ended its stream, said of appends before that and what is still on its way."""
 _SIZES_WAIT = 0.6
-"""Of a call's timeout: the rest is for the answer, or for another owner."""
+"""The part of a call's timeout for the lookup. The rest is for the answer, or for another owner."""
 
 _log = structlog.get_logger(__name__)
 
 
 Moved = Callable[[Key, str], None]
-"""Told of a partition that the instance does not own, and of the run that does or will; empty: not known."""
+"""Called with a partition that the instance does not own and its owner (empty if unknown)."""
 
 
 class _Session:
-    """One commit stream's life."""
+    """One commit stream, from its start to its end."""
 
     def __init__(self, queue: AppendQueue, moved: Moved) -> None:
         self.view = CommitView()
         self.appends = AppendStream(secrets.token_hex(16), queue, self.view, moved)
         self.scope = trio.CancelScope()
         self.broken_because = ""
-        # The stream has ended: nothing more is sent.
+        # The stream has ended, and nothing more may be sent on it.
         self.over = False
 
     @property
     def waits(self) -> bool:
-        """Whether any append waits for its reply or its commit."""
+        """Whether an append waits for its reply or its commit."""
         return self.appends.busy or self.view.holding
 
     def give_up(self, reason: str) -> None:
@@ -91,7 +90,7 @@ class _Session:
 
 
 class StorageLink:
-    """`run` must be running; without a stream, appends wait for one as long as their producers do."""
+    """`run` must be running. Without a stream, appends wait for one until their producers time out."""
 
     def __init__(
         self, client: SegmentStorageClient, settings: GatewaySettings, *, moved: Moved, pauses: Pauses
@@ -114,35 +113,35 @@ class StorageLink:
 
     @property
     def full(self) -> bool:
-        """Appends should wait (`wait_for_room`) before they are handed over."""
+        """Whether callers should `wait_for_room` before they append."""
         return self._queue.full
 
     @property
     def stream_id(self) -> str:
-        """The commit stream that is up, empty when none is. A fetch without one cannot be woken by commits."""
+        """The id of the open commit stream, or empty. Commits cannot wake a fetch without one."""
         return self._session.appends.stream_id if self._session else ""
 
     @property
     def up(self) -> bool:
-        """Whether there is a commit stream."""
+        """Whether a commit stream is open."""
         return self._session is not None
 
     @property
     def held(self) -> int:
-        """Appends that wait for their commit."""
+        """The number of appends that wait for their commit."""
         return self._session.view.held if self._session else 0
 
     @property
     def parked(self) -> Set[Waiter]:
-        """Fetches that wait here for news."""
+        """The fetches that wait for new records."""
         return self._parked
 
     async def wait_for_room(self) -> None:
-        """Wait until it is not full; not for long where no stream is up."""
+        """Wait until the queue is not full, or for a short time if no stream is open."""
         await self._queue.wait_for_room()
 
     def append(self, append: PendingAppend) -> None:
-        """Send the records with the next message; the outcome is told by ``append.finish``."""
+        """Send the records with the next message. ``append.finish`` is called with the outcome."""
         if self._ended:
             append.finish(NEVER_KEPT)
             return
@@ -153,16 +152,16 @@ class StorageLink:
         append.finish(OVERLOADED, "no room on the way to storage")
 
     def carries(self, key: Key) -> bool:
-        """Whether appends to the partition wait for their message, or for its reply."""
+        """Whether appends to the partition are queued, or wait for the reply to their message."""
         return self._queue.carries(key)
 
     def owes(self, key: Key) -> bool:
-        """Whether appends to the partition have no outcome yet though the instance has gone."""
+        """Whether the instance has gone and appends to the partition have no outcome yet."""
         holds = self._session is not None and self._session.view.holds(key)
         return self._ended and (holds or self._queue.carries(key))
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
-        """A result for each fetch, of a call of its own or of one that serves several. Raises Unavailable."""
+        """Return a result for each partition, by a call of its own or a shared one. Raises Unavailable."""
         if self._ended:
             raise Unavailable("the storage instance has gone")
         if self._all_recent(fetches):
@@ -182,44 +181,44 @@ class StorageLink:
         )
 
     async def list_offsets(self, queries: list[PartitionQuery]) -> Sequence[PartitionOffset]:
-        """One call; a result for each query. Raises Unavailable."""
+        """Return a result for each query, by one call. Raises Unavailable."""
         reply = await self._client.list_offsets(ListOffsetsRequest(queries=queries), timeout=self._timeout)
         return self._looked_at(queries, reply.results)
 
     async def epoch_ends(self, queries: list[EpochQuery]) -> Sequence[EpochEnd]:
-        """One call; a result for each query. Raises Unavailable."""
+        """Return a result for each query, by one call. Raises Unavailable."""
         reply = await self._client.epoch_ends(EpochEndsRequest(queries=queries), timeout=self._timeout)
         return self._looked_at(queries, reply.results)
 
     async def producers(self, queries: list[ProducersQuery]) -> Sequence[PartitionProducers]:
-        """One call; a result for each query. Raises Unavailable."""
+        """Return a result for each query, by one call. Raises Unavailable."""
         reply = await self._client.producers(ProducersRequest(queries=queries), timeout=self._timeout)
         return self._looked_at(queries, reply.results)
 
     async def log_sizes(self, queries: list[SizeQuery]) -> Sequence[LogSize]:
-        """One call, answered in time whatever the store does; a result for each query. Raises Unavailable."""
+        """Return a result for each query, by one call that does not wait for a slow store. Raises Unavailable."""
         request = LogSizesRequest(queries=queries, wait_ms=round(self._timeout * 1000 * _SIZES_WAIT))
         reply = await self._client.log_sizes(request, timeout=self._timeout)
         return self._looked_at(queries, reply.results)
 
     async def segments(self, queries: list[SegmentsRequest]) -> Sequence[SegmentsReply]:
-        """A call for each query. Raises Unavailable."""
+        """Return a result for each query, by a call for each. Raises Unavailable."""
         replies = [await self._client.segments(query, timeout=self._timeout) for query in queries]
         return self._looked_at(queries, replies)
 
     async def flush(self, partitions: list[PartitionRef]) -> Sequence[PartitionFlushed]:
-        """One call, answered when what they have buffered is stored; a result for each. Raises Unavailable."""
+        """Store what the partitions have buffered; return a result for each, by one call. Raises Unavailable."""
         reply = await self._client.flush(FlushRequest(partitions=partitions), timeout=self._timeout)
         return self._looked_at([PartitionFlushed(partition=ref) for ref in partitions], reply.results)
 
     async def delete_records(self, truncations: list[PartitionTruncation]) -> Sequence[PartitionTruncated]:
-        """One call; a result for each partition. Raises Unavailable."""
+        """Return a result for each partition, by one call. Raises Unavailable."""
         request = DeleteRecordsRequest(partitions=truncations)
         reply = await self._client.delete_records(request, timeout=self._timeout)
         return self._looked_at(truncations, reply.results)
 
     def _looked_at(self, asked: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
-        """``results``, one for each question; those that name another owner are told."""
+        """Return ``results``, one for each query, after noting those that name another owner."""
         if len(results) != len(asked):
             raise Unavailable(f"{len(results)} results for {len(asked)} questions")
         for question, result in zip(asked, results, strict=True):
@@ -228,13 +227,13 @@ class StorageLink:
         return results
 
     def is_ahead(self, key: Key, stream_id: str, epoch: int, high_watermark: int) -> bool:
-        """Whether asking again may give more than a fetch on ``stream_id`` did, answered with this epoch and end."""
+        """Whether another fetch may return more than one on ``stream_id`` that was answered with this epoch and end."""
         if self._session is None:
             return False
         return stream_id != self.stream_id or self._session.view.is_ahead(key, epoch, high_watermark)
 
     def park(self, keys: list[Key], waiter: Waiter) -> None:
-        """Wake ``waiter`` by news of one of the partitions, and when the commit stream ends or starts."""
+        """Wake ``waiter`` when one of the partitions changes, and when the commit stream ends or starts."""
         self._parked.add(waiter)
         if self._session is not None:
             for key in keys:
@@ -247,7 +246,7 @@ class StorageLink:
                 self._session.view.unwatch(key, waiter)
 
     def wake(self, key: Key) -> None:
-        """Wake the fetches that are parked for one partition; without a stream all, for nobody knows theirs then."""
+        """Wake the fetches that wait for one partition; without a stream all, because theirs are unknown."""
         if self._session is not None:
             self._session.view.wake(key)
         else:
@@ -255,11 +254,11 @@ class StorageLink:
 
     @property
     def unsent(self) -> Sequence[Key]:
-        """The partitions whose appends wait for a stream."""
+        """The partitions with appends that wait for a stream."""
         return () if self._session else self._queue.keys
 
     def refuse_unsent(self, key: Key) -> None:
-        """The partition has moved: give up its appends that wait for a stream, for those were never sent."""
+        """Refuse the partition's appends that wait for a stream and were never sent, because it has moved."""
         if self._session is None and self._queue.carries(key):
             self._queue.refuse(key, NEVER_KEPT)
 
@@ -269,10 +268,10 @@ class StorageLink:
             waiter.wake()
 
     def end(self) -> None:
-        """The instance has gone: what is not sent is refused, fetches wake, and `run` returns.
+        """End the link, because the instance has gone: refuse unsent appends, wake fetches, and let `run` return.
 
-        Before that the stream has its time to tell what was committed in the end: it may be behind the news of the
-        leaving, and what is committed must not be answered as if it might be lost.
+        The stream gets some time to report the last commits, because it may be behind the news that the instance has
+        left, and committed records must not be answered as if they might be lost.
         """
         self._ended = True
         if self._session is None or not self._session.waits:
@@ -300,7 +299,7 @@ class StorageLink:
                 if self._ended:
                     self._life.cancel()
                     return
-                _log.warning("commit stream is opened anew", reason=session.broken_because)
+                _log.warning("commit stream reopened", reason=session.broken_because)
                 await trio.sleep(backoff * random.uniform(0.5, 1.5))  # noqa: S311  jitter, not a secret
                 backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
 
@@ -309,7 +308,7 @@ class StorageLink:
             await self._gatherer.run()
 
     async def _run_session(self, session: _Session) -> bool:
-        """One stream until it breaks; True when it ever was ready."""
+        """Run one stream until it breaks. Return True if it was ready at some time."""
         try:
             with session.scope:
                 request = CommitsRequest(stream_id=session.appends.stream_id)
@@ -318,7 +317,7 @@ class StorageLink:
                         await self._follow(session, stream, nursery)
                     except KafscaleError:
                         session.over = True
-                        # Replies may be behind the end of the stream that told of their commits.
+                        # Replies may arrive after the end of the stream that reported their commits.
                         with trio.move_on_after(_LAST_NEWS_SECONDS):
                             await session.appends.quiet()
                         raise
@@ -374,7 +373,7 @@ class StorageLink:
             session.appends.replied(message.sequence, reply)
 
     async def _expire(self) -> None:
-        """Answer producers whose timeout has come, while any waits."""
+        """Answer producers whose timeout has expired."""
         while True:
             await self._waiting.wait()
             await trio.sleep(_EXPIRY_SECONDS)
