@@ -1,4 +1,4 @@
-"""``python -m services.storage``: a storage instance in a process of its own."""
+"""``python -m services.storage``: run a storage instance as a separate process."""
 
 import sys
 
@@ -33,7 +33,7 @@ SETTINGS = (StorageSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """Stores, listener, registration; when it stops, it hands its partitions over while it still takes calls."""
+    """Open stores and listener, register, and serve. On shutdown partitions are handed over while calls are served."""
     namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "storage", stopping) as operations,

@@ -1,4 +1,4 @@
-"""What a storage instance counts of its work, over all its runs."""
+"""Counters of a storage instance, across all its runs."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from kafscale.telemetry import Histogram
 
 
 class CacheCounts:
-    """Of one cache."""
+    """Hits and misses of one cache."""
 
     __slots__ = ("hits", "misses")
 
@@ -15,7 +15,7 @@ class CacheCounts:
 
 
 class StorageCounters:
-    """Plain numbers that the parts of a run add to."""
+    """Plain numbers that the components of a run increment."""
 
     def __init__(self) -> None:
         self.flushes: Counter[str] = Counter()  # by trigger
@@ -31,5 +31,5 @@ class StorageCounters:
         self.staged_bytes = self.sink_commits = self.sink_batches = self.stages_expired = 0
         self.scans = self.scanned_bytes = 0
         self.segment_cache, self.index_cache = CacheCounts(), CacheCounts()
-        # Why the last index had to be built here; empty: an indexer built it.
+        # Why the last index was built here; empty if an indexer built it.
         self.no_indexer = ""

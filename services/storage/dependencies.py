@@ -1,4 +1,4 @@
-"""What a run of the storage service works with: settings, stores, clocks and other services."""
+"""The dependencies of a storage run: settings, stores, clocks and other services."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ from services.storage.settings import StorageSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What whoever starts the service passes in; a run makes all else itself."""
+    """Passed in by the process that starts the service. A run creates everything else itself."""
 
     settings: StorageSettings
     namespace: str
     objects: ObjectStore
     metadata: MetadataStore
     catalog: TopicCatalog
-    # The members of "storage", this one included; whoever composes runs it.
+    # The members of "storage", including this one. The caller runs its task.
     members: Members
     indexer: IndexerClient
     now_ms: Callable[[], int]
     run_sync: RunSync
-    # Where other services reach this instance; empty: they are in its process.
+    # The address for other services; empty if they run in this process.
     address: str = ""
-    # Where readers and writers of whole topics reach it then; empty: nowhere.
+    # The address for readers and writers of whole topics in that case; empty if there is none.
     listener: str = ""
-    # None: nothing is traced.
+    # None if tracing is off.
     tracer: Tracer | None = None
     lease_clock: Callable[[], float] = suspension_clock
     counters: StorageCounters = field(default_factory=StorageCounters)

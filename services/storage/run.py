@@ -1,4 +1,4 @@
-"""One run of the storage service: everything that lives and dies with one lease."""
+"""One run of the storage service: everything that exists for the lifetime of one lease."""
 
 import structlog
 import trio
@@ -38,15 +38,15 @@ log = structlog.get_logger()
 
 _RELEASE_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
-"""Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
-_TELL_SECONDS = 2.0
+"""Part of the last 5 seconds of a stopping process. A released partition can be taken over before the lease expires."""
+_ANNOUNCE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _VERIFIED_AT_A_TIME = 2
-"""Segments, whoever asks: each is in memory as a whole, here and with an indexer."""
+"""Segments, across all requests, because each is held in memory whole, here and in an indexer."""
 
 
 class Run:
-    """The owned partitions and the tasks around them; `serve` ends by cancellation or by losing the lease."""
+    """The owned partitions and the tasks that maintain them."""
 
     def __init__(self, deps: Dependencies, run_id: str, nursery: trio.Nursery) -> None:
         settings = deps.settings
@@ -219,7 +219,7 @@ class Run:
         )
 
     async def start(self) -> None:
-        """Join, wait until that is seen here, then keep everything going in the nursery."""
+        """Join the cluster, wait until the local view contains this run, and start the tasks in the nursery."""
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
         view = self._deps.members.view
@@ -235,20 +235,20 @@ class Run:
         self._nursery.start_soon(self.sinks.run)
 
     def appended(self, partition: Partition, size: int, records: int) -> None:
-        """Batches came into the partition's buffer, of ``size`` bytes and so many offsets."""
+        """Account for batches of ``size`` bytes and ``records`` offsets that were added to the partition's buffer."""
         self.buffered_bytes += size
         self._deps.counters.appended_bytes += size
         self._deps.counters.appended_records += records
         self._flush_in_time(partition)
 
     def _flush_in_time(self, partition: Partition) -> None:
-        """Flush what is full or due, and see to the rest in time."""
+        """Flush the buffer if it is full or due, otherwise set its timer."""
         settings, now, waiting = self._deps.settings, trio.current_time(), partition.buffer.open_bytes
         due = partition.last_flush + partition.config.flush_ms / 1000
         if waiting and due <= now:
             self.seal(partition, "interval")
         elif waiting >= settings.early_flush_bytes:
-            # Each append moves this on: it comes when producers have sent all they may and wait for acks.
+            # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
             self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
         elif waiting and not partition.timer:
             self._timers.set(partition, due)
@@ -266,7 +266,7 @@ class Run:
         self.seal(partition, "interval" if interval_is_over else "quiet")
 
     async def flush(self, partition: Partition, trigger: Trigger) -> bool:
-        """Wait until all that is buffered now is committed; False: this epoch ended first."""
+        """Wait until everything buffered now is committed. Return False if this epoch ended first."""
         end = partition.buffer.next_offset
         self.seal(partition, trigger)
         while partition.log.high_watermark < end and not partition.closed and not partition.offline:
@@ -274,12 +274,15 @@ class Run:
         return partition.log.high_watermark >= end
 
     async def moved(self) -> None:
-        """Wait until a partition's log has moved, or an epoch has ended."""
+        """Wait until the log of any partition has moved or any epoch has ended."""
         await self._moved.wait()
 
     async def move_log_start(self, partition: Partition, offset: int) -> None:
-        """Let the log begin at ``offset``, which is committed; returns when it does, or is for another owner to do."""
-        outage = Outage("the log start stays where it is", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        """Move the log start to ``offset``, which must be committed.
+
+        Returns when the log starts there or the partition is closed or being handed over.
+        """
+        outage = Outage("log start not moved, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not partition.closed:
             try:
                 await self._move_log_start(partition, offset)
@@ -288,7 +291,7 @@ class Run:
                 await outage.pause(error, partition=partition.name)
 
     async def _move_log_start(self, partition: Partition, offset: int) -> None:
-        """The same, once. Raises KafscaleError where the producer snapshot is not stored that must come first."""
+        """Try once. Raises KafscaleError if the producer snapshot, which must be stored first, could not be."""
         await self.snapshots.cover(partition, offset)
         if partition.moving:
             return
@@ -298,13 +301,13 @@ class Run:
             await self._moved.wait()
 
     async def drain(self) -> None:
-        """Hand over everything, as far as the deadline allows, and leave; then see `lost_bytes`."""
+        """Hand over all partitions within the deadline and leave. `lost_bytes` then counts what was not stored."""
         self.owned.stopping = True
         with trio.move_on_after(self._deps.settings.drain_timeout_ms / 1000):
-            # What is buffered now is uploaded at once; each partition takes more until its turn comes.
+            # Upload what is buffered now; each partition accepts more appends until its turn comes.
             for partition in self.owned:
                 self.seal(partition, "hand_over")
-            await self._tell_leaving()
+            await self._announce_leaving()
             await self.assignment.give_all()
         with trio.move_on_after(_RELEASE_SECONDS):
             await self.assignment.let_go_of_all()
@@ -313,21 +316,21 @@ class Run:
             await self.membership.leave()
 
     def end(self) -> None:
-        """The lease is lost or given back: nothing of this run answers or is kept any more."""
+        """Called when the lease is lost or released. Drops all partitions and ends the commit streams."""
         self.owned.end()
         self.streams.end()
         self._wake_waiting()
 
-    async def _tell_leaving(self) -> None:
-        with trio.move_on_after(_TELL_SECONDS):
+    async def _announce_leaving(self) -> None:
+        with trio.move_on_after(_ANNOUNCE_SECONDS):
             try:
                 await self.membership.tell_leaving()
             except (*STORE_FAILURES, LeaseNotFound) as error:
-                # Partitions are handed over nevertheless; that others are to have them is seen when this run is gone.
-                log.warning("leaving without telling", error=str(error))
+                # Partitions are handed over anyway; the others notice once this run has left.
+                log.warning("leaving without announcement", error=str(error))
 
     async def _store_all(self, partition: Partition) -> None:
-        """Wait until all that this epoch took in is in the partition's state, or the epoch is over."""
+        """Wait until everything this epoch accepted is in the partition's state, or the epoch has ended."""
         await self.flush(partition, "hand_over")
         await self.snapshots.write_last(partition)
         self._committer.ready(partition)
@@ -335,14 +338,14 @@ class Run:
             await self._moved.wait()
 
     def _configured(self, partition: Partition) -> None:
-        # What is buffered may be due earlier than it was.
+        # The new flush.ms may make the buffer due earlier.
         self._timers.clear(partition)
         self._flush_in_time(partition)
 
     def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
-        """The partition's state moved on from ``former`` and holds ``buffers`` now."""
+        """Called when the partition's state, formerly ``former``, has been written and includes ``buffers``."""
         if partition.closed:
-            # What it had buffered is written off already; the next owner finds the records in the log.
+            # The buffer is already discarded; the next owner finds the records in the log.
             return
         log_view, arrival_ms = partition.log, self.producer_clock.arrival_ms()
         for buffer in buffers:
@@ -380,7 +383,7 @@ class Run:
     def _taken(self, partition: Partition | None) -> None:
         if partition is not None:
             self._deps.counters.take_overs += 1
-            # They may have changed while it was taken over.
+            # The configs may have changed during the take-over.
             self._configs.apply(partition)
             self.sinks.taken(partition)
             self.streams.announce(partition.key, partition.standing())
@@ -423,7 +426,7 @@ class Run:
             self._fenced(partition, reason)
 
     def _closed(self, partition: Partition) -> None:
-        """What the partition still had buffered is lost with its epoch."""
+        """Discard what the partition still has buffered; it is lost with the epoch."""
         self._timers.clear(partition)
         lost = partition.buffer.discard()
         self.buffered_bytes -= lost

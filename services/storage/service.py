@@ -1,4 +1,4 @@
-"""The SegmentStorage service: what protos/kafscale/v1/storage.proto says, on the partitions that this run owns."""
+"""The SegmentStorage service of protos/kafscale/v1/storage.proto, for the partitions that this run owns."""
 
 from collections.abc import Awaitable, Callable
 
@@ -64,14 +64,14 @@ log = structlog.get_logger()
 
 
 class StorageService:
-    """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing owned."""
+    """Serves requests while a run holds its lease. A lost lease ends it; the next run starts without partitions."""
 
     def __init__(self, deps: Dependencies, *, make_run_id: Callable[[], str] = new_run_id) -> None:
         self._deps = deps
         self._runs = LeasedRuns(lambda nursery: Run(deps, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until ``stop``, then flush, commit and release. Raises Unavailable when not all could be stored."""
+        """Serve until ``stop``, then flush, commit and release. Raises Unavailable if some records were not stored."""
         deps = self._deps
         cluster = await deps.catalog.cluster()
         await mark_prefix(deps.objects, deps.metadata, deps.namespace, cluster.cluster_id)
@@ -81,7 +81,7 @@ class StorageService:
 
     def _lost(self) -> None:
         self._deps.counters.leases_lost += 1
-        log.error("lease lost: everything is taken over anew")
+        log.error("lease lost, partitions must be taken over again")
 
     @property
     def settings(self) -> StorageSettings:
@@ -89,7 +89,7 @@ class StorageService:
 
     @property
     def current(self) -> Run | None:
-        """None: it is starting, or between two leases."""
+        """The run that holds the lease. None during startup and between two leases."""
         return self._runs.current
 
     async def append(self, request: AppendRequest) -> AppendReply:

@@ -159,8 +159,8 @@ MUTATIONS = (
         Change(
             "services.storage.methods.flush",
             "flush",
-            "            if one.offline:\n                result.status,",
-            "            if False:\n                result.status,",
+            "        if one.offline:\n            result.status,",
+            "        if False:\n            result.status,",
         ),
         _WRONG_METADATA + "test_metadata_of_an_older_epoch_puts_the_partition_offline",
     ),
@@ -272,7 +272,7 @@ MUTATIONS = (
         Change(
             "services.storage.methods.segments",
             "_page",
-            "        if found and size > most_bytes:\n",
+            "        if found and size > max_bytes:\n",
             "        if False:\n",
         ),
         _SEGMENT_LIST + "test_one_reply_has_no_more_bytes_than_can_be_verified",
@@ -282,8 +282,8 @@ MUTATIONS = (
         Change(
             "services.storage.methods.segments",
             "_page",
-            "        if found and size > most_bytes:\n",
-            "        if size > most_bytes:\n",
+            "        if found and size > max_bytes:\n",
+            "        if size > max_bytes:\n",
         ),
         _SEGMENT_LIST + "test_one_reply_has_no_more_bytes_than_can_be_verified",
     ),

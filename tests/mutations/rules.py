@@ -163,7 +163,7 @@ MUTATIONS = (
     ),
     Mutation(
         "producers that are slowed get their replies as room comes back",
-        Change("services.storage.methods.append", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
+        Change("services.storage.methods.append", "place", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"),
         _WRITE_PATH + "test_a_producer_with_much_in_flight_is_slowed_and_never_refused",
     ),
     Mutation(
@@ -230,7 +230,7 @@ MUTATIONS = (
     ),
     Mutation(
         "segments ahead of a reader are read",
-        Change("services.storage.reading.reader", "Reader._read", "self._read_ahead(view, segment)", "pass"),
+        Change("services.storage.reading.reader", "Reader._read_from", "self._read_ahead(view, segment)", "pass"),
         _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
     ),
     Mutation(

@@ -21,7 +21,7 @@ MUTATIONS = (
         "what retention deletes under a scan is out of range, not damaged",
         Change(
             "services.storage.methods.scan",
-            "_Scan._go_on",
+            "_Scan._continue",
             "view = self._checked(await self._run.logs.stored_log(ref))",
             "view = await self._run.logs.stored_log(ref)",
         ),
@@ -84,7 +84,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the little that came since the last plan is not listed",
-        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
+        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _SMALL_GAP", "gap.size < 0"),
         _PLANS + "test_what_came_since_the_last_plan_is_planned_without_a_listing",
     ),
     Mutation(

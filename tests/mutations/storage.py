@@ -46,7 +46,7 @@ MUTATIONS = (
             (
                 "            for partition in self.owned:\n"
                 '                self.seal(partition, "hand_over")\n'
-                "            await self._tell_leaving()\n"
+                "            await self._announce_leaving()\n"
                 "            await self.assignment.give_all()\n"
             ),
             "            pass\n",
@@ -266,7 +266,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition's own limit is ignored",
-        Change("services.storage.methods.fetch", "_fetch_one", "limit = min(fetch.max_bytes, left)", "limit = left"),
+        Change(
+            "services.storage.methods.fetch",
+            "_fetch_one",
+            "limit = min(fetch.max_bytes, remaining)",
+            "limit = remaining",
+        ),
         _READ_PATH + "test_limits_hold_for_each_partition_and_over_all",
     ),
     Mutation(

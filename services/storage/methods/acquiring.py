@@ -1,4 +1,4 @@
-"""Partitions that a request needs, taken over if this run does not own them yet."""
+"""Take over the partitions that a request needs and this run does not own yet."""
 
 import math
 
@@ -10,8 +10,13 @@ from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
 
 
-async def acquired(run: Run, refs: list[PartitionRef], *, patience: float = math.inf) -> list[Partition | NotAvailable]:
-    """Each partition, those not owned yet taken over at the same time."""
+async def acquire_all(
+    run: Run, refs: list[PartitionRef], *, patience: float = math.inf
+) -> list[Partition | NotAvailable]:
+    """Return the partition, or why it is not available, for each of ``refs``. Take-overs run concurrently.
+
+    ``patience``: how long to wait for a take-over, in seconds.
+    """
     found: list[Partition | NotAvailable | None] = [run.owned.get((ref.topic_id, ref.partition)) for ref in refs]
     if None in found:
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Append: batches of producers into the buffers of their partitions, in the order of their commit stream."""
+"""Append: add producers' batches to the buffers of their partitions, in the order of their commit stream."""
 
 from kafscale.errors import CorruptData, Unavailable
 from kafscale.records.batch import BatchHeader, check_producers, peek
@@ -7,7 +7,7 @@ from kafscale.v1.storage_pb2 import AppendReply, AppendRequest, PartitionAppend,
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
 from services.storage.log.producers import Sequenced, SequenceRefused
-from services.storage.methods.acquiring import acquired
+from services.storage.methods.acquiring import acquire_all
 from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
 from services.storage.settings import StorageSettings
@@ -15,15 +15,15 @@ from services.storage.writing.commit_streams import CommitStream
 
 
 async def append(run: Run, deps: Dependencies, request: AppendRequest) -> AppendReply:
-    """A result for each append. Raises Unavailable when the stream is unknown or the message is out of order."""
+    """Return a result for each append. Raises Unavailable if the stream is unknown or the message is out of order."""
     stream = run.streams.get(request.stream_id)
     if stream is None or not await stream.turn(request.sequence):
-        raise Unavailable("no such commit stream, or an append out of its order")
+        raise Unavailable("unknown commit stream, or append out of order")
     # All appends of the stream wait behind this one.
     patience = deps.settings.append_load_wait_ms / 1000
-    partitions = await acquired(run, [append.partition for append in request.appends], patience=patience)
+    partitions = await acquire_all(run, [append.partition for append in request.appends], patience=patience)
     stream.seen(request.seen)
-    # From here to the reply nothing waits: the order of appends is the order of offsets.
+    # No await from here to the reply, so that offsets are assigned in the order of appends.
     results = [
         _append_one(run, deps, stream, request, append=append, found=found)
         for append, found in zip(request.appends, partitions, strict=True)
@@ -47,7 +47,7 @@ def _append_one(
     if isinstance(found, NotAvailable):
         result = PartitionAppended(status=found.status, detail=str(found), owner=found.owner)
     else:
-        # It may have been handed over while another partition was taken over.
+        # The partition may have been handed over while another one was taken over.
         if not found.closed:
             stream.subscribe(key, found.standing)
         end = found.buffer.next_offset
@@ -65,7 +65,7 @@ def _append_one(
 def _trace(
     deps: Dependencies, partition: Partition, append: PartitionAppend, result: PartitionAppended, *, placed: bool
 ) -> None:
-    """Not ``placed``: the batch was refused, or is there already."""
+    """Record a span for the append. ``placed`` is false if the batch was refused or is a duplicate."""
     tracer = deps.tracer
     span = (
         None
@@ -88,15 +88,15 @@ def _trace(
 def place(
     run: Run, partition: Partition, append: PartitionAppend, *, settings: StorageSettings, now_ms: int
 ) -> PartitionAppended:
-    """Append, or answer why not; a batch that repeats an earlier one is told where that one is."""
+    """Append the batches, or return why not. The result for a duplicate batch has the offsets of the original."""
     buffer, records = partition.buffer, append.records
     if partition.closed or partition.moving or (append.unacknowledged and not run.membership.proven):
-        detail = "the partition is handed over" if partition.moving else "this instance does not own the partition"
+        detail = "the partition is being handed over" if partition.moving else "this instance is not the owner"
         return PartitionAppended(status=Status.NOT_OWNER, detail=detail, owner=run.owned.elsewhere(partition.key))
     if partition.offline:
         return PartitionAppended(status=Status.DAMAGED, detail=partition.offline)
     if len(records) > settings.partition_buffer_bytes:
-        return PartitionAppended(status=Status.TOO_LARGE, detail="more than KAFSCALE_PARTITION_BUFFER_BYTES")
+        return PartitionAppended(status=Status.TOO_LARGE, detail="larger than KAFSCALE_PARTITION_BUFFER_BYTES")
     append_time = now_ms if partition.config.log_append_time else None
     try:
         header = peek(records)
@@ -110,7 +110,7 @@ def place(
             buffer.uncommitted_bytes + len(records) > settings.partition_buffer_bytes
             or run.buffered_bytes + len(records) > settings.buffer_bytes
         ):
-            return PartitionAppended(status=Status.BUFFER_FULL, detail="too much is buffered and not stored yet")
+            return PartitionAppended(status=Status.BUFFER_FULL, detail="too many bytes are buffered and not stored yet")
         base = buffer.append(records, log_append_time_ms=append_time)
     except CorruptData as error:
         return PartitionAppended(status=Status.INVALID, detail=str(error))
@@ -122,21 +122,21 @@ def place(
         buffer.note(batch)
     end = buffer.next_offset
     run.appended(partition, len(records), end - base)
-    # Producers get their replies as room comes back: all at the next commit's would send as much again at once.
-    too_much = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
-    congested = too_much > 0 or run.buffered_bytes > settings.buffer_bytes // 2
+    # Hold replies until space is freed: if all were sent at the next commit, producers would fill the buffer again.
+    excess = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
+    congested = excess > 0 or run.buffered_bytes > settings.buffer_bytes // 2
     return PartitionAppended(
         epoch=partition.epoch,
         base_offset=base,
         end_offset=end,
         log_start=partition.log.log_start,
         append_time_ms=-1 if append_time is None else append_time,
-        hold_until=buffer.end_of_first(too_much) if congested else 0,
+        hold_until=buffer.end_of_first(excess) if congested else 0,
     )
 
 
 def _repeated(run: Run, partition: Partition, header: BatchHeader) -> PartitionAppended | None:
-    """The answer for a batch that is in the log or in a buffer already. Raises SequenceRefused."""
+    """Return the result for a batch that is already in the log or in a buffer, else None. Raises SequenceRefused."""
     try:
         original = partition.producers.original(header)
     except SequenceRefused as error:
@@ -146,7 +146,7 @@ def _repeated(run: Run, partition: Partition, header: BatchHeader) -> PartitionA
         original = partition.producers.original(header)
     if original is None:
         return None
-    # The caller acks when the original is committed: the end says so, the epoch who it must be.
+    # The caller acks when the original is committed, which it knows from the end offset and the epoch.
     return PartitionAppended(
         epoch=partition.epoch,
         base_offset=original.base_offset,

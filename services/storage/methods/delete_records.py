@@ -1,4 +1,4 @@
-"""DeleteRecords: move the start of logs."""
+"""DeleteRecords: move the log start offset of partitions."""
 
 import trio
 
@@ -6,15 +6,15 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import DeleteRecordsReply, DeleteRecordsRequest, PartitionTruncated
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
-from services.storage.methods.acquiring import acquired
+from services.storage.methods.acquiring import acquire_all
 from services.storage.methods.refusal import refusal_of
 from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
 
 
 async def delete_records(run: Run, deps: Dependencies, request: DeleteRecordsRequest) -> DeleteRecordsReply:
-    """A result for each partition."""
-    found = await acquired(run, [truncation.partition for truncation in request.partitions])
+    """Return a result for each partition."""
+    found = await acquire_all(run, [truncation.partition for truncation in request.partitions])
     reply = DeleteRecordsReply(results=[PartitionTruncated() for _ in found])
     async with trio.open_nursery() as nursery:
         for one, truncation, result in zip(found, request.partitions, reply.results, strict=True):
@@ -29,7 +29,7 @@ async def _delete_records_of(
     run: Run, deps: Dependencies, partition: Partition, offset: int, result: PartitionTruncated
 ) -> None:
     view = partition.log
-    # Where the log begins and ends. From here nothing waits before an answer but a commit, which proves as much.
+    # This confirms log start and high watermark. After it the only wait is for a commit, which confirms them too.
     refusal = await refusal_of(run, deps, partition, -1, view.log_start)
     if refusal is None and partition.offline:
         refusal = NotAvailable(Status.DAMAGED, partition.offline)
@@ -43,7 +43,7 @@ async def _delete_records_of(
     if not partition.moving:
         await run.move_log_start(partition, offset)
     if view.log_start < offset:
-        result.status, result.detail = Status.NOT_OWNER, "another instance is to have the partition"
+        result.status, result.detail = Status.NOT_OWNER, "the partition is moving to another instance"
         result.owner = run.owned.elsewhere(partition.key)
         return
     run.retention.clean(partition)

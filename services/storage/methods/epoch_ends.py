@@ -1,17 +1,17 @@
-"""EpochEnds: where leader epochs end, so that clients can find out where their logs diverged."""
+"""EpochEnds: the end offsets of leader epochs, by which clients detect truncation."""
 
 from kafscale.v1.storage_pb2 import EpochEnd, EpochEndsReply, EpochEndsRequest, EpochQuery
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
-from services.storage.methods.acquiring import acquired
+from services.storage.methods.acquiring import acquire_all
 from services.storage.methods.refusal import refusal_of
 from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
 
 
 async def epoch_ends(run: Run, deps: Dependencies, request: EpochEndsRequest) -> EpochEndsReply:
-    """A result for each query."""
-    partitions = await acquired(run, [query.partition for query in request.queries])
+    """Return a result for each query."""
+    partitions = await acquire_all(run, [query.partition for query in request.queries])
     results = [
         _no_epoch(found) if isinstance(found, NotAvailable) else await _epoch_end(run, deps, found, query)
         for query, found in zip(request.queries, partitions, strict=True)

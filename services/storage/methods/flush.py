@@ -1,20 +1,20 @@
-"""Flush: store and commit what partitions have buffered."""
+"""Flush: store and commit the write buffers of partitions."""
 
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import FlushReply, FlushRequest, PartitionFlushed
 from services.storage.log.partition import Partition
-from services.storage.methods.acquiring import acquired
+from services.storage.methods.acquiring import acquire_all
 from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
 
 
 async def flush(run: Run, request: FlushRequest) -> FlushReply:
-    """A result for each partition of the request; of an empty one, for each that this run owns."""
+    """Return a result for each partition of the request, or for all owned partitions if the request names none."""
     if request.partitions:
-        found = await acquired(run, list(request.partitions))
+        found = await acquire_all(run, list(request.partitions))
     else:
         found = list(run.owned)
-    # Sealed all at once: while one is waited for, the others are uploaded too.
+    # Seal all of them first, so that they are uploaded concurrently.
     for one in found:
         if isinstance(one, Partition):
             run.seal(one, "request")

@@ -1,6 +1,6 @@
-"""How many records segments hold, as far as that is known without reading them: from catalogs, and their own headers.
+"""Count the records of segments without reading them, from catalogs and segment headers.
 
-A segment's header is believed where it has as many records as offsets, up to where the next segment begins.
+A segment header is trusted if its record count equals its number of offsets up to the next segment's base.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _HEADERS_AT_A_TIME = 16
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A segment with ``records`` at the offsets from ``base_offset`` up to ``next_offset``."""
+    """A segment with ``records`` records at the offsets from ``base_offset`` up to, not including, ``next_offset``."""
 
     base_offset: int
     next_offset: int
     records: int
 
     def within(self, start: int, end: int) -> int | None:
-        """How many lie from ``start`` up to ``end``; None: that is not known."""
+        """Return the number of records from ``start`` up to ``end``, or None if it is unknown."""
         if start <= self.base_offset and self.next_offset <= end:
             return self.records
         if self.records == self.next_offset - self.base_offset:
@@ -36,9 +36,9 @@ class Counted:
 
 
 async def counted_segments(run: Run, view: CommittedLog, offset: int, end: int) -> list[Counted]:
-    """Those that follow each other from the one with ``offset`` on; none: it has to be read. Raises as reads do.
+    """Return consecutive segments from the one with ``offset`` on. Empty if that one must be read. Raises as reads do.
 
-    Imported ones may hold control records, which no count here tells from others.
+    Imported segments are left out, because they may hold control records, which the counts include.
     """
     entries = _unfinished(run, view, offset) or await run.catalogs.entries(view, offset)
     if entries:
@@ -52,7 +52,7 @@ async def counted_segments(run: Run, view: CommittedLog, offset: int, end: int) 
 
 
 def _unfinished(run: Run, view: CommittedLog, offset: int) -> list[CatalogSegment]:
-    """What the owner knows of segments for which there is no page yet."""
+    """Return the segments without a catalog page yet, which only the owner knows."""
     owned = run.owned.get((view.topic_id, view.partition))
     if owned is None or owned.log is not view:
         return []
@@ -75,7 +75,7 @@ async def _by_headers(run: Run, view: CommittedLog, offset: int, end: int) -> li
             cached = run.reader.glance(view, segments[i])
             headers[i] = SegmentHeader.parse(cached.data) if cached else await run.reader.header(view, segments[i])
         except (Damaged, *STORE_FAILURES):
-            # Whoever really reads there gets the error.
+            # The error is reported when somebody reads this segment.
             return
 
     async with trio.open_nursery() as nursery:
@@ -84,8 +84,8 @@ async def _by_headers(run: Run, view: CommittedLog, offset: int, end: int) -> li
     found = []
     for one, header, next_offset in zip(segments, headers, ends, strict=True):
         count = next_offset - one.base_offset
-        told = header and (header.base_offset, header.epoch, header.message_count)
-        if told != (one.base_offset, view.epoch_of(one.base_offset), count) or not view.epoch_of(one.base_offset):
+        stated = header and (header.base_offset, header.epoch, header.message_count)
+        if stated != (one.base_offset, view.epoch_of(one.base_offset), count) or not view.epoch_of(one.base_offset):
             break
         found.append(Counted(one.base_offset, next_offset, count))
     return found

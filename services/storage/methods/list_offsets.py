@@ -1,4 +1,4 @@
-"""ListOffsets: the start and the end of logs, and the first record at or after a time."""
+"""ListOffsets: log start offsets, high watermarks, and the first record at or after a timestamp."""
 
 import structlog
 
@@ -7,7 +7,7 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import ListOffsetsReply, ListOffsetsRequest, PartitionOffset, PartitionQuery
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
-from services.storage.methods.acquiring import acquired
+from services.storage.methods.acquiring import acquire_all
 from services.storage.methods.refusal import refusal_of, unanswered
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged
@@ -18,8 +18,8 @@ log = structlog.get_logger()
 
 
 async def list_offsets(run: Run, deps: Dependencies, request: ListOffsetsRequest) -> ListOffsetsReply:
-    """A result for each query."""
-    partitions = await acquired(run, [query.partition for query in request.queries])
+    """Return a result for each query."""
+    partitions = await acquire_all(run, [query.partition for query in request.queries])
     results = [
         _no_offset(found) if isinstance(found, NotAvailable) else await _list_one(run, deps, found, query)
         for query, found in zip(request.queries, partitions, strict=True)
@@ -42,7 +42,7 @@ async def _list_one(run: Run, deps: Dependencies, partition: Partition, query: P
         )
     except Damaged as error:
         if log_start < partition.log.log_start:
-            # What was looked at was deleted meanwhile.
+            # The object was deleted meanwhile.
             return await _list_one(run, deps, partition, query)
         log.error("committed data cannot be read", partition=partition.name, reason=str(error))
         return _no_offset(NotAvailable(Status.DAMAGED, str(error)))

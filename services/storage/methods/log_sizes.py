@@ -1,4 +1,4 @@
-"""LogSizes: how much a partition's log takes in the object store: what has no records is not taken over for that."""
+"""LogSizes: the size of partitions' logs in the object store. Empty partitions are not taken over for it."""
 
 import math
 
@@ -15,24 +15,24 @@ from services.storage.run import Run
 
 
 async def log_sizes(run: Run, deps: Dependencies, request: LogSizesRequest) -> LogSizesReply:
-    """A result for each query. What is known too late is known when it is asked for again."""
+    """Return a result for each query. A size that is not known in time is cached for the next request."""
     results = [_failed(Status.UNAVAILABLE, Unavailable("the log's size is not known in time")) for _ in request.queries]
-    left = iter(enumerate(request.queries))
+    remaining = iter(enumerate(request.queries))
 
     async def answer() -> None:
-        for index, query in left:
+        for index, query in remaining:
             results[index] = await _log_size(run, query)
 
     with trio.move_on_after(request.wait_ms / 1000 if request.wait_ms else math.inf):
         async with trio.open_nursery() as nursery:
-            # Each may list its whole partition.
+            # Bounded, because each query may list its whole partition.
             for _ in range(min(deps.settings.reads_in_flight, len(results))):
                 nursery.start_soon(answer)
     return LogSizesReply(results=results)
 
 
 async def _log_size(run: Run, query: SizeQuery) -> LogSize:
-    """As the answer to one query. Segments are listed once and known then, of a very long log only the end."""
+    """Answer one query. The listed segments are remembered, except that of a very long log only the end is."""
     ref = query.partition
     try:
         if run.owned.may_have(ref) and not await run.owned.has_records(ref):

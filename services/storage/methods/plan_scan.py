@@ -1,6 +1,6 @@
-"""PlanScan: bounds as offsets, and splits of even bytes, for any partitions, whoever owns them.
+"""PlanScan: resolve bounds to offsets and cut ranges into splits of equal bytes, for any partition of any owner.
 
-Sizes come from what is known of segments and from catalog pages. What neither tells is listed, unless it is little.
+Sizes come from known segments and catalog pages. Stretches that neither covers are listed unless they are small.
 """
 
 import structlog
@@ -21,19 +21,19 @@ from services.storage.run import Run
 
 log = structlog.get_logger()
 
-_LITTLE = 8 << 20
-"""Bytes: a gap between known segments that is about so large is not listed, for a plan can be wrong by as much."""
+_SMALL_GAP = 8 << 20
+"""Bytes. A gap between known segments of up to about this size is not listed: a plan may be off by as much."""
 _TRIES = 3
-"""Of one plan, while the log's start moves over what is looked at."""
+"""Attempts at one plan while the log start moves past the segments in question."""
 
 
 async def plan_scan(run: Run, deps: Dependencies, request: PlanScanRequest) -> PlanScanReply:
-    """A plan for each scan; so many at a time as the settings say, those of other calls included."""
+    """Return a plan for each scan. KAFSCALE_PLANS_IN_FLIGHT bounds concurrent plans across all calls."""
     plans = [PartitionPlan() for _ in request.scans]
-    left = iter(zip(request.scans, plans, strict=True))
+    remaining = iter(zip(request.scans, plans, strict=True))
 
     async def work() -> None:
-        for scan, plan in left:
+        for scan, plan in remaining:
             async with run.plan_turns:
                 await _Planner(run, deps.indexer, request, scan, plan).plan()
 
@@ -44,7 +44,7 @@ async def plan_scan(run: Run, deps: Dependencies, request: PlanScanRequest) -> P
 
 
 class _Planner:
-    """Of one partition."""
+    """Plans the scan of one partition."""
 
     def __init__(
         self, run: Run, indexer: IndexerClient, request: PlanScanRequest, scan: PartitionScan, result: PartitionPlan
@@ -78,14 +78,14 @@ class _Planner:
             except Damaged:
                 if not tries_left:
                     raise
-                # What was looked at may have been deleted meanwhile, or be none of the log's.
+                # The object may have been deleted meanwhile, or may not belong to the log.
                 await self._run.logs.stored_log(self._scan.partition)
             else:
                 return
 
     async def _fill(self, view: CommittedLog) -> None:
         result, request = self._result, self._request
-        # The log goes on growing: all of a plan is of one moment.
+        # The log keeps growing; the whole plan must refer to one point in time.
         result.log_start, result.high_watermark = view.log_start, view.high_watermark
         result.start = await self._offset(view, self._scan.start)
         result.end = await self._offset(view, self._scan.end)
@@ -95,7 +95,7 @@ class _Planner:
             return
         stretches = await self._stretches(view, start, end)
         if request.HasField("since_ms"):
-            # Nothing like it for until_ms: no catalog knows the oldest record of a segment.
+            # until_ms has no such filter, because catalogs do not have the oldest timestamp of a segment.
             since = request.since_ms
             stretches = [one for one in stretches if one.newest is None or one.newest >= since]
         result.splits.extend(cut(stretches, split_bytes=request.split_bytes, split_records=request.split_records))
@@ -109,7 +109,7 @@ class _Planner:
             case "offset":
                 return bound.offset
             case "timestamp" if view.log_start == view.high_watermark:
-                # Nobody may have owned it yet, so that it has no epoch either.
+                # The partition may never have had an owner and therefore no epoch.
                 return view.high_watermark
             case "timestamp":
                 found = await list_offset(
@@ -124,17 +124,17 @@ class _Planner:
                 raise NotAvailable(Status.INVALID, "a scan without a bound")
 
     async def _stretches(self, view: CommittedLog, start: int, end: int) -> list[Stretch]:
-        """What fills the log from ``start`` to ``end``: segments where they are known, else pages.
+        """Return the stretches of the log from ``start`` to ``end``: known segments, otherwise catalog pages.
 
-        Of a log that others write, what came since the last plan is either little, or listed.
+        If another instance writes the log, what was added since the last plan is either a small gap or listed.
         """
         catalogs, finder = self._run.catalogs, self._run.reader.finder
         found: list[Stretch] = []
-        learnt = listed = False
+        learned = listed = False
         offset = start
         while offset < end:
             known, covered = view.segments.stretch(offset, end)
-            # Where a listing ended, the last segment's end is not known.
+            # The end of the last segment of a listing is unknown.
             if len(known) > 1 and covered <= known[-1].base_offset + 1 < end:
                 covered = known.pop().base_offset
             if (known and covered > known[-1].base_offset + 1) or covered >= end:
@@ -143,14 +143,14 @@ class _Planner:
                 offset = covered
                 continue
             gap = view.segments.gap(offset)
-            if gap is not None and gap.size <= _LITTLE:
+            if gap is not None and gap.size <= _SMALL_GAP:
                 found.append(Stretch(*gap, None).part(offset, end))
                 offset = gap.end
                 continue
-            # One listing tells of more segments than are in a page.
-            if not learnt and (gap is None or listed):
+            # One listing returns more segments than a page has.
+            if not learned and (gap is None or listed):
                 await catalogs.learn(view, offset, end)
-                learnt = True
+                learned = True
                 continue
             listed = True
             page = view.pages.covering(offset)

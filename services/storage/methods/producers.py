@@ -1,4 +1,4 @@
-"""Producers: the idempotent producers of partitions, for operators."""
+"""Producers: describe the idempotent producers of partitions, for operators."""
 
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import PartitionProducers, ProducersQuery, ProducersReply, ProducersRequest
@@ -9,7 +9,7 @@ from services.storage.run import Run
 
 
 async def producers(run: Run, deps: Dependencies, request: ProducersRequest) -> ProducersReply:
-    """A result for each query."""
+    """Return a result for each query."""
     return ProducersReply(results=[await _of_partition(run, deps, query) for query in request.queries])
 
 
@@ -20,7 +20,7 @@ async def _of_partition(run: Run, deps: Dependencies, query: ProducersQuery) -> 
     except NotAvailable as error:
         refusal = error
     if refusal is None and partition.offline:
-        # Its producers may not be restored: an empty list would say that there are none.
+        # Its producers may not be restored, so an empty list would be wrong.
         refusal = NotAvailable(Status.DAMAGED, partition.offline)
     if refusal is not None:
         return PartitionProducers(status=refusal.status, detail=str(refusal), owner=refusal.owner)

@@ -1,4 +1,4 @@
-"""Scan: a committed range of one partition, piece after piece as its reader takes them, from any instance."""
+"""Scan: stream a committed range of one partition in pieces, at the reader's pace. Any instance can serve it."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -26,20 +26,20 @@ from services.storage.run import Run
 
 log = structlog.get_logger()
 
-_LEAST_PIECE = 64 * 1024
-_PIECE = 1 << 20
-"""Where the reader does not say how large pieces are to be."""
+_MIN_PIECE = 64 * 1024
+_DEFAULT_PIECE = 1 << 20
+"""Bytes, if the request has no piece_bytes."""
 
 Send = Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
 
 
 async def scan(run: Run, deps: Dependencies, request: ScanRequest, send: Send) -> None:
-    """Answer one Scan. Raises Unavailable when its turn does not come in time."""
+    """Serve one Scan. Raises Unavailable if it cannot start within KAFSCALE_SCAN_WAIT_MS."""
     settings, counters = deps.settings, deps.counters
     with trio.move_on_after(settings.scan_wait_ms / 1000) as waiting:
         await run.scan_turns.acquire()
     if waiting.cancelled_caught:
-        raise Unavailable(f"{settings.scan_streams} scans are under way")
+        raise Unavailable(f"{settings.scan_streams} scans are already running")
     counters.scans += 1
     try:
         await _Scan(run, deps, request, send).run()
@@ -49,15 +49,15 @@ async def scan(run: Run, deps: Dependencies, request: ScanRequest, send: Send) -
 
 
 class _OutOfRange(Exception):
-    """The log does not have what is to come next, as its state says now."""
+    """The current state of the log does not include the next offset of the scan."""
 
     def __init__(self, view: CommittedLog) -> None:
-        super().__init__(f"the log has {view.log_start} to {view.high_watermark}")
+        super().__init__(f"the log has offsets {view.log_start} to {view.high_watermark}")
         self.log_start = view.log_start
 
 
 class _Scan:
-    """One stream. Each piece begins where the one before said that it would."""
+    """One stream. Each piece begins at the ``next_offset`` of the piece before."""
 
     def __init__(self, run: Run, deps: Dependencies, request: ScanRequest, send: Send) -> None:
         self._run = run
@@ -65,18 +65,18 @@ class _Scan:
         self._request = request
         self._send_piece = send
         self._offset = request.start
-        self._told = request.start
+        self._reported = request.start
         self._paged_to = request.start
-        wanted = request.piece_bytes if request.piece_bytes > 0 else _PIECE
-        self._piece_bytes = min(max(wanted, _LEAST_PIECE), deps.settings.scan_piece_bytes)
+        requested = request.piece_bytes if request.piece_bytes > 0 else _DEFAULT_PIECE
+        self._piece_bytes = min(max(requested, _MIN_PIECE), deps.settings.scan_piece_bytes)
 
     async def run(self) -> None:
         end = self._request.end
         try:
             while self._offset < end:
-                await self._go_on()
-            if self._told < end or end <= self._request.start:
-                await self._send(ScanPiece(first_offset=self._told, next_offset=max(self._told, end)))
+                await self._continue()
+            if self._reported < end or end <= self._request.start:
+                await self._send(ScanPiece(first_offset=self._reported, next_offset=max(self._reported, end)))
         except NotAvailable as error:
             await self._fail(error.status, str(error))
         except _OutOfRange as error:
@@ -87,8 +87,8 @@ class _Scan:
         except STORE_FAILURES as error:
             await self._fail(Status.UNAVAILABLE, str(error))
 
-    async def _go_on(self) -> None:
-        """Read on in the segment that holds the offset."""
+    async def _continue(self) -> None:
+        """Read the segment that holds the current offset."""
         if self._run.owned.stopping:
             raise Unavailable("this instance is stopping")
         ref = self._request.partition
@@ -96,10 +96,10 @@ class _Scan:
         try:
             await self._read(view)
         except OfAnotherEpoch:
-            # It is not looked at again.
+            # The segment map now excludes it, so the next round finds another one.
             return
         except Damaged:
-            # What is missing may have been deleted since, or be known wrongly here: only the state as it is now tells.
+            # The object may have been deleted since, or the local view is outdated, so read the current state.
             view = self._checked(await self._run.logs.stored_log(ref))
             view.segments.forget_stretch(self._offset)
             await self._read_again(view)
@@ -140,10 +140,10 @@ class _Scan:
         if pieces[-1].next_offset <= self._offset:
             raise Damaged(f"{view.topic}-{view.partition}: no batch holds offset {self._offset}")
         for piece in pieces:
-            await self._give(piece)
+            await self._send_records(piece)
 
     async def _count(self, view: CommittedLog) -> bool:
-        """Tell what is known without reading segments; False: nothing is of the one that comes next."""
+        """Send the count of segments that need not be read. Return False if the next segment must be read."""
         start, end, count, base = self._offset, self._request.end, 0, -1
         for segment in await counted_segments(self._run, view, start, end):
             here = segment.within(start, end)
@@ -166,7 +166,7 @@ class _Scan:
         return True
 
     async def _segment(self, view: CommittedLog) -> KnownSegment:
-        """The one that holds the offset, with its newest time where a page tells it and that matters."""
+        """Return the segment that holds the offset, with its newest timestamp if it matters and a page has it."""
         finder = self._run.reader.finder
         segment = await finder.holding(view, self._offset)
         if (
@@ -184,12 +184,12 @@ class _Scan:
     def _too_old(self, newest: int) -> bool:
         return self._request.HasField("since_ms") and UNKNOWN_TIME != newest < self._request.since_ms
 
-    async def _give(self, piece: Piece) -> None:
+    async def _send_records(self, piece: Piece) -> None:
         request = self._request
         self._offset = max(self._offset, piece.next_offset)
         if not piece.records or (is_timed(request) and not has_wanted(request, piece.records)):
             return
-        await self._pass_over(piece.first_offset)
+        await self._skip_to(piece.first_offset)
         message = ScanPiece(
             first_offset=piece.first_offset,
             next_offset=piece.next_offset,
@@ -209,14 +209,16 @@ class _Scan:
                 raise Damaged(f"{piece.object}: {error}") from error
             await self._send(message)
 
-    async def _pass_over(self, offset: int) -> None:
-        """Tell that nothing is wanted of what lies before ``offset``."""
-        if self._told < offset:
-            await self._send(ScanPiece(first_offset=self._told, next_offset=offset))
+    async def _skip_to(self, offset: int) -> None:
+        """Send an empty piece for the offsets before ``offset``, which have no matching records."""
+        if self._reported < offset:
+            await self._send(ScanPiece(first_offset=self._reported, next_offset=offset))
 
     async def _send(self, piece: ScanPiece, records: Buffer = b"") -> None:
         await self._send_piece(Bulk(piece, ScanPiece.RECORDS_FIELD_NUMBER, records) if records else piece)
-        self._told = piece.next_offset
+        self._reported = piece.next_offset
 
     async def _fail(self, status: Status, detail: str, *, log_start: int = 0) -> None:
-        await self._send_piece(ScanPiece(status=status, detail=detail, first_offset=self._told, log_start=log_start))
+        await self._send_piece(
+            ScanPiece(status=status, detail=detail, first_offset=self._reported, log_start=log_start)
+        )

@@ -1,4 +1,4 @@
-"""Segments: the segments of a log, for operators, and whether what is stored of each is whole."""
+"""Segments: list the segments of a log and verify their objects, for operators."""
 
 import math
 from itertools import pairwise
@@ -19,22 +19,21 @@ from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.run import Run
 
-_MOST = 1000
-_MOST_VERIFIED, _MOST_VERIFIED_BYTES = 32, 64 << 20
-"""In one reply: they are read within a call's time. One segment is, however large."""
+_MAX_SEGMENTS = 1000
+_MAX_VERIFIED, _MAX_VERIFIED_BYTES = 32, 64 << 20
+"""Per reply, because they must be read before the call times out. At least one segment is, however large."""
 _INDEX_SECONDS = 20.0
-"""The epoch of a segment that another system wrote."""
 
 
 async def segments(run: Run, deps: Dependencies, request: SegmentsRequest) -> SegmentsReply:
-    """Some of the partition's segments, from where the request says. What cannot be told is in the reply's status."""
-    most = _MOST_VERIFIED if request.verify else _MOST
-    limit = min(request.limit or most, most)
+    """Return some of the partition's segments, from the requested offset on. Errors are in the reply's status."""
+    maximum = _MAX_VERIFIED if request.verify else _MAX_SEGMENTS
+    limit = min(request.limit or maximum, maximum)
     try:
         partition = await run.owned.acquire(request.partition)
         log = partition.log
-        page = await _page(run, partition, request.start, limit, _MOST_VERIFIED_BYTES if request.verify else math.inf)
-        reply = SegmentsReply(segments=_shown(run, log, page), next=page.end, high_watermark=log.high_watermark)
+        page = await _page(run, partition, request.start, limit, _MAX_VERIFIED_BYTES if request.verify else math.inf)
+        reply = SegmentsReply(segments=_described(run, log, page), next=page.end, high_watermark=log.high_watermark)
         if request.verify:
             await _verify(run, log, deps.indexer, page.found, reply, reindex=request.reindex)
         if page.hole is not None:
@@ -47,15 +46,18 @@ async def segments(run: Run, deps: Dependencies, request: SegmentsRequest) -> Se
 
 
 class _Page(NamedTuple):
-    """``hole``: offsets before the segments, which no object holds. ``end``: one past the last one's last offset."""
+    """Consecutive segments.
+
+    ``hole``: offsets before them that no object holds. ``end``: one past the last offset of the last segment.
+    """
 
     hole: StoredSegment | None
     found: list[KnownSegment]
     end: int
 
 
-async def _page(run: Run, partition: Partition, start: int, limit: int, most_bytes: float) -> _Page:
-    """At most ``limit`` segments, a hole counted as one, that take ``most_bytes`` or are a single one.
+async def _page(run: Run, partition: Partition, start: int, limit: int, max_bytes: float) -> _Page:
+    """Return at most ``limit`` segments, counting a hole as one, of at most ``max_bytes`` unless it is a single one.
 
     Raises NotAvailable, Unavailable, Refused.
     """
@@ -70,11 +72,11 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, most_byt
         segment = await run.reader.holding(log, offset)
     except Damaged as error:
         if not run.membership.proven:
-            # What is missing may have been deleted by a later owner.
+            # A later owner may have deleted the missing object.
             raise NotAvailable(Status.NOT_OWNER, str(error), run.owned.elsewhere(partition.key)) from error
         if offset < log.log_start:
-            # It was deleted while it was looked for.
-            return await _page(run, partition, start, limit, most_bytes)
+            # The segment was deleted meanwhile.
+            return await _page(run, partition, start, limit, max_bytes)
         run.retention.look_at(partition)
         segment = await _listed(run, log, offset)
         if segment is None or segment.base_offset > offset:
@@ -83,7 +85,7 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, most_byt
     size = 0
     while segment is not None and len(found) < limit:
         size += segment.size
-        if found and size > most_bytes:
+        if found and size > max_bytes:
             break
         found.append(segment)
         segment = await run.reader.finder.after(log, segment)
@@ -91,7 +93,7 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, most_byt
 
 
 async def _listed(run: Run, log: CommittedLog, offset: int) -> KnownSegment | None:
-    """The segment that should hold ``offset``, whatever is in its object; where there is none, the next one."""
+    """Return the segment whose base offset precedes ``offset``, without checking its object, or else the oldest."""
     try:
         return await run.reader.finder.holding(log, offset)
     except Damaged:
@@ -103,7 +105,7 @@ def _hole(log: CommittedLog, start: int, end: int) -> StoredSegment:
     return StoredSegment(base_offset=start, end_offset=end, epoch=log.epoch_of(start), faults=[fault])
 
 
-def _shown(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
+def _described(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
     ends = [*(following.base_offset for _, following in pairwise(page.found)), page.end]
     return [
         StoredSegment(
@@ -126,25 +128,24 @@ async def _verify(
     *,
     reindex: bool,
 ) -> None:
-    """Note what is wrong; ``reindex``: indexes are written anew first. What was deleted meanwhile, or is no part of the
-    log, is left out.
+    """Add the faults to the segments of ``reply``, after rebuilding wrong indexes if ``reindex``.
 
-    Raises Unavailable, Refused.
+    Segments that were deleted meanwhile or do not belong to the log are removed. Raises Unavailable, Refused.
     """
     kept: dict[int, StoredSegment] = {}
     failures: list[KafscaleError] = []
 
     async def verify(number: int, segment: KnownSegment) -> None:
-        shown = reply.segments[number]
+        described = reply.segments[number]
         try:
             async with run.verify_turns:
-                shown.faults.extend(await _faults(run, log, indexer, segment, shown if reindex else None))
-            kept[number] = shown
+                described.faults.extend(await _faults(run, log, indexer, segment, described if reindex else None))
+            kept[number] = described
         except OfAnotherEpoch:
             return
         except STORE_FAILURES as error:
             failures.append(error)
-            # The others' results would not be told.
+            # The reply is an error, so the other results are not needed.
             nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
@@ -160,9 +161,9 @@ async def _verify(
 async def _faults(
     run: Run, log: CommittedLog, indexer: IndexerClient, segment: KnownSegment, rebuilt: StoredSegment | None
 ) -> list[str]:
-    """``rebuilt``: have the index written anew where it is not right, and note it there.
+    """Return the faults of one segment and its index. ``rebuilt``: rebuild a wrong index and record it there.
 
-    Raises OfAnotherEpoch for an object that is left of a dead owner; Unavailable, Refused.
+    Raises OfAnotherEpoch for a leftover object of a dead owner; Unavailable, Refused.
     """
     try:
         faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))
@@ -182,14 +183,14 @@ async def _faults(
 
 
 async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> tuple[int, int]:
-    """Of a segment that is read for that as a whole, and let go. Raises Damaged, Unavailable, Refused."""
+    """Read a whole segment and return its end offset and epoch. Raises Damaged, Unavailable, Refused."""
     parsed = await run.reader.parsed(log, segment)
     return parsed.next_offset, parsed.header.epoch
 
 
 async def _behind(run: Run, log: CommittedLog, end: int, epoch: int) -> list[str]:
-    """Whether the log goes on where a segment ends. Raises Damaged, Unavailable, Refused."""
-    # Imported segments may have lost records to compaction elsewhere.
+    """Return a fault unless another segment begins at ``end``. Raises Damaged, Unavailable, Refused."""
+    # Imported segments may have lost records to compaction in the system that wrote them.
     if end == log.high_watermark or end <= log.log_start or epoch == IMPORTED:
         return []
     if end < log.high_watermark and (await run.reader.holding(log, end)).base_offset == end:

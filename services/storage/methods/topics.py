@@ -1,4 +1,4 @@
-"""Topics: what a reader or writer of whole topics begins with."""
+"""Topics: the topics and storage addresses that a reader or writer of whole topics needs first."""
 
 from kafscale import paths
 from kafscale.metadata.topic_values import TopicInfo
@@ -8,19 +8,19 @@ from services.storage.dependencies import Dependencies
 
 
 async def topics(deps: Dependencies, request: TopicsRequest) -> TopicsReply:
-    """The live topics, and where storage instances take calls. Raises Unavailable."""
+    """Return the live topics and the addresses of the storage instances. Raises Unavailable."""
     view = deps.catalog.view
     found = dict(view.by_name)
     for name in request.names:
         if name not in found and paths.is_topic_name(name):
-            # The view may be behind whoever has just made the topic.
+            # The topic may have just been created and not be in the view yet.
             item = await deps.metadata.get(paths.topic_key(deps.namespace, name))
             if item is not None:
                 found[name] = TopicInfo.read(item)
-    wanted = sorted(set(request.names) & found.keys() if request.names else found)
+    requested = sorted(set(request.names) & found.keys() if request.names else found)
     defaults = default_values(deps.settings)
     return TopicsReply(
-        topics=[_description(found[name], defaults) for name in wanted if found[name].live],
+        topics=[_description(found[name], defaults) for name in requested if found[name].live],
         instances=[address for live in deps.members.view.placed if (address := live.address or deps.listener)],
     )
 

@@ -1,4 +1,4 @@
-"""How many records of batches are wanted: by their headers, and decoded only where those cannot tell."""
+"""Count the records that a scan requests, from batch headers; batches are decoded only if the header is not enough."""
 
 from collections.abc import Iterator
 
@@ -8,21 +8,21 @@ from kafscale.records.record import read_records
 from kafscale.v1.storage_pb2 import ScanRequest
 
 _DECODED_BYTES = 256 << 20
-"""What one batch may decompress to."""
+"""The limit on the decompressed size of one batch."""
 
 
 def is_timed(request: ScanRequest) -> bool:
-    """Whether records are wanted by their timestamps, too."""
+    """Return whether the request filters records by timestamp."""
     return request.HasField("since_ms") or request.HasField("until_ms")
 
 
 def has_wanted(request: ScanRequest, records: Buffer) -> bool:
-    """Whether any batch may hold a record whose timestamp is wanted."""
+    """Return whether any batch may hold a record in the requested time range."""
     return any(not _out_of_time(request, header) for _, header in walk(records))
 
 
 def count_wanted(request: ScanRequest, records: Buffer, start: int) -> int:
-    """The records from offset ``start`` on that the request wants. Raises CorruptBatch."""
+    """Return how many records from offset ``start`` on match the request. Raises CorruptBatch."""
     return sum(_counted(request, records, start))
 
 
@@ -46,7 +46,10 @@ def _counted(request: ScanRequest, records: Buffer, start: int) -> Iterator[int]
 
 
 def _out_of_time(request: ScanRequest, header: BatchHeader) -> bool:
-    """Whether the header says that no record is wanted. It does not tell the oldest one, unless they are all equal."""
+    """Return whether the header shows that no record matches.
+
+    A header has only the newest timestamp, which is also the oldest if the batch has log append time.
+    """
     if request.HasField("since_ms") and header.max_timestamp < request.since_ms:
         return True
     return request.HasField("until_ms") and header.is_log_append_time and header.max_timestamp >= request.until_ms

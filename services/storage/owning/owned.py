@@ -202,7 +202,7 @@ class OwnedPartitions:
         if self.stopping:
             raise NotAvailable(Status.NOT_OWNER, "this instance is stopping", self.elsewhere(key))
         if not self.given(key) and key not in self._unfinished:
-            raise NotAvailable(Status.NOT_OWNER, "another instance is to have the partition", self.elsewhere(key))
+            raise NotAvailable(Status.NOT_OWNER, "the partition is moving to another instance", self.elsewhere(key))
 
     async def _load(self, key: Key, ref: PartitionRef, load: _Load) -> None:
         try:

@@ -192,7 +192,7 @@ class _Deletion:
         # The date first: whoever is stopped after the proof sends a delete that the store refuses.
         dated = self._objects.now()
         if not self._membership.proven:
-            raise Unavailable("the lease cannot be proven at present")
+            raise Unavailable("the lease cannot be confirmed at present")
         try:
             await self._objects.delete_many(keys, dated=dated)
         except KafscaleError:

@@ -212,7 +212,7 @@ async def test_one_scan_too_many_waits_for_its_turn_and_is_then_refused(autojump
         await owner.fill(ref, 30)
         async with owner.storage.scan(ScanRequest(partition=ref, start=0, end=6000)) as stream:
             await stream.receive()
-            with pytest.raises(Unavailable, match="1 scans are under way"):
+            with pytest.raises(Unavailable, match="1 scans are already running"):
                 await owner.scan(ref, 0, 600)
             async with trio.open_nursery() as nursery:
                 found: list[ScanPiece] = []

@@ -67,8 +67,8 @@ async def test_segments_are_listed_from_anywhere_and_some_at_a_time(autojump_clo
 
 
 async def test_one_reply_has_no_more_than_it_can(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_list, "_MOST", 4)
-    monkeypatch.setattr(segment_list, "_MOST_VERIFIED", 2)
+    monkeypatch.setattr(segment_list, "_MAX_SEGMENTS", 4)
+    monkeypatch.setattr(segment_list, "_MAX_VERIFIED", 2)
     async with (world := World(indexing=True)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _write(caller, ref)
@@ -83,10 +83,10 @@ async def test_one_reply_has_no_more_bytes_than_can_be_verified(
         ref = await world.topic(catalog)
         await _write(caller, ref)
         sizes = [each.bytes for each in (await _segments(caller, ref)).segments]
-        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", sum(sizes[:3]))
+        monkeypatch.setattr(segment_list, "_MAX_VERIFIED_BYTES", sum(sizes[:3]))
         reply = await _segments(caller, ref, verify=True)
         assert (_bases(reply), reply.next) == ([0, 3, 6], 9)
-        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", 1)
+        monkeypatch.setattr(segment_list, "_MAX_VERIFIED_BYTES", 1)
         reply = await _segments(caller, ref, start=3, verify=True)
         assert (_bases(reply), reply.next) == ([3], 6)
         assert _bases(await _segments(caller, ref)) == [0, 3, 6, 9, 12]
