@@ -295,7 +295,7 @@ class Run:
         await self.snapshots.cover(partition, offset)
         if partition.moving:
             return
-        partition.wanted_log_start = max(partition.wanted_log_start, offset)
+        partition.target_log_start = max(partition.target_log_start, offset)
         self._committer.ready(partition)
         while partition.log.log_start < offset and not partition.closed:
             await self._moved.wait()
@@ -386,7 +386,7 @@ class Run:
             # The configs may have changed during the take-over.
             self._configs.apply(partition)
             self.sinks.taken(partition)
-            self.streams.announce(partition.key, partition.standing())
+            self.streams.announce(partition.key, partition.committed_event())
             self._look_for_missing(partition)
         self.assignment.taken(partition)
 
@@ -402,7 +402,7 @@ class Run:
             self.retention.look_at(partition)
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
-        self.streams.announce(partition.key, partition.standing(lost=lost))
+        self.streams.announce(partition.key, partition.committed_event(lost=lost))
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:

@@ -107,9 +107,7 @@ MUTATIONS = (
     ),
     Mutation(
         "pages that are not stored are bounded",
-        Change(
-            "services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"
-        ),
+        Change("services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MAX_WAITING:", "if False:"),
         _CATALOGS + "test_what_waits_for_its_page_is_bounded",
     ),
     Mutation(

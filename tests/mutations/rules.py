@@ -134,7 +134,7 @@ MUTATIONS = (
         Change(
             "services.storage.writing.committer",
             "Committer.run",
-            "list(self._ready)[:_MOST_PARTITIONS]",
+            "list(self._ready)[:_MAX_PARTITIONS]",
             "list(self._ready)",
         ),
         _COMMITTER + "test_more_partitions_than_fit_into_one_transaction_are_committed",
@@ -313,7 +313,7 @@ MUTATIONS = (
         Change(
             "services.storage.writing.commit_streams",
             "CommitStream.subscribe",
-            "            self.tell(key, now())\n",
+            "            self.notify(key, now())\n",
             "            pass\n",
         ),
         _IDEMPOTENCE + "test_sequences_are_remembered_over_a_kill_and_a_stop",

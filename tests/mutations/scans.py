@@ -13,7 +13,7 @@ MUTATIONS = (
             "services.storage.methods.scan",
             "_Scan.run",
             "await self._fail(Status.DAMAGED, str(error))",
-            "await self._send(ScanPiece(first_offset=self._told, next_offset=end))",
+            "await self._send(ScanPiece(first_offset=self._reported, next_offset=end))",
         ),
         _SCAN_STREAMS + "test_damage_ends_a_scan_with_its_place",
     ),

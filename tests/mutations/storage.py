@@ -18,7 +18,7 @@ MUTATIONS = (
         Change(
             "services.storage.writing.flusher",
             "Flusher._until_done",
-            'log.warning("put failed, kept and tried again", key=key, error=str(error))',
+            'log.warning("put failed, retrying", key=key, error=str(error))',
             "return",
         ),
         _WRITE_PATH + "test_failed_flush_is_not_success_for_anyone",
@@ -105,7 +105,7 @@ MUTATIONS = (
         Change(
             "services.storage.writing.flusher",
             "Flusher._until_done",
-            'log.warning("put failed, kept and tried again", key=key, error=str(error))',
+            'log.warning("put failed, retrying", key=key, error=str(error))',
             "partition.buffer._open.next_offset = partition.log.high_watermark",
         ),
         _WRITE_PATH + "test_offsets_are_not_given_twice_after_a_failed_upload",

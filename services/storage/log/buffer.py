@@ -1,4 +1,4 @@
-"""What one partition has taken in and not committed yet, in one epoch: pure bookkeeping, no IO."""
+"""The write buffer of one partition in one epoch: records accepted and not committed yet. Bookkeeping only, no I/O."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,25 +11,29 @@ from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 from services.storage.log.producers import Sequenced
 from services.storage.log.sink_progress import SinkEpoch
 
-_MOST_TRACES = 32
+_MAX_TRACES = 32
 
 Trigger = Literal["size", "interval", "quiet", "request", "hand_over"]
-"""Why a buffer is sealed: it is full; flush.ms is over; no more comes; somebody asks for it; its partition leaves."""
+"""Why a buffer is sealed: it is full, flush.ms elapsed, appends paused, a request, or a hand-over of the partition."""
 
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Placed batches, each as its 16-byte prefix and the rest. Sealed, it never changes; ``segment``: once stored."""
+    """Batches with offsets, each as its 16-byte prefix and the rest. Immutable once sealed.
+
+    ``segment`` is set once it is stored.
+    """
 
     base_offset: int
     next_offset: int
     size: int = 0
     pieces: list[tuple[bytes, memoryview]] = field(default_factory=list)
     sequenced: list[Sequenced] = field(default_factory=list)
-    # How far it has the epochs of sinks, and how many of its bytes are theirs.
+    # For each sink epoch in the buffer, how many of its batches the log then has.
     sinks: dict[SinkEpoch, int] = field(default_factory=dict)
+    # How many of the bytes are from sinks.
     staged: int = 0
-    # The places of those of its batches that are traced.
+    # The trace contexts of traced batches.
     traces: list[str] = field(default_factory=list)
     trigger: Trigger = "size"
     started: bool = False
@@ -37,23 +41,23 @@ class Buffer:
 
 
 class WriteBuffer:
-    """Assigns offsets and collects batches; buffers go from open to sealed to committed in offset order.
+    """Assigns offsets and collects batches. Buffers go from open to sealed to committed in offset order.
 
-    Within an epoch an offset is given once: a refused append takes none, a sealed buffer is kept until it is committed.
+    An offset is assigned once per epoch: a refused append uses none, and a sealed buffer is kept until it is committed.
     """
 
     def __init__(self, *, epoch: int, next_offset: int, segment_bytes: int) -> None:
         self._epoch = epoch
-        # Looked at by each append.
+        # Checked on each append, so a change takes effect immediately.
         self.segment_bytes = segment_bytes
         self._open = Buffer(next_offset, next_offset)
         self._sealed: deque[Buffer] = deque()
         self.uncommitted_bytes = 0
-        self.staged_bytes = 0  # of these, what sinks have staged
+        self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
 
     @property
     def next_offset(self) -> int:
-        """The log end offset: what the next record gets."""
+        """The log end offset: the offset of the next record."""
         return self._open.next_offset
 
     @property
@@ -61,7 +65,7 @@ class WriteBuffer:
         return self._open.size
 
     def end_of_first(self, size: int) -> int:
-        """The high watermark at which the oldest ``size`` bytes, one commit's at least, will have been committed."""
+        """Return the high watermark at which the oldest ``size`` bytes, but at least one buffer, are committed."""
         for buffer in self._sealed:
             size -= buffer.size
             if size <= 0:
@@ -69,9 +73,9 @@ class WriteBuffer:
         return self._open.next_offset
 
     def append(self, records: bytes | memoryview, *, log_append_time_ms: int | None = None) -> int:
-        """Place the whole batches of ``records`` at the log's end and give the first one's base offset.
+        """Append the batches of ``records`` to the log and return the base offset of the first.
 
-        Raises CorruptData where ``records`` is no chain of whole batches; nothing is kept then.
+        Raises CorruptData, and keeps nothing, if ``records`` is not a sequence of whole batches.
         """
         placed: list[tuple[bytes, memoryview]] = []
         base = following = self._open.next_offset
@@ -91,27 +95,27 @@ class WriteBuffer:
         return base
 
     def note(self, batch: Sequenced) -> None:
-        """The batch that was appended last is an idempotent producer's."""
+        """Record that the last appended batch is from an idempotent producer."""
         self._last.sequenced.append(batch)
 
     def note_trace(self, place: str) -> None:
-        """The batch that was appended last is traced; a buffer remembers so many at most."""
-        if len(self._last.traces) < _MOST_TRACES:
+        """Record the trace context of the last appended batch, up to _MAX_TRACES per buffer."""
+        if len(self._last.traces) < _MAX_TRACES:
             self._last.traces.append(place)
 
     def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
-        """What was appended last, ``size`` bytes, is a sink's: with it the log has so many batches of that epoch."""
+        """Record that the last ``size`` bytes are from a sink, and that the log now has ``batches`` of its epoch."""
         self._last.sinks[epoch] = batches
         self._last.staged += size
         self.staged_bytes += size
 
     @property
     def _last(self) -> Buffer:
-        """Where the batch is that was appended last."""
+        """The buffer with the last appended batch."""
         return self._open if self._open.pieces else self._sealed[-1]
 
     def seal(self, trigger: Trigger) -> bool:
-        """Close the open buffer, if there is anything in it."""
+        """Close the open buffer. Return False if it is empty."""
         if not self._open.pieces:
             return False
         self._open.trigger = trigger
@@ -120,9 +124,9 @@ class WriteBuffer:
         return True
 
     def to_start(self, limit: int) -> Iterator[Buffer]:
-        """Sealed buffers whose upload may begin now, oldest first; marks them started.
+        """Yield the sealed buffers whose upload may begin now, oldest first, and mark them started.
 
-        At most ``limit`` are started and not committed: a successor may find no more than that of a dead owner.
+        At most ``limit`` are started and not committed, so the next owner finds at most that many leftover segments.
         """
         for buffer in islice(self._sealed, limit):
             if not buffer.started:
@@ -130,7 +134,7 @@ class WriteBuffer:
                 yield buffer
 
     def stored(self) -> list[Buffer]:
-        """The oldest sealed buffers that are stored, up to the first one that is not: what may be committed."""
+        """Return the sealed buffers that may be committed: from the oldest up to the first that is not stored."""
         ready = []
         for buffer in self._sealed:
             if buffer.segment is None:
@@ -139,14 +143,14 @@ class WriteBuffer:
         return ready
 
     def discard(self) -> int:
-        """Let go of everything: this epoch commits nothing more. Gives how many bytes that was."""
+        """Drop everything, because this epoch commits nothing more. Return the number of bytes dropped."""
         self._sealed.clear()
         self._open = Buffer(self._open.next_offset, self._open.next_offset)
         discarded, self.uncommitted_bytes, self.staged_bytes = self.uncommitted_bytes, 0, 0
         return discarded
 
     def committed(self, buffers: list[Buffer]) -> int:
-        """Let go of these, the oldest sealed ones, where they were not discarded. Gives how many bytes that was."""
+        """Drop the committed ``buffers``, the oldest sealed ones, unless already discarded. Return the bytes freed."""
         freed = 0
         for buffer in buffers:
             if self._sealed and self._sealed[0] is buffer:

@@ -1,4 +1,4 @@
-"""The time by which idempotent producers are idle: a step of the wall clock makes none idle."""
+"""The clock for the expiry of idle producers. A step of the wall clock expires none."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ import trio
 
 
 class ProducerClock:
-    """Compares the wall clock, ``now_ms``, with the time that has passed in this process.
+    """Compares the wall clock, ``now_ms``, with the time elapsed in this process.
 
-    Both times are in milliseconds since the epoch. Where the two differ, the wall clock was set, and which of them is
-    right is not known: a batch counts as late as either says, idleness as short.
+    Both are in milliseconds since the Unix epoch. If they differ, the wall clock was set and neither can be trusted, so
+    arrivals use the later and idleness the earlier of the two.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -17,11 +17,11 @@ class ProducerClock:
         self._began_ms, self._began = now_ms(), trio.current_time()
 
     def arrival_ms(self) -> int:
-        """The time of a batch that comes now."""
+        """Return the arrival time of a batch received now."""
         return max(self._now_ms(), self._undisturbed())
 
     def idle_until_ms(self) -> int:
-        """The end of the time for which producers were idle."""
+        """Return the time up to which idleness is measured."""
         return min(self._now_ms(), self._undisturbed())
 
     def _undisturbed(self) -> int:

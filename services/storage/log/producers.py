@@ -1,8 +1,8 @@
-"""The idempotent producers of one partition: which sequences came, and what a batch that comes now is to them. Pure.
+"""The idempotent producers of one partition: their last sequences, and the check of new batches. No I/O.
 
 The rules are Kafka's (KIP-98, ``ProducerStateManager``): within a producer's epoch each batch begins where the last one
-ended, the last five batches are known again when they are repeated, and a new epoch begins with sequence 0. Unlike in
-Kafka, which takes any sequence from it, so does a producer that nobody knows: what it sent before may have been lost.
+ended, duplicates of the last five batches are detected, and a new epoch begins with sequence 0. Unlike Kafka, which
+accepts any first sequence from an unknown producer, this requires 0, because earlier batches may have been lost.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from kafscale.v1.metadata_pb2 import ProducerSnapshot
 from kafscale.v1.storage_pb2 import KnownProducer
 
 REMEMBERED_BATCHES = 5
-"""Clients have at most five batches in flight when they are idempotent."""
+"""Idempotent clients have at most five batches in flight."""
 _SEQUENCES = 1 << 31
 _FORMAT = 1
 _CRC_FIELD_SIZE = 5  # the field's tag and a fixed32
 
 
 class SequenceRefused(KafscaleError):
-    """A batch does not fit what its producer sent before; ``status`` says how."""
+    """A batch does not follow what its producer sent before. ``status`` is the reason."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)
@@ -32,7 +32,7 @@ class SequenceRefused(KafscaleError):
 
 
 class SentBatch(NamedTuple):
-    """Sequences and offsets of a batch's first and last record."""
+    """The sequences and offsets of a batch's first and last records."""
 
     first_sequence: int
     last_sequence: int
@@ -41,7 +41,7 @@ class SentBatch(NamedTuple):
 
 
 class Sequenced(NamedTuple):
-    """A batch of an idempotent producer in its place in the log."""
+    """A batch of an idempotent producer with its offsets in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -49,7 +49,7 @@ class Sequenced(NamedTuple):
 
     @classmethod
     def of(cls, header: BatchHeader, base_offset: int) -> "Sequenced":
-        """From a batch's header and the offset that it got."""
+        """Create from a batch's header and its assigned base offset."""
         last_sequence = (header.base_sequence + header.last_offset_delta) % _SEQUENCES
         sent = SentBatch(header.base_sequence, last_sequence, base_offset, base_offset + header.last_offset_delta)
         return cls(header.producer_id, header.producer_epoch, sent)
@@ -65,7 +65,7 @@ class _Producer:
 
 
 class ProducerTable:
-    """At most ``limit`` producers; when they are that many, new ones are refused until some have expired."""
+    """A table of at most ``limit`` producers. When it is full, new ones are refused until some have expired."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -75,16 +75,16 @@ class ProducerTable:
         return len(self._producers)
 
     def original(self, header: BatchHeader) -> SentBatch | None:
-        """None where the batch may be appended, else the batch that it repeats. Raises SequenceRefused."""
+        """Return the batch that this one repeats, or None if it may be appended. Raises SequenceRefused."""
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         known = self._producers.get(producer_id)
         if known is None:
             if first != 0:
                 raise SequenceRefused(
-                    Status.UNKNOWN_PRODUCER, f"producer {producer_id} is not known and begins with sequence {first}"
+                    Status.UNKNOWN_PRODUCER, f"producer {producer_id} is unknown and starts with sequence {first}"
                 )
             if len(self._producers) >= self._limit:
-                raise SequenceRefused(Status.BUFFER_FULL, f"{self._limit} producers are known, no more can be")
+                raise SequenceRefused(Status.BUFFER_FULL, f"the limit of {self._limit} producers is reached")
             return None
         if epoch < known.epoch:
             raise SequenceRefused(
@@ -99,11 +99,11 @@ class ProducerTable:
                 if (sent.first_sequence, sent.last_sequence) == (first, last):
                     return sent
         raise SequenceRefused(
-            Status.OUT_OF_ORDER_SEQUENCE, f"producer {producer_id} sent sequence {first} where {expected} was due"
+            Status.OUT_OF_ORDER_SEQUENCE, f"producer {producer_id} sent sequence {first}, expected {expected}"
         )
 
     def add(self, batch: Sequenced, now_ms: int) -> None:
-        """A batch is in the log: what follows is measured by it."""
+        """Record a batch that was appended to the log at ``now_ms``."""
         known = self._producers.get(batch.producer_id)
         if known is None or known.epoch != batch.producer_epoch:
             known = self._producers[batch.producer_id] = _Producer(batch.producer_epoch, now_ms)
@@ -111,20 +111,20 @@ class ProducerTable:
         known.used_ms = now_ms
 
     def expire(self, before_ms: int) -> None:
-        """Forget the producers that have sent nothing since."""
+        """Remove the producers that have sent nothing since ``before_ms``."""
         for producer_id in [key for key, known in self._producers.items() if known.used_ms < before_ms]:
             del self._producers[producer_id]
 
     def copy(self) -> "ProducerTable":
-        """One that goes its own way."""
+        """Return an independent copy."""
         other = ProducerTable(self._limit)
         other._producers = {
             key: _Producer(known.epoch, known.used_ms, known.batches) for key, known in self._producers.items()
         }
         return other
 
-    def shown(self) -> list[KnownProducer]:
-        """Each with its last sequence."""
+    def describe(self) -> list[KnownProducer]:
+        """Return each producer with its last sequence."""
         return [
             KnownProducer(
                 producer_id=key,
@@ -137,7 +137,7 @@ class ProducerTable:
         ]
 
     def dump(self) -> bytes:
-        """The table as it is kept, a `ProducerSnapshot`."""
+        """Serialize the table as a `ProducerSnapshot`."""
         snapshot = ProducerSnapshot(format=_FORMAT)
         for producer_id, known in self._producers.items():
             entry = snapshot.producers.add(producer_id=producer_id, epoch=known.epoch, used_ms=known.used_ms)
@@ -153,15 +153,15 @@ class ProducerTable:
 
     @classmethod
     def load(cls, data: bytes, limit: int) -> "ProducerTable":
-        """What `dump` gave. Raises CorruptData."""
+        """Parse the output of `dump`. Raises CorruptData."""
         try:
             snapshot = ProducerSnapshot.FromString(data)
         except Exception as error:
             raise CorruptData(f"not a producer snapshot: {error}") from error
         if snapshot.format != _FORMAT:
-            raise CorruptData(f"producer snapshot of format {snapshot.format}, known is {_FORMAT}")
+            raise CorruptData(f"producer snapshot has format {snapshot.format}, expected {_FORMAT}")
         if snapshot.HasField("crc") and (computed := crc32c(memoryview(data)[:-_CRC_FIELD_SIZE])) != snapshot.crc:
-            raise CorruptData(f"checksum of the producers is {computed:#010x}, the snapshot says {snapshot.crc:#010x}")
+            raise CorruptData(f"producer snapshot has checksum {snapshot.crc:#010x}, computed {computed:#010x}")
         table = cls(limit)
         for entry in snapshot.producers:
             batches = [
@@ -169,6 +169,6 @@ class ProducerTable:
                 for sent in entry.batches
             ]
             if not batches:
-                raise CorruptData(f"producer {entry.producer_id} without a batch")
+                raise CorruptData(f"producer {entry.producer_id} has no batches")
             table._producers[entry.producer_id] = _Producer(entry.epoch, entry.used_ms, batches)
         return table

@@ -1,4 +1,4 @@
-"""Which segments a partition is known to have: pure bookkeeping over what commits and listings told."""
+"""The known segments of a partition, from commits, listings and catalog pages. Bookkeeping only, no I/O."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 UNKNOWN_TIME = -2
-"""``max_timestamp`` of a segment whose records nobody has looked at yet (-1 is Kafka's "no timestamp")."""
-_MOST_STRETCHES = 256
-"""Remembered of one log: each plan of a log that others write may add one."""
+"""``max_timestamp`` of a segment that was not read yet (-1 is Kafka's "no timestamp")."""
+_MAX_STRETCHES = 256
+"""Stretches remembered per log. Each plan of a log that another instance writes may add one."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSegment:
-    """``size`` is the object's, in bytes."""
+    """``size`` is the size of the object in bytes."""
 
     base_offset: int
     size: int
@@ -21,9 +21,9 @@ class KnownSegment:
 
 
 class Gap(NamedTuple):
-    """Offsets from ``start`` up to ``end`` of which nothing is known but what lies before and behind them.
+    """Offsets from ``start`` up to ``end`` whose segments are unknown, between known ones.
 
-    ``size``: of their segments in bytes, if these are as the larger ones there.
+    ``size``: the bytes of their segments, estimated from the denser of the two neighbors.
     """
 
     start: int
@@ -33,7 +33,7 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class _Run:
-    """Every segment with a base from ``covered_from`` up to, not including, ``covered_to`` is in ``bases``."""
+    """A stretch: ``bases`` has every segment with a base from ``covered_from`` up to, not including, ``covered_to``."""
 
     covered_from: int
     covered_to: int
@@ -47,7 +47,7 @@ class _Run:
         self.times.append(segment.max_timestamp)
 
     def take(self, other: "_Run", start: int, end: int) -> None:
-        """Append some of another's."""
+        """Append the segments ``start`` to ``end`` of another run."""
         self.bases.extend(other.bases[start:end])
         self.sizes.extend(other.sizes[start:end])
         self.times.extend(other.times[start:end])
@@ -56,11 +56,14 @@ class _Run:
         return KnownSegment(self.bases[i], self.sizes[i], self.times[i])
 
     def find(self, offset: int) -> int:
-        """The number of the segment with the highest base at or below ``offset``; -1: none."""
+        """Return the number of the segment with the highest base at or below ``offset``; -1 if there is none."""
         return bisect_right(self.bases, offset) - 1
 
     def density(self, i: int) -> float:
-        """Bytes per offset of a segment. Where a listing ended the last one's end is not known: then far too many."""
+        """Return the bytes per offset of a segment.
+
+        The end of the last segment of a listing is unknown; the result is then far too large.
+        """
         end = self.bases[i + 1] if i + 1 < len(self.bases) else self.covered_to
         return self.sizes[i] / (end - self.bases[i])
 
@@ -68,15 +71,15 @@ class _Run:
 class SegmentMap:
     """Known stretches of the log, ascending and disjoint. The last one, the tail, grows with every commit.
 
-    Bounded: above ``limit`` segments everything but the tail's newer half is forgotten, and the lowest of too many
-    stretches; they can be listed again.
+    Bounded: above ``limit`` segments everything except the newer half of the tail is dropped, and above
+    _MAX_STRETCHES the lowest stretches. They can be listed again.
     """
 
     def __init__(self, high_watermark: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
-        # The base of the last segment that is known to be committed; -1: of none.
+        # The base offset of the last segment known to be committed; -1 if there is none.
         self.last_base = last.base_offset if last else -1
         self._limit = limit
-        self._passed_over: set[int] = set()
+        self._excluded: set[int] = set()
         tail = _Run(last.base_offset if last else high_watermark, high_watermark)
         if last is not None:
             tail.add(last)
@@ -86,7 +89,7 @@ class SegmentMap:
         return sum(len(run.bases) for run in self._runs)
 
     def committed(self, segment: KnownSegment, next_offset: int) -> None:
-        """Append the segment that the last commit added, which ends before ``next_offset``."""
+        """Append the segment of the last commit, which ends before ``next_offset``."""
         tail = self._runs[-1]
         tail.add(segment)
         tail.covered_to = next_offset
@@ -95,17 +98,17 @@ class SegmentMap:
             self._forget_old()
 
     def moved_on(self, last: KnownSegment, high_watermark: int) -> None:
-        """Take in the segment that another owner committed last, which ends before ``high_watermark``."""
+        """Add the segment that another owner committed last, which ends before ``high_watermark``."""
         self.listed(last.base_offset, [last], high_watermark)
         self.last_base = last.base_offset
 
     def listed(self, start: int, segments: list[KnownSegment], covered_to: int) -> None:
-        """Take in what a listing gave: all segments from base ``start`` up to, not including, ``covered_to``."""
+        """Add the result of a listing: all segments from base ``start`` up to, not including, ``covered_to``."""
         if len(self) + len(segments) > self._limit:
             self._forget_old()
         touching = [run for run in self._runs if run.covered_from <= covered_to and start <= run.covered_to]
         found = {segment.base_offset: segment for segment in segments}
-        # What commits told is kept: it knows times.
+        # Entries from commits take precedence, because they have timestamps.
         found |= {run.bases[i]: run.at(i) for run in touching for i in range(len(run.bases))}
         merged = _Run(
             min([start, *(run.covered_from for run in touching)]),
@@ -116,8 +119,9 @@ class SegmentMap:
         self._put_for(touching, merged)
 
     def catalogued(self, segments: list[KnownSegment], covered_to: int) -> None:
-        """Take in what a catalog page says, as far as there is room: the log's consecutive segments, which end before
-        ``covered_to``. What else was listed there is none of the log's.
+        """Add the consecutive segments of a catalog page, which end before ``covered_to``, if they fit the limit.
+
+        Other segments listed in this range do not belong to the log and are dropped.
         """
         if len(self) + len(segments) > self._limit:
             return
@@ -136,7 +140,7 @@ class SegmentMap:
         self._put_for(touching, merged)
 
     def holding(self, offset: int) -> KnownSegment | None:
-        """The segment with the highest base at or below ``offset``, where that stretch of the log is known."""
+        """Return the segment with the highest base at or below ``offset``, or None if that stretch is unknown."""
         for run in reversed(self._runs):
             if run.covered_from <= offset < run.covered_to:
                 i = run.find(offset)
@@ -144,9 +148,9 @@ class SegmentMap:
         return None
 
     def stretch(self, offset: int, end: int) -> tuple[list[KnownSegment], int]:
-        """The segments from the one that holds ``offset`` on, with bases below ``end``, and where what is known ends.
+        """Return the known segments from the one that holds ``offset`` up to base ``end``, and the end of the stretch.
 
-        None, and ``offset``, where that one is not known.
+        Returns no segments, and ``offset``, if the one that holds it is unknown.
         """
         for run in reversed(self._runs):
             first = run.find(offset)
@@ -158,12 +162,12 @@ class SegmentMap:
         return [], offset
 
     def before(self, offset: int) -> tuple[KnownSegment | None, int]:
-        """The last segment of the stretch that ends at ``offset`` or next below it, and where it ends; none, and 0."""
+        """Return the last segment and the end of the last stretch that ends at or below ``offset``, or None and 0."""
         run = next((run for run in reversed(self._runs) if run.covered_to <= offset), None)
         return (run.at(len(run.bases) - 1), run.covered_to) if run and run.bases else (None, 0)
 
     def gap(self, offset: int) -> Gap | None:
-        """What is not known around ``offset``; None: it is known, or nothing is before or behind it."""
+        """Return the gap around ``offset``, or None if it is in a stretch or not between two of them."""
         i = bisect_right(self._runs, offset, key=lambda run: run.covered_from)
         if not 0 < i < len(self._runs):
             return None
@@ -174,7 +178,7 @@ class SegmentMap:
         return Gap(start, end, round((end - start) * max(before.density(len(before.bases) - 1), behind.density(0))))
 
     def after(self, base_offset: int) -> KnownSegment | None:
-        """The segment that follows the one at ``base_offset``, where that is known."""
+        """Return the segment that follows the one at ``base_offset``, or None if it is unknown."""
         for run in reversed(self._runs):
             if run.covered_from <= base_offset < run.covered_to:
                 i = run.find(base_offset) + 1
@@ -182,8 +186,8 @@ class SegmentMap:
         return None
 
     def forget(self, base_offset: int) -> None:
-        """Drop one segment whose object turned out not to belong to the log, for good; its stretch stays known."""
-        self._passed_over.add(base_offset)
+        """Permanently exclude a segment whose object does not belong to the log. Its stretch stays known."""
+        self._excluded.add(base_offset)
         for run in self._runs:
             i = run.find(base_offset)
             if i >= 0 and run.bases[i] == base_offset:
@@ -191,24 +195,24 @@ class SegmentMap:
                     column.pop(i)
 
     def forget_stretch(self, offset: int) -> None:
-        """Drop what is known around ``offset``: it will be listed anew."""
+        """Drop the stretch around ``offset``, so that it is listed again."""
         end = self._runs[-1].covered_to
         self._runs = [run for run in self._runs if not run.covered_from <= offset < run.covered_to]
         if not self._runs or self._runs[-1].covered_to != end:
             self._runs.append(_Run(end, end))
 
     def belongs(self, base_offset: int) -> bool:
-        """False: the object at this base was looked at, and is none of the log's."""
-        return base_offset not in self._passed_over
+        """Return False if the object at this base offset is known not to belong to the log."""
+        return base_offset not in self._excluded
 
     def forget_all(self) -> None:
-        """Drop what is known, but for which segment is the last one."""
+        """Drop everything except which segment is the last one."""
         end = self._runs[-1].covered_to
-        self._passed_over.clear()
+        self._excluded.clear()
         self._runs = [_Run(end, end)]
 
     def learn_time(self, base_offset: int, max_timestamp: int) -> None:
-        """Remember the largest timestamp of a segment that somebody has read."""
+        """Record the largest timestamp of a segment that was read."""
         for run in self._runs:
             i = run.find(base_offset)
             if i >= 0 and run.bases[i] == base_offset:
@@ -216,7 +220,7 @@ class SegmentMap:
 
     def _put_for(self, touching: list[_Run], merged: _Run) -> None:
         others = [run for run in self._runs if run not in touching]
-        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)[-_MOST_STRETCHES:]
+        self._runs = sorted([*others, merged], key=lambda run: run.covered_from)[-_MAX_STRETCHES:]
 
     def _forget_old(self) -> None:
         tail = self._runs[-1]

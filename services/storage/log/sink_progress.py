@@ -1,7 +1,7 @@
-"""How far one partition's log has the epochs of sinks that are being appended to it, in one epoch of its own. Pure.
+"""The progress of sink epochs in one partition's log, within one epoch of the partition. No I/O.
 
-What is committed stands in the partition's state, written with the records. What is appended and not committed yet is
-known here besides, so that nothing is appended twice while it waits in a buffer.
+Committed progress is in the partition's state, written together with the records. This module also tracks batches that
+are appended and not committed yet, so that none is appended twice while it waits in a buffer.
 """
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from kafscale.v1.metadata_pb2 import PartitionState, Sink, SinkProgress
 
-MOST_SINKS = 16
-"""Whose progress one state notes at a time: a hundred states go into one transaction."""
+MAX_SINKS = 16
+"""Sinks whose progress one state can hold. Bounded because one transaction writes a hundred states."""
 
 
 class SinkEpoch(NamedTuple):
-    """One committed epoch of a sink. A sink that was forgotten may commit a number anew, at another time."""
+    """One committed epoch of a sink. ``committed_ms`` tells it from an equal number of an earlier, forgotten sink."""
 
     sink: str
     epoch: int
@@ -26,31 +26,31 @@ class SinkEpoch(NamedTuple):
 
 
 class SinkPositions:
-    """Progress counts batches, in the order of the epoch's manifest."""
+    """The progress of sink epochs, as a number of batches in the order of the epoch's manifest."""
 
     def __init__(self) -> None:
         self._appended: dict[SinkEpoch, int] = {}
         self._finished: set[SinkEpoch] = set()
 
     def position(self, epoch: SinkEpoch, state: PartitionState) -> int:
-        """How many batches are in the log or in its buffers; ``state``: the partition's as it is now."""
+        """Return how many batches are in the log or the write buffer. ``state`` is the partition's current state."""
         return max(committed_batches(state, epoch), self._appended.get(epoch, 0))
 
     def has_room(self, epoch: SinkEpoch, state: PartitionState) -> bool:
-        """Whether the state can note one more."""
+        """Return whether the state has room for the progress of ``epoch``."""
         others = {SinkEpoch.of(progress) for progress in state.sinks} | self._appended.keys()
-        return len(others - self._finished - {epoch}) < MOST_SINKS
+        return len(others - self._finished - {epoch}) < MAX_SINKS
 
     def appended(self, epoch: SinkEpoch, batches: int) -> None:
         self._appended[epoch] = batches
 
     def finish(self, epoch: SinkEpoch) -> None:
-        """The sink's record is known not to wait for this partition: no state need note the epoch any more."""
+        """Stop recording the epoch in states, because the sink no longer waits for this partition."""
         self._appended.pop(epoch, None)
         self._finished.add(epoch)
 
     def note(self, state: PartitionState, committing: Iterable[tuple[SinkEpoch, int]]) -> None:
-        """Let ``state``, about to be written, say how far the log is with what is committed by that, in its order."""
+        """Record in ``state``, which is about to be written, the progress that it commits, in log order."""
         kept = {entry.sink: entry for entry in state.sinks if SinkEpoch.of(entry) not in self._finished}
         for (sink, number, committed_ms), batches in committing:
             kept[sink] = SinkProgress(sink=sink, epoch=number, batches=batches, committed_ms=committed_ms)
@@ -59,10 +59,10 @@ class SinkPositions:
         state.sinks.extend(noted)
 
     def written(self, state: PartitionState) -> None:
-        """``state`` is the partition's now."""
+        """Called when ``state`` has been written."""
         self._finished &= {SinkEpoch.of(progress) for progress in state.sinks}
 
 
 def committed_batches(state: PartitionState, epoch: SinkEpoch) -> int:
-    """How many batches of the sink's epoch are in the committed log, as far as ``state`` says."""
+    """Return how many batches of the sink epoch are in the committed log according to ``state``."""
     return next((progress.batches for progress in state.sinks if SinkEpoch.of(progress) == epoch), 0)

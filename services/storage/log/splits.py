@@ -1,23 +1,23 @@
-"""Cutting a log's stretches into splits of even bytes: pure."""
+"""Cut a log's stretches into splits of equal bytes. No I/O."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kafscale.v1.storage_pb2 import Split
 
-MOST_SPLITS = 100_000
-"""Of one partition: about 2 MB of a reply."""
+MAX_SPLITS = 100_000
+"""Per partition, which is about 2 MB of a reply."""
 
 
 class TooManySplits(Exception):
-    """What is asked for would be more than `MOST_SPLITS`."""
+    """The request would result in more than `MAX_SPLITS` splits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets from ``start`` up to ``end``, which take about ``size`` bytes of segments.
+    """Offsets from ``start`` up to ``end``, whose segments have about ``size`` bytes.
 
-    ``newest``: the largest timestamp there, where it is known.
+    ``newest``: the largest timestamp, or None if it is unknown.
     """
 
     start: int
@@ -26,26 +26,27 @@ class Stretch:
     newest: int | None
 
     def part(self, start: int, end: int) -> "Stretch":
-        """What of it lies there, as if its bytes were spread evenly over its offsets."""
+        """Return the part from ``start`` to ``end``, assuming that bytes are spread evenly over offsets."""
         start, end = max(start, self.start), min(end, self.end)
         return replace(self, start=start, end=end, size=self.size * (end - start) // (self.end - self.start))
 
 
 def cut(stretches: Iterable[Stretch], *, split_bytes: int, split_records: int) -> list[Split]:
-    """Splits of the stretches, which ascend; what lies between two may be in a split. Raises TooManySplits.
+    """Cut ascending stretches into splits. Offsets between stretches may be in a split. Raises TooManySplits.
 
-    They begin and end where stretches do, but where one is twice as large as a split or ``split_records`` asks for it.
+    Splits begin and end at the bounds of stretches, except in a stretch twice as large as a split or if
+    ``split_records`` requires it.
     """
     kept = list(stretches)
     total = sum(stretch.size for stretch in kept)
-    wanted = max(round(total / split_bytes), 1) if split_bytes else 1
-    if wanted > MOST_SPLITS:
+    count = max(round(total / split_bytes), 1) if split_bytes else 1
+    if count > MAX_SPLITS:
         raise TooManySplits
-    step = max(total / wanted, 1)
+    step = max(total / count, 1)
     splits: list[Split] = []
     before, number = 0, -1
     for part in _parts(kept, step):
-        # Each is in the split where its middle lies, so that what one is too large by does not add up.
+        # Assign each part by its middle, so that rounding errors do not add up.
         middle = int((before + part.size / 2) / step)
         if middle > number:
             splits.append(Split(start=part.start, end=part.end, bytes=part.size))
@@ -55,7 +56,7 @@ def cut(stretches: Iterable[Stretch], *, split_bytes: int, split_records: int) -
         before += part.size
     if not split_records:
         return splits
-    if sum((split.end - split.start - 1) // split_records + 1 for split in splits) > MOST_SPLITS:
+    if sum((split.end - split.start - 1) // split_records + 1 for split in splits) > MAX_SPLITS:
         raise TooManySplits
     return [part for split in splits for part in _with_records(split, split_records)]
 
@@ -67,9 +68,9 @@ def _parts(stretches: Iterable[Stretch], step: float) -> Iterator[Stretch]:
             yield stretch.part(start, end)
 
 
-def _with_records(split: Split, most: int) -> Iterator[Split]:
+def _with_records(split: Split, limit: int) -> Iterator[Split]:
     offsets = split.end - split.start
-    for start, end in _evenly(split.start, split.end, (offsets - 1) // most + 1):
+    for start, end in _evenly(split.start, split.end, (offsets - 1) // limit + 1):
         yield Split(start=start, end=end, bytes=split.bytes * (end - start) // offsets)
 
 

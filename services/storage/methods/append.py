@@ -49,7 +49,7 @@ def _append_one(
     else:
         # The partition may have been handed over while another one was taken over.
         if not found.closed:
-            stream.subscribe(key, found.standing)
+            stream.subscribe(key, found.committed_event)
         end = found.buffer.next_offset
         result = place(run, found, append, settings=deps.settings, now_ms=deps.now_ms())
         if append.trace:

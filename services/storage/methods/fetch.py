@@ -43,7 +43,7 @@ async def fetch(run: Run, deps: Dependencies, request: FetchRequest) -> FetchRep
             continue
         # The partition may have been handed over while others were taken over or read.
         if stream is not None and found is not None and not found.closed:
-            stream.subscribe(found.key, found.standing)
+            stream.subscribe(found.key, found.committed_event)
         # The first batch of a group is returned whole; later partitions only get the remaining bytes.
         remaining = remaining_of[wanted.group]
         whole = remaining == limits[wanted.group]

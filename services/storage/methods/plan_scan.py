@@ -13,7 +13,7 @@ from kafscale.v1.storage_pb2 import Bound, PartitionPlan, PartitionScan, PlanSca
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
-from services.storage.log.splits import MOST_SPLITS, Stretch, TooManySplits, cut
+from services.storage.log.splits import MAX_SPLITS, Stretch, TooManySplits, cut
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged
 from services.storage.reading.offsets import list_offset
@@ -63,7 +63,7 @@ class _Planner:
         except NotAvailable as error:
             result.status, result.detail = error.status, str(error)
         except TooManySplits:
-            result.status, result.detail = Status.INVALID, f"more than {MOST_SPLITS} splits of one partition"
+            result.status, result.detail = Status.INVALID, f"more than {MAX_SPLITS} splits of one partition"
         except Damaged as error:
             log.error("committed data cannot be read for a plan", reason=str(error))
             result.status, result.detail = Status.DAMAGED, str(error)

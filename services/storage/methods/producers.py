@@ -24,4 +24,4 @@ async def _of_partition(run: Run, deps: Dependencies, query: ProducersQuery) -> 
         refusal = NotAvailable(Status.DAMAGED, partition.offline)
     if refusal is not None:
         return PartitionProducers(status=refusal.status, detail=str(refusal), owner=refusal.owner)
-    return PartitionProducers(producers=partition.producers.shown())
+    return PartitionProducers(producers=partition.producers.describe())

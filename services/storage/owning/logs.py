@@ -26,7 +26,7 @@ from services.storage.reading.reader import Reader
 
 log = structlog.get_logger()
 
-_MOST_SEGMENTS = 10_000
+_MAX_SEGMENTS = 10_000
 """Remembered of one partition: at 24 bytes each."""
 
 
@@ -171,7 +171,7 @@ class Logs:
                 epochs=epochs,
                 log_start=state.log_start,
                 high_watermark=state.high_watermark,
-                segments=SegmentMap(state.high_watermark, last, limit=_MOST_SEGMENTS),
+                segments=SegmentMap(state.high_watermark, last, limit=_MAX_SEGMENTS),
             )
         view = copy.view
         view.epochs, view.log_start = epochs, state.log_start

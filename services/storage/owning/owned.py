@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 Key = tuple[bytes, int]
 _REMEMBER_FAILURE = 0.5  # seconds for which a failed take-over is not tried again
-_MOST_FAILURES = 1000
+_MAX_FAILURES = 1000
 _SAME_TROUBLE = 10.0  # seconds after a failure within which the next take-over counts as the same one going on
 
 
@@ -285,7 +285,7 @@ class OwnedPartitions:
 
     def _fail(self, key: Key, failure: _Failure) -> None:
         # Bounded: what is not asked for again soon is of no use.
-        if len(self._failed) >= _MOST_FAILURES:
+        if len(self._failed) >= _MAX_FAILURES:
             self._failed.clear()
         self._failed[key] = failure
 

@@ -28,14 +28,14 @@ from services.storage.reading.reader import Reader
 log = structlog.get_logger()
 
 _PAGE = 1000
-_MOST_KEYS = 100_000
+_MAX_KEYS = 100_000
 _INDEXER_SECONDS = 5.0
 _RETRY_SECONDS = 5.0
 _AT_THE_SAME_TIME = 2
 """Partitions whose pages are stored, and whose segments are read again for that."""
 _PAGES_AT_A_TIME = 4
 """That are read for one plan."""
-_MOST_READ_AGAIN = 2 * SEGMENTS_PER_PAGE
+_MAX_READ_AGAIN = 2 * SEGMENTS_PER_PAGE
 """Segments of former owners that are read for a page; where more of them have none, pages go on behind those."""
 
 
@@ -195,7 +195,7 @@ class Catalogs:
         while True:
             listed = [info.key for info in await self._objects.list_from(prefix, after, _PAGE)]
             names += [name for name in map(paths.parse_catalog_page_key, listed) if name is not None]
-            if len(listed) < _PAGE or len(names) >= _MOST_KEYS or (names and names[-1].base_offset >= below):
+            if len(listed) < _PAGE or len(names) >= _MAX_KEYS or (names and names[-1].base_offset >= below):
                 return sorted(
                     (name for name in names if name.base_offset < below),
                     key=lambda name: (name.base_offset, name.epoch),
@@ -252,7 +252,7 @@ class Catalogs:
             return found
         segment: KnownSegment | None = await self._reader.holding(view, start)
         while segment is not None and segment.base_offset < up_to:
-            if len(found) == _MOST_READ_AGAIN:
+            if len(found) == _MAX_READ_AGAIN:
                 log.info("segments stay without a catalog page", partition=partition.name, start=start, end=up_to)
                 return []
             try:

@@ -10,7 +10,7 @@ from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 
 _PAGE = 1000
 _FIRST_KEYS = 4
-_MOST_MEASURED = 50  # listings or known stretches at once, so about 25,000 segments that are not known
+_MAX_MEASURED = 50  # listings or known stretches at once, so about 25,000 segments that are not known
 _FIRST_STEP = 4096  # offsets
 
 
@@ -91,7 +91,7 @@ class SegmentFinder:
             start, reached, size = log.log_start, log.log_start, 0
             if start < log.high_watermark:
                 reached = (await self.holding(log, start)).base_offset
-        for _ in range(_MOST_MEASURED):
+        for _ in range(_MAX_MEASURED):
             if reached >= log.high_watermark:
                 break
             found, covered = log.segments.stretch(reached, log.high_watermark)

@@ -38,7 +38,7 @@ from services.storage.sinks.staging import delete_staged
 
 log = structlog.get_logger()
 
-_MOST_AT_A_TIME = 256
+_MAX_AT_A_TIME = 256
 """Partitions that epochs are appended to; most of them wait for their commit."""
 _SHARE = 4
 """Of each bound on buffers sinks fill one part in so many, so that producers always have room."""
@@ -134,7 +134,7 @@ class SinkAppends:
                     continue
                 pending.add(work)
                 waits = work in self._active or work in self._not_before
-                if not waits and len(self._active) < _MOST_AT_A_TIME:
+                if not waits and len(self._active) < _MAX_AT_A_TIME:
                     self._active[work] = None
                     self._nursery.start_soon(self._work, work, ref)
         for work in self.troubles.keys() - pending:

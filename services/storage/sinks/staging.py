@@ -32,7 +32,7 @@ _INLINE_BYTES = 128 * 1024  # checking less than this costs less than a thread
 _DECODED_BYTES = 64 * MIB
 _ATTEMPTS = 4
 _ROOM_SECONDS = 10.0
-_MOST_DISCARDED = 10_000
+_MAX_DISCARDED = 10_000
 """Stages that a sink's record says are discarded, of 8 bytes each."""
 NO_SINK = "a sink's name has 1 to 200 characters, 255 percent-encoded, and an epoch is not negative"
 
@@ -188,8 +188,8 @@ class Stages:
             elif before.discarded_ms >= too_old:
                 kept.append(before)
         kept += [Sink.Discard(epoch=epoch, discarded_ms=now, stages=stages) for epoch, stages in by_epoch.items()]
-        if sum(len(one.stages) for one in kept) > _MOST_DISCARDED:
-            raise Unavailable(f"{_MOST_DISCARDED} discarded stages are remembered already")
+        if sum(len(one.stages) for one in kept) > _MAX_DISCARDED:
+            raise Unavailable(f"{_MAX_DISCARDED} discarded stages are remembered already")
         del record.discarded[:]
         record.discarded.extend(kept)
 

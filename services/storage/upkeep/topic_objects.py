@@ -31,7 +31,7 @@ _AT_THE_SAME_TIME = 4
 _ATTEMPTS = 4
 _LATE_SECONDS = 60.0
 """For so long a put may be repeated, by one that has not seen yet that the topic is deleted."""
-_MOST_GONE = 10_000
+_MAX_GONE = 10_000
 _READS_PER_TXN = 128
 
 
@@ -100,7 +100,7 @@ class TopicObjects:
             self._wake.set()
             before, view = view, await self._catalog.wait_change(view)
             for topic in before.by_name.values():
-                if not topic.live and topic.id not in view.by_id and len(self._gone) < _MOST_GONE:
+                if not topic.live and topic.id not in view.by_id and len(self._gone) < _MAX_GONE:
                     self._gone[topic.id] = topic.name, trio.current_time()
 
     async def _follow_members(self) -> None:

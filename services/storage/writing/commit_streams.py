@@ -1,4 +1,4 @@
-"""The commit streams: what the gateways that appended to or fetched from a partition are told of it."""
+"""Commit streams: report commits of a partition to the gateways that appended to it or fetched from it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,16 +6,16 @@ import trio
 
 from kafscale.v1.storage_pb2 import CommitsEvent, Committed
 
-_REFUSED = 1000  # partitions whose last refusals are remembered before those are dropped that the caller knows of
+_MAX_REFUSED = 1000  # remembered refusals, after which those that the caller has seen are dropped
 
 Key = tuple[bytes, int]
 Send = Callable[[CommitsEvent], Awaitable[None]]
 
 
 class CommitStream:
-    """One gateway's stream, and the order of its appends.
+    """The stream of one gateway, and the order of its appends.
 
-    What waits to be sent is bounded by the partitions subscribed to: a newer end of an epoch replaces the older one.
+    The queue is bounded by the number of subscribed partitions: a newer event of an epoch replaces the pending one.
     """
 
     def __init__(self) -> None:
@@ -25,47 +25,47 @@ class CommitStream:
         self._turn = trio.Event()
         self.applied = 0
         self._ended = False
-        # Partition -> the sequence of the append that was refused last.
+        # Partition -> the sequence of the last refused append.
         self.refused: dict[Key, int] = {}
 
     def subscribe(self, key: Key, now: Callable[[], Committed]) -> None:
-        """Tell of this partition from here on; ``now`` gives how it stands, which is told first."""
+        """Report this partition from now on, beginning with the event that ``now`` returns."""
         if key not in self._subscribed:
             self._subscribed.add(key)
-            self.tell(key, now())
+            self.notify(key, now())
 
-    def tell(self, key: Key, news: Committed) -> None:
-        """Queue ``news`` of a partition, if the stream is subscribed to it."""
+    def notify(self, key: Key, event: Committed) -> None:
+        """Queue ``event`` of a partition, if the stream is subscribed to it."""
         if key not in self._subscribed:
             return
         waiting = self._pending.setdefault(key, [])
-        if waiting and waiting[-1].epoch == news.epoch and not waiting[-1].lost:
+        if waiting and waiting[-1].epoch == event.epoch and not waiting[-1].lost:
             waiting.pop()
-        waiting.append(news)
+        waiting.append(event)
         self._wake.set()
 
     def forget(self, key: Key) -> None:
-        """Unsubscribe from a partition that this instance has no more.
+        """Unsubscribe from a partition that this instance no longer owns.
 
-        What was refused stays so: it may come back before the caller has seen that.
+        Refusals are kept, because the partition may come back before the caller has seen them.
         """
         self._subscribed.discard(key)
 
     def end(self) -> None:
-        """Nothing more will be told than what waits already."""
+        """End the stream after the pending events are sent."""
         self._ended = True
         self._wake.set()
         self._turn.set()
 
     async def turn(self, sequence: int) -> bool:
-        """Wait until the append ``sequence`` is next; False: it was applied before, or never will be."""
+        """Wait until the append ``sequence`` is next. Return False if it was applied before or never will be."""
         while sequence > self.applied + 1 and not self._ended:
             await self._turn.wait()
         return sequence == self.applied + 1
 
     def seen(self, sequence: int) -> None:
-        """The caller knows of what was refused up to this append."""
-        if len(self.refused) > _REFUSED:
+        """Note that the caller has seen the refusals up to this append."""
+        if len(self.refused) > _MAX_REFUSED:
             self.refused = {key: refused for key, refused in self.refused.items() if refused > sequence}
 
     def applied_one(self) -> None:
@@ -74,18 +74,18 @@ class CommitStream:
         self._turn = trio.Event()
 
     async def pump(self, send: Send, heartbeat_seconds: float) -> None:
-        """Send what comes, and a sign of life when nothing does, until `end` or cancelled."""
+        """Send events, or a heartbeat if there are none, until `end` or cancelled."""
         await send(CommitsEvent(ready=True))
         while not self._ended or self._pending:
             with trio.move_on_after(heartbeat_seconds):
                 await self._wake.wait()
             self._wake = trio.Event()
             pending, self._pending = self._pending, {}
-            await send(CommitsEvent(committed=[news for waiting in pending.values() for news in waiting]))
+            await send(CommitsEvent(committed=[event for waiting in pending.values() for event in waiting]))
 
 
 class CommitStreams:
-    """All streams of this instance by their id."""
+    """All streams of this instance by id."""
 
     def __init__(self, heartbeat_seconds: float) -> None:
         self._heartbeat_seconds = heartbeat_seconds
@@ -95,7 +95,7 @@ class CommitStreams:
         return self._streams.get(stream_id)
 
     async def serve(self, stream_id: str, send: Send) -> None:
-        """One stream from its first event until the caller goes."""
+        """Serve one stream from its first event until the caller disconnects."""
         stream = self._streams[stream_id] = CommitStream()
         try:
             await stream.pump(send, self._heartbeat_seconds)
@@ -103,13 +103,13 @@ class CommitStreams:
             if self._streams.get(stream_id) is stream:
                 del self._streams[stream_id]
 
-    def announce(self, key: Key, news: Committed) -> None:
-        """Tell every subscribed stream what became of a partition."""
+    def announce(self, key: Key, event: Committed) -> None:
+        """Report an event of a partition to every subscribed stream."""
         for stream in self._streams.values():
-            stream.tell(key, news)
+            stream.notify(key, event)
 
     def end(self) -> None:
-        """The run is over: callers learn it from their streams' end."""
+        """End all streams, by which callers notice that the run has ended."""
         for stream in self._streams.values():
             stream.end()
 

@@ -1,4 +1,4 @@
-"""Commits stored segments: in offset order per partition, many partitions in one transaction."""
+"""Commit stored segments in offset order per partition, many partitions in one transaction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from services.storage.counters import StorageCounters
 from services.storage.log.buffer import Buffer
 from services.storage.log.partition import Partition
 
-_MOST_PARTITIONS = 100  # compares and operations of a transaction are limited to 128
+_MAX_PARTITIONS = 100  # compares and operations of a transaction are limited to 128
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
@@ -31,10 +31,10 @@ class _Entry:
 
 
 class Committer:
-    """One transaction at a time; what becomes ready meanwhile shares the next one.
+    """Runs one transaction at a time. Partitions that become ready meanwhile share the next one.
 
-    A transaction of unknown outcome is repeated as it is until a read shows this value or another's: nothing else of
-    the partition is written before that.
+    A transaction with an unknown outcome is repeated unchanged until a read shows its value or that of another writer.
+    Nothing else is written for the partition before that.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Committer:
         self._wake = trio.Event()
 
     def ready(self, partition: Partition) -> None:
-        """One more sealed buffer of the partition is stored, or its log start is to move."""
+        """Called when a sealed buffer of the partition is stored, or its log start must move."""
         self._ready[partition] = None
         self._wake.set()
 
@@ -64,7 +64,7 @@ class Committer:
             await self._wake.wait()
             self._wake = trio.Event()
             while self._ready:
-                partitions = list(self._ready)[:_MOST_PARTITIONS]
+                partitions = list(self._ready)[:_MAX_PARTITIONS]
                 for partition in partitions:
                     del self._ready[partition]
                 entries = [entry for entry in map(_entry, partitions) if entry is not None]
@@ -83,7 +83,7 @@ class Committer:
                     [Get(self._key(entry)) for entry in entries],
                 )
             except TooLarge as error:
-                # Nothing was written: etcd's limits may be lower than by default. A part may fit.
+                # Nothing was written. etcd may have lower limits than the defaults, so try a half.
                 if len(entries) > 1:
                     middle = len(entries) // 2
                     await self._commit(entries[:middle])
@@ -97,7 +97,7 @@ class Committer:
             entries = self._settle(entries, result)
 
     def _settle(self, entries: list[_Entry], result: TxnResult) -> list[_Entry]:
-        """Take in one answer and give what must be tried again: those whose own compare held."""
+        """Apply one result. Return the entries to retry: those whose own compare held."""
         if result.succeeded:
             for entry in entries:
                 self._apply(entry, result.revision)
@@ -105,7 +105,7 @@ class Committer:
         again = []
         for entry, now in zip(entries, result.reads, strict=True):
             if now is not None and now.value == entry.value:
-                # An earlier try of the same transaction had applied.
+                # An earlier attempt of the same transaction was applied.
                 self._apply(entry, now.mod_revision)
             elif now is not None and now.mod_revision == entry.compare:
                 again.append(entry)
@@ -137,9 +137,9 @@ def _entry(partition: Partition) -> _Entry | None:
                 LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
             )
     partition.sinks.note(state, (noted for buffer in buffers for noted in buffer.sinks.items()))
-    state.log_start = max(state.log_start, min(partition.wanted_log_start, state.high_watermark))
+    state.log_start = max(state.log_start, min(partition.target_log_start, state.high_watermark))
     if not len(partition.committed_producers):
-        # Nobody is known up to the end as it was: what is to be read begins with this commit at the earliest.
+        # No producer is known up to the old high watermark, so a restore need not read what precedes this commit.
         sequenced = any(buffer.sequenced for buffer in buffers)
         state.producer_snapshot = ""
         state.producers_from = partition.state.high_watermark if sequenced else state.high_watermark
@@ -150,6 +150,6 @@ def _entry(partition: Partition) -> _Entry | None:
 
 def _who(now: KeyValue | None) -> str:
     if now is None:
-        return "its state is gone"
+        return "its state was deleted"
     state = PartitionState.FromString(now.value)
-    return f"run {state.owner or '(none)'} has it at epoch {state.epoch}"
+    return f"run {state.owner or '(none)'} owns it at epoch {state.epoch}"

@@ -1,4 +1,4 @@
-"""From a sealed buffer to a stored segment: compress, build, index, put both, whatever it takes."""
+"""Turn a sealed buffer into a stored segment: compress, build, index, and put both, retrying until done."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -30,18 +30,18 @@ _INLINE_BYTES = 128 * 1024  # building less than this costs less than a thread
 
 
 class Fenced(KafscaleError):
-    """Somebody else owns the partition now."""
+    """Another run owns the partition now."""
 
 
 class WentOffline(KafscaleError):
-    """An object stands where ours belongs and neither metadata nor epoch explains it."""
+    """A different object has our segment's key, and neither metadata nor epoch explains it."""
 
 
 class Flusher:
-    """Uploads sealed buffers, a bounded number of each partition at a time.
+    """Uploads sealed buffers, a bounded number per partition at a time.
 
-    A buffer is kept and tried again until it is stored or its epoch is over: its offsets are given, nothing else may
-    ever have them in this epoch.
+    A buffer is retried until it is stored or its epoch has ended, because its offsets are assigned and cannot be reused
+    in this epoch.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Flusher:
         self._tracer = tracer
 
     def start(self, partition: Partition) -> None:
-        """Begin as many of the partition's sealed buffers as may be in flight."""
+        """Start uploads of the partition's sealed buffers, up to the limit in flight."""
         if partition.closed or partition.offline:
             return
         for buffer in partition.buffer.to_start(self._in_flight):
@@ -110,7 +110,7 @@ class Flusher:
             self.start(partition)
 
     def _span(self, partition: Partition, buffer: Buffer) -> Span | None:
-        """Of the flush, for all traced batches of the buffer: below the first one's, linked to the others'."""
+        """Return the flush span for the traced batches of the buffer: a child of the first, linked to the others."""
         if self._tracer is None or not buffer.traces:
             return None
         first, *others = buffer.traces
@@ -130,7 +130,7 @@ class Flusher:
 
         def build() -> BuiltSegment:
             pieces = [_compressed(piece, codec) for piece in buffer.pieces] if codec else buffer.pieces
-            applied = any(piece is not came for piece, came in zip(pieces, buffer.pieces, strict=True))
+            applied = any(piece is not original for piece, original in zip(pieces, buffer.pieces, strict=True))
             return build_segment(pieces, epoch=epoch, created_ms=created, flags=codec if applied else Codec.NONE)
 
         return build() if buffer.size < _INLINE_BYTES else await self._run_sync(build)
@@ -140,9 +140,9 @@ class Flusher:
         try:
             index = (await self._indexer.build(request, timeout=self._index_timeout)).index
         except KafscaleError as error:
-            # Refused too: what no message can hold.
+            # This includes Refused, for a request that is too large for a message.
             if not self._counters.no_indexer:
-                log.warning("no indexer answered, indexes are built here", error=str(error))
+                log.warning("no indexer answered, building indexes locally", error=str(error))
             self._counters.no_indexer = str(error)
             self._counters.builds["storage"] += 1
             return build_index(segment.offsets, segment.positions, self._index_interval)
@@ -175,7 +175,7 @@ class Flusher:
         await self._until_done(partition, key, attempt)
 
     async def _claim(self, partition: Partition, key: str, data: bytes) -> None:
-        """The name is taken: by our own put, by a dead owner's rest, or by somebody who fenced us."""
+        """Handle a key that is taken: by our own put, by a leftover of a dead owner, or by a run that fenced us."""
         there = await self._objects.get(key)
         if there.body == data:
             return
@@ -184,7 +184,7 @@ class Flusher:
         except CorruptData:
             epoch = -1
         if (await self._objects.get(key)).body != there.body:
-            # Nothing proves a header: one bad read is no reason to replace an object, nor to stop.
+            # A header has no checksum, and one bad read must neither replace an object nor stop the partition.
             raise PreconditionFailed(f"two reads of {key} differ")
         if epoch < partition.epoch:
             await self._objects.replace_if_match(key, data, there.etag)
@@ -193,7 +193,7 @@ class Flusher:
         now = await self._metadata.get(state_key)
         if now is None or now.mod_revision != partition.state_revision:
             raise Fenced(f"object {key} has epoch {epoch}, ours is {partition.epoch}")
-        raise WentOffline(f"object {key} has epoch {epoch} and other bytes, but epoch {partition.epoch} is ours")
+        raise WentOffline(f"object {key} has epoch {epoch} and different content, but we own epoch {partition.epoch}")
 
     async def _until_done(self, partition: Partition, key: str, attempt: Callable[[], Awaitable[None]]) -> None:
         pause = 0.1
@@ -202,25 +202,25 @@ class Flusher:
                 await attempt()
                 return
             except trio.Cancelled:
-                # The buffer's other upload has failed: this one may land all the same.
+                # The other upload of this buffer failed; this one may still take effect.
                 partition.last_unknown_request = trio.current_time()
                 raise
             except (PreconditionFailed, ObjectNotFound):
-                log.info("object changed while it was looked at", key=key)
+                log.info("object changed during the check", key=key)
             except (Fenced, WentOffline):
                 raise
             except KafscaleError as error:
-                # Refused too: a full disk or a revoked key can be mended while the buffer waits.
+                # This includes Refused: a full disk or a revoked key can be fixed while the buffer waits.
                 partition.last_unknown_request = trio.current_time()
-                log.warning("put failed, kept and tried again", key=key, error=str(error))
+                log.warning("put failed, retrying", key=key, error=str(error))
             await trio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
 
-def _compressed(came: tuple[bytes, memoryview], codec: Codec) -> tuple[bytes, memoryview]:
-    """The batch compressed, or ``came`` itself where it is compressed already or would not get smaller."""
-    batch = b"".join(came)
+def _compressed(original: tuple[bytes, memoryview], codec: Codec) -> tuple[bytes, memoryview]:
+    """Return the batch compressed, or ``original`` itself if it is already compressed or would not get smaller."""
+    batch = b"".join(original)
     packed = compress_batch(batch, codec)
     if packed is batch:
-        return came
+        return original
     return packed[:PREFIX_SIZE], memoryview(packed)[PREFIX_SIZE:]

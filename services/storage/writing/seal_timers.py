@@ -1,4 +1,4 @@
-"""When open buffers are closed that nobody has filled."""
+"""Timers that seal open buffers which did not fill up."""
 
 import heapq
 import math
@@ -8,12 +8,12 @@ import trio
 
 from services.storage.log.partition import Partition
 
-_MOST_CLEARED = 64
-"""Timers that were cleared before they were due stay until then, or until they are more than this and half of all."""
+_MAX_CLEARED = 64
+"""Cleared timers stay in the heap until they are due, or until they are more than this and more than half of all."""
 
 
 class SealTimers:
-    """One timer for each partition at most; ``seal`` is called when it is due. `run` must be running."""
+    """Holds at most one timer per partition and calls ``seal`` when it is due. Requires that `run` is running."""
 
     def __init__(self, seal: Callable[[Partition], None]) -> None:
         self._seal = seal
@@ -24,11 +24,11 @@ class SealTimers:
         self._wake = trio.Event()
 
     def __len__(self) -> int:
-        """Those that are kept, cleared ones included."""
+        """The number of timers in the heap, including cleared ones."""
         return len(self._due)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             # A timer that is set later may be due earlier.
             with trio.move_on_at(self._due[0][0] if self._due else math.inf):
@@ -40,13 +40,13 @@ class SealTimers:
                     self._seal(partition)
 
     def set(self, partition: Partition, due: float) -> None:
-        """Seal the partition's buffer then, unless that is put off or done before."""
+        """Seal the partition's buffer at ``due``, unless the timer is set again or cleared before."""
         self.clear(partition)
         self._numbers += 1
         partition.timer = self._numbers
         self._timed[partition.timer] = partition
         heapq.heappush(self._due, (due, partition.timer))
-        if len(self._due) > _MOST_CLEARED + 2 * len(self._timed):
+        if len(self._due) > _MAX_CLEARED + 2 * len(self._timed):
             self._due = [entry for entry in self._due if entry[1] in self._timed]
             heapq.heapify(self._due)
         if self._due[0][1] == partition.timer:

@@ -14,7 +14,7 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from services.storage.log.pages import MOST_WAITING, UnfinishedPage
+from services.storage.log.pages import MAX_WAITING, UnfinishedPage
 from services.storage.log.segments import SegmentMap
 from services.storage.owning import owned
 from services.storage.reading.offsets import MAX_TIMESTAMP
@@ -149,10 +149,10 @@ async def test_a_page_of_unknown_outcome_is_found_to_be_stored(autojump_clock: M
 
 async def test_what_waits_for_its_page_is_bounded(autojump_clock: MockClock) -> None:
     page = UnfinishedPage()
-    for base in range(3 * MOST_WAITING):
+    for base in range(3 * MAX_WAITING):
         page.add(CatalogSegment(base_offset=base))
-        assert len(page.segments) <= MOST_WAITING
-    assert page.segments[-1].base_offset == 3 * MOST_WAITING - 1
+        assert len(page.segments) <= MAX_WAITING
+    assert page.segments[-1].base_offset == 3 * MAX_WAITING - 1
     assert page.segments[0].base_offset % SEGMENTS_PER_PAGE == 0
 
 
