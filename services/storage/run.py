@@ -308,9 +308,9 @@ class Run:
             for partition in self.owned:
                 self.seal(partition, "hand_over")
             await self._announce_leaving()
-            await self.assignment.give_all()
+            await self.assignment.hand_over_all()
         with trio.move_on_after(_RELEASE_SECONDS):
-            await self.assignment.let_go_of_all()
+            await self.assignment.release_all()
         self.lost_bytes += self.buffered_bytes
         with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()

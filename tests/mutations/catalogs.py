@@ -184,9 +184,9 @@ MUTATIONS = (
         "a topic's object is written by one member",
         Change(
             "services.storage.upkeep.topic_objects",
-            "TopicObjects._is_given",
-            "return given is not None and given.run_id == self._membership.run_id",
-            "return given is not None",
+            "TopicObjects._is_assigned",
+            "return assigned is not None and assigned.run_id == self._membership.run_id",
+            "return assigned is not None",
         ),
         _TOPIC_OBJECTS + "test_one_member_writes_and_another_goes_on_when_it_dies",
     ),

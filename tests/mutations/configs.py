@@ -182,8 +182,8 @@ MUTATIONS = (
         Change(
             "services.storage.methods.log_sizes",
             "_log_size",
-            "if run.owned.may_have(ref) and not await run.owned.has_records(ref):",
-            "if not run.owned.may_have(ref):",
+            "if run.owned.may_acquire(ref) and not await run.owned.has_records(ref):",
+            "if not run.owned.may_acquire(ref):",
         ),
         _SIZES + "test_partitions_without_records_are_not_taken_over_for_it",
     ),

@@ -74,7 +74,7 @@ MUTATIONS = (
         Change(
             "services.storage.owning.logs",
             "Logs._refreshed",
-            "if copy.view is None or copy.read <= asked_at:",
+            "if copy.view is None or copy.read <= requested_at:",
             "if copy.view is None:",
         ),
         _SCANS + "test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now",
@@ -146,8 +146,8 @@ MUTATIONS = (
         "nothing is taken over that another instance is to have",
         Change(
             "services.storage.owning.owned",
-            "OwnedPartitions._check_given",
-            "if not self.given(key) and key not in self._unfinished:",
+            "OwnedPartitions._check_assigned",
+            "if not self.is_assigned(key) and key not in self._unfinished:",
             "if False:",
         ),
         _MOVES + "test_an_instance_takes_nothing_that_another_is_to_have",
@@ -161,7 +161,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a bounded number of partitions is on the move",
-        Change("services.storage.owning.assignment", "Assignment._give_away", "await self._giving.acquire()", "pass"),
+        Change(
+            "services.storage.owning.assignment",
+            "Assignment._hand_over_moved",
+            "await self._releasing.acquire()",
+            "pass",
+        ),
         _MOVES + "test_no_more_partitions_are_on_the_move_than_set",
     ),
     Mutation(
@@ -176,7 +181,7 @@ MUTATIONS = (
         Change(
             "services.storage.owning.assignment",
             "Assignment._take",
-            "self._nursery.start_soon(self._take_again, ref)",
+            "self._nursery.start_soon(self._take_later, ref)",
             "await self._take_again(ref)",
         ),
         _HALF_TAKE_OVERS + "test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over",

@@ -42,7 +42,7 @@ MUTATIONS = (
         "a hole is taken for the old end",
         Change(
             "services.storage.reading.old_end",
-            "OldEnd._oldest_left",
+            "OldEnd._oldest_remaining",
             "first = await self._finder.oldest(view)",
             "first = view.segments.holding(view.high_watermark - 1)",
         ),

@@ -282,7 +282,7 @@ MUTATIONS = (
         "a take-over lists only what lies above the end",
         Change(
             "services.storage.owning.takeover",
-            "_above_the_end",
+            "_above_high_watermark",
             ('    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""\n'),
             (
                 '    start_after = ""\n'

@@ -69,7 +69,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an imported segment in which offsets are missing has no wrong index",
-        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not led:", "if True:"),
+        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not index_is_right:", "if True:"),
         _SCAN_STREAMS + "test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan",
     ),
     Mutation(

@@ -47,7 +47,7 @@ MUTATIONS = (
                 "            for partition in self.owned:\n"
                 '                self.seal(partition, "hand_over")\n'
                 "            await self._announce_leaving()\n"
-                "            await self.assignment.give_all()\n"
+                "            await self.assignment.hand_over_all()\n"
             ),
             "            pass\n",
         ),

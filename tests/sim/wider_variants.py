@@ -184,7 +184,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.owning.offline",
                 "OfflineRetries.begin",
-                "self._nursery.start_soon(self._look_again, partition)",
+                "self._nursery.start_soon(self._retry, partition)",
                 "pass",
             ),
         ),

@@ -197,7 +197,7 @@ def is_earlier_topics(epoch: int, floor: int) -> bool:
 
 
 def settled(history: list[tuple[int, int]], *, epoch: int, first_offset: int, log_start: int) -> list[tuple[int, int]]:
-    """Return the history with ``epoch`` from ``first_offset`` on, without epochs that are empty or below the log start."""
+    """Return the history with ``epoch`` from ``first_offset`` on, without empty epochs and those below the log."""
     kept = [entry for entry in history if entry[1] < first_offset]
     oldest_needed = max(bisect_right(kept, log_start, key=lambda entry: entry[1]) - 1, 0)
     return [*kept[oldest_needed:], (epoch, first_offset)]

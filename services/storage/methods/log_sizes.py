@@ -35,7 +35,7 @@ async def _log_size(run: Run, query: SizeQuery) -> LogSize:
     """Answer one query. The listed segments are remembered, except that of a very long log only the end is."""
     ref = query.partition
     try:
-        if run.owned.may_have(ref) and not await run.owned.has_records(ref):
+        if run.owned.may_acquire(ref) and not await run.owned.has_records(ref):
             return LogSize()
         view = (await run.owned.acquire(ref)).log
         if view.log_start == view.high_watermark:

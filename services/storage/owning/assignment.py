@@ -1,7 +1,7 @@
-"""Follows to whom partitions are given: hands over what others are to have, takes over what this run is to have.
+"""Follow the assignment of partitions: hand over those assigned to other runs and take over those assigned to this one.
 
-Both are bounded in number. Nothing is taken from a live run; what a run gives back is seen by a watch that is kept only
-while this run waits for something. Partitions that never had an owner are taken over on first use.
+Both are bounded in number. Nothing is taken from a live run. A watch, which is open only while this run waits for
+partitions, shows when they are released. Partitions that never had an owner are taken over on first use.
 """
 
 import math
@@ -28,7 +28,7 @@ _RETRY = 1.0
 
 
 class Assignment:
-    """`run` must be running."""
+    """Keeps the owned partitions in line with their assignment. Requires that `run` is running."""
 
     def __init__(
         self,
@@ -53,52 +53,52 @@ class Assignment:
         self._prefix = paths.partition_states_prefix(namespace)
         self._run_id = run_id
         self._timeout = timeout
-        self._giving = trio.Semaphore(moves_in_flight)
+        self._releasing = trio.Semaphore(moves_in_flight)
         self._taking = trio.Semaphore(moves_in_flight)
-        # Partitions that could not be had just now, and wait until it is their turn again.
+        # Partitions whose take-over failed and is retried later.
         self._again: set[Key] = set()
-        # Partitions being given back; the scope is around what is done for their records before.
+        # Partitions being released. The scope covers the work for their records before that.
         self._moves: dict[Partition, trio.CancelScope] = {}
         self._everything = self._at_once = False
         self._wake = trio.Event()
-        self._given_back = trio.Event()
+        self._released = trio.Event()
 
     async def run(self) -> None:
         self._nursery.start_soon(self._follow_members)
         self._nursery.start_soon(self._follow_topics)
         self._nursery.start_soon(self._take_over)
-        await self._give_away()
+        await self._hand_over_moved()
 
     def taken(self, partition: Partition | None) -> None:
-        """A take-over has ended; None: without success."""
+        """Called when a take-over has ended, with None if it failed."""
         if partition is not None:
-            self._give_up_doomed([partition])
+            self._drop_deleted([partition])
             if self._is_to_move(partition):
                 self._wake.set()
-        self._tell_given_back()
+        self._notify_released()
 
     def holds(self, key: Key) -> bool:
-        """Whether this run has the partition, is taking it over or giving it back."""
+        """Return whether this run owns the partition, is taking it over or is releasing it."""
         return self._owned.busy(key) or any(partition.key == key for partition in self._moves)
 
-    async def give_all(self) -> None:
-        """Hand over everything, whoever it is given to, without a time limit for each."""
+    async def hand_over_all(self) -> None:
+        """Hand over all partitions regardless of their assignment, without a time limit for each."""
         self._everything = True
         for scope in self._moves.values():
             scope.deadline = math.inf
-        await self._nothing_left()
+        await self._wait_until_empty()
 
-    async def let_go_of_all(self) -> None:
-        """Give everything back without waiting for records to be stored."""
+    async def release_all(self) -> None:
+        """Release all partitions without waiting for records to be stored."""
         self._everything = self._at_once = True
         for scope in self._moves.values():
             scope.cancel()
-        await self._nothing_left()
+        await self._wait_until_empty()
 
-    async def _nothing_left(self) -> None:
+    async def _wait_until_empty(self) -> None:
         self._wake.set()
-        while self._moves or not self._owned.nothing_left:
-            await self._given_back.wait()
+        while self._moves or not self._owned.is_empty:
+            await self._released.wait()
 
     async def _follow_members(self) -> None:
         view = self._members.view
@@ -109,22 +109,22 @@ class Assignment:
     async def _follow_topics(self) -> None:
         view = self._catalog.view
         while True:
-            self._give_up_doomed(self._owned)
+            self._drop_deleted(self._owned)
             view = await self._catalog.wait_change(view)
 
-    async def _give_away(self) -> None:
+    async def _hand_over_moved(self) -> None:
         while True:
             self._wake = trio.Event()
             for partition in self._owned:
                 if self._is_to_move(partition):
-                    await self._giving.acquire()
-                    # The members may be others by now.
+                    await self._releasing.acquire()
+                    # The assignment may have changed meanwhile.
                     if self._is_to_move(partition):
                         self._moves[partition] = trio.CancelScope()
                         self._nursery.start_soon(self._move, partition)
                     else:
-                        self._giving.release()
-            self._tell_given_back()
+                        self._releasing.release()
+            self._notify_released()
             await self._wake.wait()
 
     def _is_to_move(self, partition: Partition) -> bool:
@@ -144,15 +144,15 @@ class Assignment:
             with scope:
                 await self._hand_over.prepare(partition)
             if scope.cancelled_caught:
-                log.warning("partition given back without what was buffered", partition=partition.name)
+                log.warning("partition released without storing its buffer", partition=partition.name)
             self._hand_over.end(partition)
             await self._hand_over.release(partition)
         finally:
             self._moved(partition)
-            self._giving.release()
+            self._releasing.release()
 
-    def _give_up_doomed(self, partitions: Iterable[Partition]) -> None:
-        """Their topics are being deleted: nothing of them is stored any more."""
+    def _drop_deleted(self, partitions: Iterable[Partition]) -> None:
+        """Drop the partitions whose topics are being deleted. Nothing more of them is stored."""
         for partition in partitions:
             topic = self._catalog.view.by_id.get(partition.topic.id)
             if topic is not None and not topic.live:
@@ -171,23 +171,23 @@ class Assignment:
 
     def _moved(self, partition: Partition) -> None:
         del self._moves[partition]
-        self._tell_given_back()
+        self._notify_released()
 
-    def _tell_given_back(self) -> None:
-        self._given_back.set()
-        self._given_back = trio.Event()
+    def _notify_released(self) -> None:
+        self._released.set()
+        self._released = trio.Event()
 
     async def _take_over(self) -> None:
         while True:
             view = self._members.view
             async with trio.open_nursery() as following:
-                following.start_soon(self._take_what_is_given)
+                following.start_soon(self._take_assigned)
                 await self._members.wait_change(view)
                 following.cancel_scope.cancel()
 
-    async def _take_what_is_given(self) -> None:
-        """Take over what is free of what this run is given, and the rest as its owners give it back."""
-        outage = Outage("partitions are looked at later", first=_RETRY, longest=_RETRY)
+    async def _take_assigned(self) -> None:
+        """Take over the free partitions assigned to this run, and the others as their owners release them."""
+        outage = Outage("reading partition states failed, retrying", first=_RETRY, longest=_RETRY)
         while True:
             try:
                 snapshot = await self._metadata.read_prefix(self._prefix)
@@ -202,7 +202,7 @@ class Assignment:
                 await outage.pause(error)
 
     async def _take_free(self, snapshot: Snapshot) -> dict[str, PartitionRef]:
-        """Begin to take over what no live run has; gives the others by their states' keys."""
+        """Start to take over partitions without a live owner. Return the others by the keys of their states."""
         awaited = {}
         for item in snapshot.items:
             named = paths.parse_partition(self._prefix, item.key)
@@ -212,13 +212,13 @@ class Assignment:
             ref = PartitionRef(topic=named[0], topic_id=state.topic_id, partition=named[1])
             key = (ref.topic_id, ref.partition)
             found = self._owned.get(key)
-            if not self._owned.given(key) or (found is not None and not found.moving):
+            if not self._owned.is_assigned(key) or (found is not None and not found.moving):
                 continue
-            # What is this run's own and not here was lost on the way.
+            # If the state names this run and the partition is not here, an earlier take-over did not finish.
             if state.owner in self._members.view.by_run_id and (state.owner != self._run_id or found is not None):
                 awaited[item.key] = ref
             else:
-                await self._start_taking(ref)
+                await self._start_take_over(ref)
         return awaited
 
     async def _take_released(self, awaited: dict[str, PartitionRef], revision: int) -> None:
@@ -233,9 +233,9 @@ class Assignment:
                         del awaited[event.key]
                     elif not state.owner:
                         del awaited[event.key]
-                        await self._start_taking(ref)
+                        await self._start_take_over(ref)
 
-    async def _start_taking(self, ref: PartitionRef) -> None:
+    async def _start_take_over(self, ref: PartitionRef) -> None:
         if (ref.topic_id, ref.partition) not in self._again:
             await self._taking.acquire()
             self._nursery.start_soon(self._take, ref)
@@ -246,12 +246,12 @@ class Assignment:
         except NotAvailable as error:
             log.info("partition not taken over", partition=f"{ref.topic}-{ref.partition}", reason=str(error))
             if error.status == Status.UNAVAILABLE:
-                self._nursery.start_soon(self._take_again, ref)
+                self._nursery.start_soon(self._take_later, ref)
         finally:
             self._taking.release()
 
-    async def _take_again(self, ref: PartitionRef) -> None:
-        """After a pause and behind all that wait already: what stays unavailable keeps no place from the others."""
+    async def _take_later(self, ref: PartitionRef) -> None:
+        """Retry after a pause and after all waiting ones, so that unavailable partitions do not block the others."""
         key = (ref.topic_id, ref.partition)
         if key in self._again:
             return

@@ -1,4 +1,4 @@
-"""Whose prefix it is: an object in it names the cluster, so that two clusters cannot write into one."""
+"""The cluster mark, an object that names the cluster of a namespace, so that two clusters cannot write into one."""
 
 import structlog
 import trio
@@ -15,10 +15,10 @@ _PAUSE = 1.0
 
 
 async def mark_prefix(objects: ObjectStore, metadata: MetadataStore, namespace: str, cluster_id: str) -> None:
-    """Mark a new prefix, however long the store is throttled.
+    """Check the mark, or create it in a new namespace, retrying while the stores are unavailable.
 
-    Raises ConfigError where it is another cluster's, or where it has no mark although records were committed: it is not
-    the prefix that they are in, and what is missing in it must not look as if somebody had deleted it.
+    Raises ConfigError if the mark is another cluster's, or is missing although records were committed. Their objects
+    are then elsewhere and must not be treated as deleted.
     """
     while True:
         try:
@@ -33,13 +33,13 @@ async def _mark(objects: ObjectStore, metadata: MetadataStore, namespace: str, c
     key = paths.cluster_mark_key(namespace)
     there = await _read(objects, key)
     if not there and await _has_records(metadata, namespace):
-        # Another instance may have made the mark, and then committed, since it was read.
+        # Another instance may have created the mark and committed since the read.
         there = await _read(objects, key)
         if not there:
             raise ConfigError(
                 f"KAFSCALE_S3_BUCKET, KAFSCALE_S3_NAMESPACE, KAFSCALE_DATA_DIR: {key} is missing, but the metadata of "
-                f"cluster {cluster_id} says that records are stored: this is another bucket or directory, or the "
-                f"object was deleted. If it was, put it back: its content is the text {cluster_id}"
+                f"cluster {cluster_id} refers to stored records. Either the bucket or directory is the wrong one, or "
+                f"the object was deleted. In that case restore it with the content {cluster_id}"
             )
     if not there:
         try:
@@ -55,7 +55,7 @@ async def _mark(objects: ObjectStore, metadata: MetadataStore, namespace: str, c
 
 
 async def _read(objects: ObjectStore, key: str) -> str:
-    """Empty: it is not there."""
+    """Return the cluster id in the mark, or an empty string if there is no mark."""
     try:
         return (await objects.get(key)).body.decode(errors="replace")
     except ObjectNotFound:
@@ -63,6 +63,6 @@ async def _read(objects: ObjectStore, key: str) -> str:
 
 
 async def _has_records(metadata: MetadataStore, namespace: str) -> bool:
-    """Whether any partition has a segment that was committed, deleted since or not."""
+    """Return whether any partition ever had a committed segment."""
     states = await metadata.read_prefix(paths.partition_states_prefix(namespace))
     return any(PartitionState.FromString(item.value).high_watermark > 0 for item in states.items)

@@ -1,4 +1,4 @@
-"""Lets the configs of topics count for the partitions that this run owns, as soon as they change."""
+"""Apply changed topic configs to the partitions that this run owns."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from services.storage.owning.owned import OwnedPartitions
 
 
 class TopicConfigs:
-    """`run` must be running. ``changed`` is called with each partition whose configs are not what they were."""
+    """Follows the topic catalog while `run` is running. Calls ``changed`` with each partition whose configs changed."""
 
     def __init__(self, catalog: TopicCatalog, owned: OwnedPartitions, changed: Callable[[Partition], None]) -> None:
         self._catalog = catalog
@@ -33,7 +33,7 @@ class TopicConfigs:
 
 
 def _other_configs(before: TopicsView, view: TopicsView) -> Iterator[TopicInfo]:
-    """The topics of ``view`` whose configs are not known from ``before``; few, when one of ten thousand changes."""
+    """Yield the topics of ``view`` whose configs differ from ``before``, so that a change does not touch all topics."""
     for topic in view.by_id.values():
         known = before.by_id.get(topic.id)
         if known is not topic and (known is None or known.configs != topic.configs):

@@ -1,9 +1,8 @@
-"""Giving partitions back, so that their next owners need not wait for the lease's end.
+"""Hand partitions over, so that their next owners need not wait for the lease to expire.
 
-A partition is handed over in this order: no append is taken any more; what is buffered is stored and committed; the
-producer snapshot is written; every delete is answered or can land no more; only then the state says that nobody owns
-it. Readers are served until that is about to be said. A partition can also be let go of without all that: what waits
-for its records is told that they are lost.
+The order is: refuse appends; store and commit the buffer; write the producer snapshot; wait until every delete is
+answered or can no longer take effect; only then write a state without owner. Readers are served until that last step.
+A partition can also be released without the steps before it; those waiting for its records then get an error.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +26,10 @@ _LONGEST_PAUSE = 1.0
 
 
 class HandOver:
-    """The steps. ``store`` puts all that a partition has into its state; ``closed`` is told of each epoch's end."""
+    """The steps of a hand-over.
+
+    ``store`` stores a partition's buffer and commits it; ``closed`` is called when an epoch ends.
+    """
 
     def __init__(
         self,
@@ -51,20 +53,20 @@ class HandOver:
         self._counters = counters
 
     async def prepare(self, partition: Partition) -> None:
-        """Refuse appends from now on, and wait until the state can be given back as it is."""
+        """Refuse appends from now on, and wait until the partition can be released cleanly."""
         partition.moving = True
         await self._store(partition)
         await partition.quiet()
         await trio.sleep_until(max(partition.last_unknown_delete + self._objects.settle_seconds, trio.current_time()))
 
     def end(self, partition: Partition) -> None:
-        """End this epoch here: what it still had buffered is lost."""
+        """End this epoch here. Records that are still buffered are lost."""
         if not partition.closed:
             self._owned.drop(partition)
             self._closed(partition)
 
     async def release(self, partition: Partition) -> None:
-        """Give the partition back, its epoch ended, unless somebody else has it already."""
+        """Release the partition, whose epoch has ended, unless another run already owns it."""
         key = paths.partition_state_key(self._namespace, partition.ref.topic, partition.ref.partition)
         state, revision = partition.state, partition.state_revision
         outage = Outage("release not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
@@ -86,5 +88,5 @@ class HandOver:
             now = done.reads[0]
             if now is None:
                 return
-            # A commit whose answer was not waited for may have applied: what it wrote stays.
+            # A commit whose response was not awaited may have been applied; keep what it wrote.
             state, revision = PartitionState.FromString(now.value), now.mod_revision

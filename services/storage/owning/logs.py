@@ -1,7 +1,7 @@
-"""The logs of any partitions, for scans: own ones, and copies of what others own, whom a scan need not load.
+"""The logs of all partitions for scans: owned ones, and copies of those of other owners, which need not be taken over.
 
-What is committed never changes, so an older copy of a partition's state is good for all below its end. What the copy
-cannot answer is answered from the state as it is now.
+Committed records never change, so an older copy of a partition's state is valid below its high watermark. Requests
+beyond it are answered from the current state.
 """
 
 from collections import OrderedDict
@@ -27,14 +27,14 @@ from services.storage.reading.reader import Reader
 log = structlog.get_logger()
 
 _MAX_SEGMENTS = 10_000
-"""Remembered of one partition: at 24 bytes each."""
+"""Segments remembered per partition, at 24 bytes each."""
 
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A partition's state and history as they were at one revision; ``view`` is None until both were read once.
+    """A partition's state and history at one revision. ``view`` is None until they are read for the first time.
 
-    ``reads`` have begun so far, number ``read`` is the one that the copy is of.
+    ``reads``: how many reads were started. ``read``: the number of the read that the copy is from.
     """
 
     lock: trio.Lock = field(default_factory=trio.Lock)
@@ -45,7 +45,7 @@ class _Copy:
 
 
 class Logs:
-    """Keeps what is known of ``capacity`` partitions, least recently used out first."""
+    """Keeps copies of the ``capacity`` most recently used partitions."""
 
     def __init__(
         self,
@@ -64,23 +64,23 @@ class Logs:
         self._copies: OrderedDict[Key, _Copy] = OrderedDict()
 
     async def log_now(self, ref: PartitionRef) -> CommittedLog:
-        """Where the log begins and ends at present. Raises NotAvailable, Damaged, Unavailable."""
+        """Return the log with its current start and end. Raises NotAvailable, Damaged, Unavailable."""
         return self._own(ref) or await self.stored_log(ref)
 
     async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
-        """The same; an older copy will do that has all offsets from ``start`` up to ``end``."""
+        """Return the log, or an older copy of it that has all offsets from ``start`` up to ``end``. Raises the same."""
         view = self._own(ref) or self._copy((ref.topic_id, ref.partition)).view
         if view is not None and view.log_start <= start and end <= view.high_watermark:
             return view
         return await self.stored_log(ref)
 
     async def stored_log(self, ref: PartitionRef) -> CommittedLog:
-        """As the metadata store has it now, whoever owns it."""
+        """Return the log as it is now in the metadata store, regardless of its owner."""
         copy = self._copy((ref.topic_id, ref.partition))
         return await self._refreshed(copy, ref, copy.reads)
 
     async def fetch(self, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
-        """Everything of ``result`` but its records, and the records: ``limit`` bytes of them, or one batch."""
+        """Fill ``result`` except for its records, and return the records: ``limit`` bytes of them, or one batch."""
         copy = self._copy((fetch.partition.topic_id, fetch.partition.partition))
         try:
             return await self._fetch(copy, fetch, limit, result)
@@ -94,14 +94,14 @@ class Logs:
         return b""
 
     async def _fetch(self, copy: _Copy, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
-        view, offset, asked_at = copy.view, fetch.offset, copy.reads
+        view, offset, requested_at = copy.view, fetch.offset, copy.reads
         if view is not None and view.log_start <= offset < view.high_watermark:
             try:
                 return await self._answer(copy, view, offset, limit, result)
             except Damaged:
-                # What is missing may have been deleted since.
-                asked_at = copy.reads
-        view = await self._refreshed(copy, fetch.partition, asked_at)
+                # The missing object may have been deleted since.
+                requested_at = copy.reads
+        view = await self._refreshed(copy, fetch.partition, requested_at)
         return await self._answer(copy, view, offset, limit, result)
 
     async def _answer(
@@ -110,14 +110,14 @@ class Logs:
         result.epoch, result.high_watermark, result.log_start = copy.epoch, view.high_watermark, view.log_start
         if not view.log_start <= offset <= view.high_watermark:
             result.status = Status.OFFSET_OUT_OF_RANGE
-            result.detail = f"the log has {view.log_start} to {view.high_watermark}"
+            result.detail = f"the log has offsets {view.log_start} to {view.high_watermark}"
             return b""
         if limit <= 0 or offset == view.high_watermark:
             return b""
         return await self._reader.read(view, offset, limit)
 
     def _own(self, ref: PartitionRef) -> CommittedLog | None:
-        """The log of a partition of which this run can prove that it is the owner."""
+        """Return the log of a partition if this run can prove that it is the owner, else None."""
         partition = self._owned.get((ref.topic_id, ref.partition))
         if partition is None or partition.closed or not partition.log.epochs or not self._membership.proven:
             return None
@@ -130,10 +130,10 @@ class Logs:
             self._copies.popitem(last=False)
         return copy
 
-    async def _refreshed(self, copy: _Copy, ref: PartitionRef, asked_at: int) -> CommittedLog:
-        """The log by a state that was read after ``asked_at`` reads had begun, shared by all who ask meanwhile."""
+    async def _refreshed(self, copy: _Copy, ref: PartitionRef, requested_at: int) -> CommittedLog:
+        """Return the log from a read that started after read number ``requested_at``, shared by concurrent callers."""
         async with copy.lock:
-            if copy.view is None or copy.read <= asked_at:
+            if copy.view is None or copy.read <= requested_at:
                 copy.reads = number = copy.reads + 1
                 copy.view = await self._read(copy, ref)
                 copy.read = number
@@ -141,7 +141,7 @@ class Logs:
 
     async def _read(self, copy: _Copy, ref: PartitionRef) -> CommittedLog:
         namespace = self._reader.namespace
-        # One transaction: the end and the history belong together only at one revision.
+        # Read in one transaction, because high watermark and history match only at the same revision.
         topic_kv, state_kv, history_kv = (
             await self._metadata.txn(
                 (),
@@ -155,7 +155,7 @@ class Logs:
         topic = checked_topic(topic_kv, ref)
         state = PartitionState.FromString(state_kv.value) if state_kv else PartitionState(topic_id=topic.id)
         if state.topic_id != topic.id:
-            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic is still there")
+            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic still exists")
         epochs = history_of(EpochHistory.FromString(history_kv.value)) if history_kv else []
         if state.log_start < state.high_watermark and not epochs:
             raise Damaged(f"{ref.topic}-{ref.partition}: the epoch history is missing")

@@ -1,4 +1,4 @@
-"""Looks again at partitions whose producers could not be restored: they take records as soon as that succeeds."""
+"""Retry to restore the producers of offline partitions, which accept records again once that succeeds."""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,9 +15,9 @@ _FIRST_PAUSE = 1.0
 
 
 class OfflineRetries:
-    """One task for each such partition, with growing pauses up to ``longest_pause`` seconds.
+    """Runs one task per offline partition, with pauses that grow up to ``longest_pause`` seconds.
 
-    ``restore`` sets `Partition.offline` to None, or to why it stays so; ``online`` is called in the first case.
+    ``restore`` sets `Partition.offline` to None, after which ``online`` is called, or to why it stays offline.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class OfflineRetries:
         self._counters = counters
 
     def begin(self, partition: Partition) -> None:
-        """Look at the partition, which is offline, again and again."""
-        self._nursery.start_soon(self._look_again, partition)
+        """Retry the offline partition until it is online or closed."""
+        self._nursery.start_soon(self._retry, partition)
 
-    async def _look_again(self, partition: Partition) -> None:
+    async def _retry(self, partition: Partition) -> None:
         pause = min(_FIRST_PAUSE, self._longest_pause)
         while True:
             await trio.sleep(pause)
@@ -51,7 +51,7 @@ class OfflineRetries:
             try:
                 await self._restore(partition)
             except KafscaleError as error:
-                log.warning("offline partition not read", partition=partition.name, error=str(error))
+                log.warning("retry of offline partition failed", partition=partition.name, error=str(error))
                 continue
             if not partition.offline:
                 log.info("partition online again", partition=partition.name, former_reason=former)

@@ -1,4 +1,4 @@
-"""The partitions that this run owns: taken over when they are given to it, on first use or before."""
+"""The partitions that this run owns. They are taken over when assigned to it, on first use or before."""
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -23,23 +23,30 @@ from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 from services.storage.owning.offline import OfflineRetries
 from services.storage.owning.restoring import Restored
-from services.storage.owning.takeover import NotAvailable, StillOwned, TakenOver, give_back, take_over, wait_for_release
+from services.storage.owning.takeover import (
+    NotAvailable,
+    StillOwned,
+    TakenOver,
+    release_abandoned,
+    take_over,
+    wait_for_release,
+)
 from services.storage.reading.finder import Damaged
 from services.storage.settings import StorageSettings
 
 log = structlog.get_logger()
 
 Key = tuple[bytes, int]
-_REMEMBER_FAILURE = 0.5  # seconds for which a failed take-over is not tried again
+_REMEMBER_FAILURE = 0.5  # seconds for which a failed take-over is not retried
 _MAX_FAILURES = 1000
-_SAME_TROUBLE = 10.0  # seconds after a failure within which the next take-over counts as the same one going on
+_SAME_TROUBLE = 10.0  # seconds after a failure within which the next take-over counts as a continuation of it
 
 
 @dataclass(slots=True)
 class _Load:
-    """A take-over. ``since``: when it began, or the first of those that failed one after the other before it.
+    """A take-over. ``since``: when it began, or the first of a series of failed ones that it continues.
 
-    ``awaited``: who is to hand the partition over, as far as is known.
+    ``awaited``: names the owner whose hand-over is awaited, if known.
     """
 
     since: float
@@ -55,15 +62,15 @@ class _Failure:
     error: NotAvailable
 
     @property
-    def stands(self) -> bool:
-        """Whether it is the answer to whoever asks now. That an owner hands over is waited for anew each time."""
+    def is_recent(self) -> bool:
+        """Whether this is still the result for callers. A hand-over by the owner is awaited again each time."""
         return self.error.status != Status.NOT_OWNER and trio.current_time() - self.at < _REMEMBER_FAILURE
 
 
 class OwnedPartitions:
-    """Partitions by topic id and index. A partition is taken over only while `Members` gives it to this run.
+    """Partitions by topic id and index. A partition is taken over only while `Members` assigns it to this run.
 
-    ``taken`` is called when there is one more, and with None when one could not be had.
+    ``taken`` is called with each partition taken over, and with None after a failed take-over.
     """
 
     def __init__(
@@ -102,7 +109,7 @@ class OwnedPartitions:
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
         self._failed: dict[Key, _Failure] = {}
-        # Partitions whose state may name this run although their take-over failed; whether one is at work on that.
+        # Partitions whose state may name this run although the take-over failed -> whether a task is finishing it.
         self._unfinished: dict[Key, bool] = {}
         self._refusal = Refusal("take-over failed")
         self.stopping = False
@@ -112,47 +119,48 @@ class OwnedPartitions:
 
     @property
     def loading(self) -> int:
-        """Take-overs under way, between two attempts too."""
+        """The number of take-overs in progress, including those between two attempts."""
         since = trio.current_time() - _SAME_TROUBLE
         return len(self._loading.keys() | {key for key, failed in self._failed.items() if failed.at > since})
 
     @property
-    def nothing_left(self) -> bool:
-        """Neither a partition nor a take-over under way."""
+    def is_empty(self) -> bool:
+        """Whether this run has no partitions and no take-overs in progress."""
         return not self._partitions and not self._loading
 
     def busy(self, key: Key) -> bool:
-        """Whether this run has the partition or is taking it over."""
+        """Return whether this run owns the partition or is taking it over."""
         return key in self._partitions or key in self._loading or key in self._unfinished
 
     def get(self, key: Key) -> Partition | None:
         return self._partitions.get(key)
 
     def elsewhere(self, key: Key) -> str:
-        """The other run that a partition is given to; empty: it is given to this one, or to nobody."""
-        given = self._members.view.owner(*key)
-        return given.run_id if given is not None and given.run_id != self._run_id else ""
+        """Return the id of the other run that the partition is assigned to; empty if it is this run or none."""
+        assigned = self._members.view.owner(*key)
+        return assigned.run_id if assigned is not None and assigned.run_id != self._run_id else ""
 
-    def given(self, key: Key) -> bool:
-        """Whether this run is to have the partition."""
-        given = self._members.view.owner(*key)
-        return given is not None and given.run_id == self._run_id
+    def is_assigned(self, key: Key) -> bool:
+        """Return whether the partition is assigned to this run."""
+        assigned = self._members.view.owner(*key)
+        return assigned is not None and assigned.run_id == self._run_id
 
-    def may_have(self, ref: PartitionRef) -> bool:
-        """Whether `acquire` has a chance."""
+    def may_acquire(self, ref: PartitionRef) -> bool:
+        """Return whether `acquire` can succeed."""
         key = (ref.topic_id, ref.partition)
-        return key in self._partitions or self.given(key)
+        return key in self._partitions or self.is_assigned(key)
 
     async def acquire(self, ref: PartitionRef, *, patience: float = math.inf) -> Partition:
-        """The partition, taken over if need be. Raises NotAvailable; waits no longer than the settings say.
+        """Return the partition, after taking it over if necessary. Raises NotAvailable.
 
-        Nor longer than until the take-over, which goes on, has been tried for ``patience`` seconds.
+        Waits at most KAFSCALE_PARTITION_LOAD_TIMEOUT_MS, and no longer than until the take-over has been tried for
+        ``patience`` seconds. The take-over continues after that.
         """
         key = (ref.topic_id, ref.partition)
         found = self._partitions.get(key)
         if found is not None:
             return found
-        self._check_given(key)
+        self._check_assigned(key)
         load = self._loading.get(key) or self._begin(key, ref)
         timeout = self._settings.partition_load_timeout_ms / 1000
         with trio.move_on_at(min(trio.current_time() + timeout, load.since + patience)):
@@ -162,13 +170,13 @@ class OwnedPartitions:
             return found
         error = load.error or load.awaited
         if error is not None:
-            raise _again(error)
+            raise _copy(error)
         raise NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
 
     def _begin(self, key: Key, ref: PartitionRef) -> _Load:
         now, failed = trio.current_time(), self._failed.get(key)
-        if failed is not None and failed.stands:
-            raise _again(failed.error)
+        if failed is not None and failed.is_recent:
+            raise _copy(failed.error)
         self._failed.pop(key, None)
         load = self._loading[key] = _Load(now)
         if failed is not None and now - failed.at < _SAME_TROUBLE:
@@ -178,7 +186,7 @@ class OwnedPartitions:
         return load
 
     async def has_records(self, ref: PartitionRef) -> bool:
-        """Whether there is anything in the partition's log, owned or not. Raises Unavailable."""
+        """Return whether the partition's log has records, owned or not. Raises Unavailable."""
         found = self._partitions.get((ref.topic_id, ref.partition))
         if found is not None:
             return found.log.log_start < found.log.high_watermark
@@ -187,21 +195,21 @@ class OwnedPartitions:
         return state.log_start < state.high_watermark
 
     def drop(self, partition: Partition) -> None:
-        """This epoch is over here: nothing of it is committed any more."""
+        """End this epoch here, so that nothing more of it is committed."""
         partition.closed = True
         if self._partitions.get(partition.key) is partition:
             del self._partitions[partition.key]
 
     def end(self) -> None:
-        """The run is over, and with it every epoch that it had."""
+        """End the run and the epochs of all its partitions."""
         self.stopping = True
         for partition in self:
             self.drop(partition)
 
-    def _check_given(self, key: Key) -> None:
+    def _check_assigned(self, key: Key) -> None:
         if self.stopping:
             raise NotAvailable(Status.NOT_OWNER, "this instance is stopping", self.elsewhere(key))
-        if not self.given(key) and key not in self._unfinished:
+        if not self.is_assigned(key) and key not in self._unfinished:
             raise NotAvailable(Status.NOT_OWNER, "the partition is moving to another instance", self.elsewhere(key))
 
     async def _load(self, key: Key, ref: PartitionRef, load: _Load) -> None:
@@ -221,7 +229,7 @@ class OwnedPartitions:
         except NotAvailable as error:
             load.error = error
         except KafscaleError as error:
-            self._tell(error, f"{ref.topic}-{ref.partition}")
+            self._log_failure(error, f"{ref.topic}-{ref.partition}")
             load.error = NotAvailable(Status.UNAVAILABLE, str(error))
         finally:
             if isinstance(load.error, StillOwned) or (load.error and load.error.status != Status.NOT_OWNER):
@@ -231,18 +239,18 @@ class OwnedPartitions:
             load.done.set()
             self._taken(self._partitions.get(key))
 
-    def _tell(self, error: KafscaleError, partition: str) -> None:
+    def _log_failure(self, error: KafscaleError, partition: str) -> None:
         if isinstance(error, Refused):
             self._refusal.tell(error, partition=partition)
         else:
             log.warning("take-over failed", partition=partition, error=str(error))
 
     async def _take_over(self, key: Key, ref: PartitionRef, load: _Load) -> TakenOver:
-        """Raises NotAvailable, Unavailable. A live owner, which is to hand the partition over, is waited for."""
+        """Take the partition over, waiting for a live owner to hand it over. Raises NotAvailable, Unavailable."""
         state_key = paths.partition_state_key(self._namespace, ref.topic, ref.partition)
         deadline = trio.current_time() + self._settings.handover_wait_ms / 1000
         while True:
-            self._check_given(key)
+            self._check_assigned(key)
             try:
                 return await take_over(
                     self._metadata,
@@ -264,27 +272,27 @@ class OwnedPartitions:
         self._unfinished.setdefault(key, False)
 
     def _follow_up(self, key: Key, ref: PartitionRef, error: NotAvailable | None) -> None:
-        """See to it that a take-over that failed half-way is finished."""
+        """Make sure that a take-over which failed half-way is finished."""
         if error is None or error.status == Status.NOT_OWNER:
-            # It is here, or somebody else has it.
+            # This run or another one owns it now.
             self._unfinished.pop(key, None)
         elif self._unfinished.get(key) is False:
             self._unfinished[key] = True
             self._nursery.start_soon(self._finish, key, ref)
 
     async def _finish(self, key: Key, ref: PartitionRef) -> None:
-        """Go on until the partition is had, and can be handed over: while its state names this run, nobody else can."""
+        """Retry until the take-over succeeds, because no other run can take over while the state names this one."""
         while key in self._unfinished and not self.stopping:
             await trio.sleep(_REMEMBER_FAILURE)
             try:
                 await self.acquire(ref)
             except NotAvailable as error:
                 if error.status in (Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH):
-                    await give_back(self._metadata, namespace=self._namespace, run_id=self._run_id, ref=ref)
+                    await release_abandoned(self._metadata, namespace=self._namespace, run_id=self._run_id, ref=ref)
                     self._unfinished.pop(key, None)
 
     def _fail(self, key: Key, failure: _Failure) -> None:
-        # Bounded: what is not asked for again soon is of no use.
+        # Bounded. A failure is only needed if the partition is requested again soon.
         if len(self._failed) >= _MAX_FAILURES:
             self._failed.clear()
         self._failed[key] = failure
@@ -326,16 +334,16 @@ class OwnedPartitions:
         try:
             restored = await self._restore(partition.log, partition.state)
         except Damaged as error:
-            # What is left can be read; writing on could repeat or reorder what producers sent.
+            # The log can be read, but appends without producer state could be duplicates or out of order.
             partition.offline = str(error)
             return
         if partition.closed or partition.moving:
-            # It is given back as it is.
+            # Released with the state unchanged.
             return
         partition.offline = None
         partition.committed_producers = restored.producers
         partition.producers = restored.producers.copy()
-        # So that owners who die one after another leave no more and more to read.
+        # Count what was read, so that a series of failing owners does not make the next restore longer and longer.
         partition.segments_since_snapshot = restored.segments
         partition.oldest_gone = restored.oldest_gone
 
@@ -343,7 +351,7 @@ class OwnedPartitions:
         return TopicConfig.of(configs, self._defaults)
 
     def configure(self, partition: Partition, configs: Mapping[str, str]) -> bool:
-        """Let the topic's configs count from now on; False: they did before."""
+        """Apply the topic's configs. Return False if they are unchanged."""
         config = self.config_of(configs)
         if config == partition.config:
             return False
@@ -352,10 +360,10 @@ class OwnedPartitions:
         return True
 
     def _segment_bytes(self, config: TopicConfig) -> int:
-        # A buffer that fills up before a segment is full would stand still until the interval is over.
+        # A buffer that fills up before a segment is full would block appends until flush.ms elapses.
         return min(config.segment_bytes, self._settings.partition_buffer_bytes // 4)
 
 
-def _again(error: NotAvailable) -> NotAvailable:
-    """For one more caller: an exception that is raised twice would gather tracebacks."""
+def _copy(error: NotAvailable) -> NotAvailable:
+    """Return a copy for another caller, because an exception that is raised twice accumulates tracebacks."""
     return NotAvailable(error.status, str(error), error.owner)

@@ -1,4 +1,4 @@
-"""What a new owner has to know of idempotent producers, although a read of it fails."""
+"""Restore the idempotent producers of a partition for a new owner, even if reads fail."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Restored(NamedTuple):
-    """``segments``: how many were read. ``oldest_gone``: the log start is to move over missing objects."""
+    """``segments``: how many were read. ``oldest_gone``: the log start must move past missing objects."""
 
     producers: ProducerTable
     segments: int
@@ -26,8 +26,8 @@ class Restored(NamedTuple):
 
 
 class ProducerRestorer:
-    """Reads a second time before it believes in damage, and does without what somebody else has removed: the snapshot,
-    the oldest objects."""
+    """Reads a second time before reporting damage, and tolerates the external removal of the snapshot and of the oldest
+    objects."""
 
     def __init__(
         self, objects: ObjectStore, reader: Reader, old_end: OldEnd, *, limit: int, clock: ProducerClock
@@ -39,7 +39,7 @@ class ProducerRestorer:
         self._clock = clock
 
     async def restore(self, view: CommittedLog, state: PartitionState) -> Restored:
-        """The committed producers at the end of ``view``. Raises Damaged, Unavailable."""
+        """Return the committed producers at the high watermark of ``view``. Raises Damaged, Unavailable."""
         oldest, snapshot, repeated = 0, True, False
         while True:
             try:
@@ -48,7 +48,7 @@ class ProducerRestorer:
             except Damaged as error:
                 if not repeated:
                     repeated = True
-                    log.warning("producers are restored by a second read", partition=view.name, reason=str(error))
+                    log.warning("restoring producers by a second read", partition=view.name, reason=str(error))
                 elif isinstance(error, SnapshotLost):
                     await self._old_end.check_mark()
                     snapshot = False
@@ -58,8 +58,8 @@ class ProducerRestorer:
                     if start <= max(oldest, view.log_start):
                         raise
                     oldest = start
-                    log.warning("producers are restored without the oldest objects", partition=view.name, start=start)
-            # What the last read has listed may be as wrong as what it got.
+                    log.warning("restoring producers without the oldest objects", partition=view.name, start=start)
+            # The listings of the last read may be wrong too.
             view.segments.forget_all()
 
     async def _read(

@@ -1,9 +1,9 @@
-"""Keeps what is known of a partition's idempotent producers across owners, without reading the whole log.
+"""Producer snapshots, from which a new owner learns a partition's idempotent producers without reading the whole log.
 
-The committed view at one high watermark goes to an object of its own; the next commit of the partition refers to it. A
-new owner reads that object and the batch headers behind it. So the log start never passes the place from which headers
-are to be read: a newer snapshot comes first. A partition without such producers costs nothing: its commits say that
-there is nothing to read.
+The producers as of one high watermark are stored in an object, to which the next commit of the partition refers. A new
+owner reads that object and the batch headers after it. The log start therefore never passes the offset from which
+headers must be read; a newer snapshot is stored first. Without idempotent producers a partition has no snapshots: its
+commits record that there is nothing to read.
 """
 
 from contextlib import suppress
@@ -27,13 +27,13 @@ from services.storage.reading.reader import Reader
 log = structlog.get_logger()
 
 _SHORTEST_EXPIRY_MS = 600_000
-"""Five times the delivery timeout that Kafka's clients have by default."""
+"""Five times the default delivery.timeout.ms of Kafka clients."""
 SEGMENTS_BETWEEN = 16
-"""Commits of so many segments lie between two snapshots: with 8 in flight, a new owner reads 24 at most."""
+"""Segments committed between two snapshots. With 8 in flight a new owner reads at most 24."""
 
 
 class SnapshotLost(Damaged):
-    """It is missing or damaged."""
+    """The producer snapshot is missing or damaged."""
 
 
 async def restore(
@@ -47,10 +47,10 @@ async def restore(
     oldest: int,
     snapshot: bool,
 ) -> tuple[ProducerTable, int]:
-    """The committed view at ``state``'s high watermark, and how many segments were read. Raises Damaged, Unavailable.
+    """Return the producers at ``state``'s high watermark and the number of segments read. Raises Damaged, Unavailable.
 
-    Batches that are read count as come at ``arrival_ms``. Those below ``oldest`` are not there any more. ``snapshot``:
-    it is read; without it the whole log is, which says nothing about producers whose records lay below the log start.
+    Batches that are read get the arrival time ``arrival_ms``. Those below ``oldest`` no longer exist. ``snapshot``:
+    read the snapshot; otherwise read the whole log, which misses producers whose records are below the log start.
     """
     table, start = ProducerTable(limit), max(state.producers_from, state.log_start)
     if state.producer_snapshot and not snapshot:
@@ -82,13 +82,13 @@ async def restore(
 
 
 def _check_no_hole(view: CommittedLog, expected: int, base_offset: int) -> None:
-    """Only behind imported segments offsets may be missing."""
+    """Raise Damaged if offsets are missing, unless they follow an imported segment."""
     if expected < base_offset and view.epoch_of(expected) != IMPORTED:
         raise Damaged(f"{view.name}: no segment holds offset {expected}")
 
 
 class ProducerSnapshots:
-    """Writes snapshots, one of a partition at a time, and deletes those that no state refers to any more."""
+    """Writes snapshots, one per partition at a time, and deletes those that no state refers to."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ProducerSnapshots:
         self._clock = clock
 
     def committed(self, partition: Partition, segments: int) -> None:
-        """The partition's committed view has moved by ``segments``."""
+        """Called when ``segments`` segments of the partition were committed."""
         partition.segments_since_snapshot += segments
         if partition.segments_since_snapshot >= SEGMENTS_BETWEEN and not partition.snapshot_under_way:
             self.expire(partition)
@@ -117,9 +117,9 @@ class ProducerSnapshots:
                 self._nursery.start_soon(self._write, partition)
 
     def expire(self, partition: Partition, *, pressed: bool = False) -> None:
-        """Forget idle producers; ``pressed``: all that cannot be within their delivery timeout any more.
+        """Remove producers that are idle for the configured time, or for _SHORTEST_EXPIRY_MS if ``pressed``.
 
-        Nobody is idle by a clock that may be wrong.
+        Removes none while the clock may be wrong.
         """
         if not clocks_agree(self._objects.clock_skew_seconds):
             return
@@ -128,19 +128,19 @@ class ProducerSnapshots:
             table.expire(idle_since_ms)
 
     def referred(self, partition: Partition, before: PartitionState) -> None:
-        """A commit has applied: what the state referred to ``before`` and does not now can go."""
+        """Called after a commit. Deletes the snapshot to which only the state ``before`` referred."""
         if partition.next_snapshot and partition.next_snapshot[1] <= partition.state.producers_from:
-            # Referred to, or of producers that have expired all.
+            # The state refers to it, or all its producers have expired.
             partition.next_snapshot = None
         if before.producer_snapshot != partition.state.producer_snapshot:
             partition.under_way += 1
             self._nursery.start_soon(self._tidy, partition, before.producer_snapshot)
 
     async def cover(self, partition: Partition, offset: int) -> None:
-        """Before the log starts at ``offset``: see to it that nothing below is needed to know the producers.
+        """Before the log start moves to ``offset``, make sure that restoring producers needs nothing below it.
 
-        What this stores the partition's next state refers to. Raises KafscaleError. Nothing is begun for a partition
-        that is closed or being given back.
+        The partition's next state refers to the snapshot that this stores. Does nothing for a partition that is closed
+        or being handed over. Raises KafscaleError.
         """
         while partition.snapshot_under_way:
             await partition.one_ended()
@@ -149,7 +149,7 @@ class ProducerSnapshots:
             await self._store(partition)
 
     async def write_last(self, partition: Partition) -> None:
-        """Before the partition is released, with all of it committed: its next owner need not read the log."""
+        """Store a last snapshot of a fully committed partition before its release, so that nobody must read the log."""
         while partition.snapshot_under_way:
             await partition.one_ended()
         if _is_known_short_of(partition, partition.log.high_watermark):
@@ -159,17 +159,17 @@ class ProducerSnapshots:
     def _begin(self, partition: Partition) -> None:
         partition.snapshot_under_way = True
         partition.segments_since_snapshot = 0
-        # Whoever gives the partition back waits for this as for other uploads.
+        # A hand-over waits for this like for other uploads.
         partition.under_way += 1
 
     async def _write(self, partition: Partition) -> None:
         try:
             await self._store(partition)
         except KafscaleError as error:
-            log.warning("producer snapshot not stored, tried again later", partition=partition.name, error=str(error))
+            log.warning("producer snapshot not stored, retrying later", partition=partition.name, error=str(error))
 
     async def _store(self, partition: Partition) -> None:
-        """Store the committed view as it is; the partition's next state refers to it. Raises KafscaleError."""
+        """Store the committed producers, to which the partition's next state refers. Raises KafscaleError."""
         answered = False
         try:
             await self._put(partition)
@@ -188,16 +188,16 @@ class ProducerSnapshots:
         try:
             await self._objects.put_if_absent(key, data)
         except PreconditionFailed:
-            # One epoch has one committed view at one end, but for the times of last use: ours came before.
-            log.debug("producer snapshot is there already", key=key)
+            # Our earlier put succeeded: within an epoch, snapshots at one offset differ only in times of last use.
+            log.debug("producer snapshot already stored", key=key)
         if end > partition.state.producers_from:
             partition.next_snapshot = key, end
 
     async def _tidy(self, partition: Partition, former: str) -> None:
-        """Delete ``former``, which the state does not refer to any more, and once what owners before this one left."""
+        """Delete ``former``, to which the state no longer refers, and once the leftovers of earlier owners."""
         try:
             if former:
-                # No other snapshot ever has this key, however late this lands.
+                # No other snapshot ever has this key, so a late delete does no harm.
                 await self._objects.delete_many([former])
             if not (partition.snapshots_tidied or partition.moving):
                 await self._delete_of_former_owners(partition)
@@ -207,20 +207,20 @@ class ProducerSnapshots:
             partition.request_ended()
 
     async def _delete_of_former_owners(self, partition: Partition) -> None:
-        """What owners that died could not delete. This one's state has moved on: no later one refers to any of it."""
+        """Delete snapshots that dead owners left. No state refers to them since this owner wrote its own."""
         prefix = paths.producers_prefix(self._namespace, partition.ref.topic, partition.ref.partition)
         listed = [info.key for info in await self._objects.list_from(prefix)]
-        left = [key for key in listed if 0 <= paths.producer_snapshot_epoch(key) < partition.epoch]
-        # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+        leftovers = [key for key in listed if 0 <= paths.producer_snapshot_epoch(key) < partition.epoch]
+        # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.
         dated = self._objects.now()
         if partition.closed or partition.moving or not self._membership.proven:
             return
-        if left:
-            await self._objects.delete_many(left, dated=dated)
+        if leftovers:
+            await self._objects.delete_many(leftovers, dated=dated)
         partition.snapshots_tidied = True
 
 
 def _is_known_short_of(partition: Partition, offset: int) -> bool:
-    """Whether a new owner, by the snapshot that was stored last, would read batch headers below ``offset``."""
+    """Return whether a new owner with the last stored snapshot would have to read batch headers below ``offset``."""
     known_up_to = partition.next_snapshot[1] if partition.next_snapshot else partition.state.producers_from
     return len(partition.committed_producers) > 0 and known_up_to < offset

@@ -1,8 +1,8 @@
-"""Take-over and release of one partition: the only ways in which its owner changes.
+"""Take-over of one partition, and the wait for its release.
 
-The order is the safety: fence (one transaction that raises the epoch), look at what lies above the high watermark,
-settle the epoch in the history. Nothing is uploaded before the last step is known to have applied, and nothing above
-the high watermark is adopted: what is not committed is not the log.
+Safety depends on the order: fence (one transaction that raises the epoch), check the objects above the high watermark,
+record the epoch in the history. Nothing is uploaded before the last step is known to be applied. Objects above the high
+watermark are never adopted, because they are not committed.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _LONGEST_GIVE_BACK_PAUSE = 2.0
 
 
 class NotAvailable(KafscaleError):
-    """The partition cannot be served here now; ``status`` says why in the protos' terms, ``owner``: which run may."""
+    """The partition cannot be served here now. ``status``: the reason; ``owner``: the run that may serve it."""
 
     def __init__(self, status: Status, detail: str, owner: str = "") -> None:
         super().__init__(detail)
@@ -39,7 +39,7 @@ class NotAvailable(KafscaleError):
 
 
 class StillOwned(NotAvailable):
-    """Another live run has the partition, by a state of ``state_revision``; its member key is of ``seen_at``."""
+    """Another live run owns the partition: its state has ``state_revision``, its member key revision ``seen_at``."""
 
     def __init__(self, owner: str, state_revision: int, seen_at: int) -> None:
         super().__init__(Status.NOT_OWNER, f"run {owner} owns the partition", owner)
@@ -51,8 +51,8 @@ class StillOwned(NotAvailable):
 class TakenOver:
     """The state as written, its revision, and the settled history.
 
-    ``unclean``: the former owner did not release, or had requests under way. ``leftovers``: objects at or above the
-    high watermark.
+    ``unclean``: the former owner did not release the partition, or had requests in progress. ``leftovers``: objects at
+    or above the high watermark.
     """
 
     topic: Topic
@@ -75,22 +75,22 @@ async def take_over(
 ) -> TakenOver:
     """Become the owner of a live topic's partition. Raises NotAvailable, Unavailable.
 
-    ``fencing`` is called before the state is written: from then on this run may be the owner, whatever is raised.
+    ``fencing`` is called before the state is written. From then on this run may be the owner, even if this raises.
     """
     topic, state, revision, unclean = await _fence(
         metadata, namespace=namespace, run_id=run_id, ref=ref, fencing=fencing
     )
-    found = await _above_the_end(objects, namespace=namespace, ref=ref, state=state)
+    found = await _above_high_watermark(objects, namespace=namespace, ref=ref, state=state)
     leftovers = [key for key, _ in found]
     settled_epoch = await _settled_epoch(metadata, namespace, ref, topic)
     offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
     if offline is not None:
-        # Nothing proves the headers that were read: one bad read is no reason to refuse records.
+        # Headers have no checksum, and one bad read must not take the partition offline.
         offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
     if offline is not None:
         now = await metadata.get(paths.partition_state_key(namespace, ref.topic, ref.partition))
         if now is None or now.mod_revision != revision:
-            # What was found is a later owner's.
+            # The objects are from a later owner.
             raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
         return TakenOver(topic, state, revision, [], offline, unclean, leftovers)
     history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
@@ -107,10 +107,10 @@ async def _fence(
         topic = checked_topic(topic_kv, ref)
         before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
         if before.topic_id != topic.id:
-            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic is still there")
+            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic still exists")
         if before.format != _FORMAT:
             raise NotAvailable(
-                Status.UNAVAILABLE, f"its state is of format {before.format}, this release reads {_FORMAT}"
+                Status.UNAVAILABLE, f"its state has format {before.format}, this release supports {_FORMAT}"
             )
         compares = [
             Unchanged(topic_key, topic_kv.mod_revision if topic_kv else 0),
@@ -129,20 +129,20 @@ async def _fence(
         try:
             result = await metadata.txn(compares, [Put(state_key, after.SerializeToString())])
         except Unavailable:
-            # It may have applied: the next read sees this run as the owner and raises the epoch once more.
+            # It may have been applied. Then the next read sees this run as the owner and raises the epoch once more.
             continue
         if result.succeeded:
             return topic, after, result.revision, before.unclean or bool(before.owner)
-    raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or its store does not answer")
+    raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or the metadata store does not answer")
 
 
 def checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
-    """The topic as it is stored, where the partition is one of it. Raises NotAvailable."""
+    """Return the stored topic. Raises NotAvailable unless it is live and has the partition."""
     if topic_kv is None:
         raise NotAvailable(Status.UNKNOWN_TOPIC, f"no topic {ref.topic}")
     topic = Topic.FromString(topic_kv.value)
     if topic.id != ref.topic_id:
-        raise NotAvailable(Status.TOPIC_ID_MISMATCH, f"topic {ref.topic} has another id")
+        raise NotAvailable(Status.TOPIC_ID_MISMATCH, f"topic {ref.topic} has a different id")
     if topic.state != Topic.LIVE or not 0 <= ref.partition < topic.partitions:
         raise NotAvailable(Status.UNKNOWN_TOPIC, f"no partition {ref.topic}-{ref.partition}")
     return topic
@@ -152,10 +152,10 @@ def _first_state(topic: Topic) -> PartitionState:
     return PartitionState(format=_FORMAT, topic_id=topic.id, epoch=topic.epoch_floor)
 
 
-async def _above_the_end(
+async def _above_high_watermark(
     objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState
 ) -> list[tuple[paths.SegmentKey, int]]:
-    """The keys from the high watermark on, in order, with their sizes: a page of them."""
+    """Return the first page of keys from the high watermark on, in order, with their sizes."""
     prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
     end = state.high_watermark
     start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
@@ -167,7 +167,7 @@ async def _above_the_end(
 
 
 async def _settled_epoch(metadata: MetadataStore, namespace: str, ref: PartitionRef, topic: Topic) -> int:
-    """The last epoch that may have stored anything: one that is not settled has not."""
+    """Return the last epoch that may have stored objects, because an epoch stores none before it is settled."""
     kv = await metadata.get(paths.epoch_history_key(namespace, ref.topic, ref.partition))
     entries = history_of(EpochHistory.FromString(kv.value)) if kv else []
     return entries[-1][0] if entries else topic.epoch_floor
@@ -180,10 +180,9 @@ async def _rolled_back(
     settled_epoch: int,
     floor: int,
 ) -> str | None:
-    """Why the metadata must be older than the objects, or None where what lies above its end is a dead owner's rest.
+    """Return why the metadata must be older than the objects, or None if those above its end are a dead owner's.
 
-    The answer stays the same however often the partition is taken over meanwhile: that raises the state's epoch, but
-    settles none.
+    Repeated take-overs do not change the result: they raise the epoch of the state, but settle none.
     """
     end = state.high_watermark
     expected, chained, epoch = end, 0, -1
@@ -200,7 +199,7 @@ async def _rolled_back(
         if header.epoch > settled_epoch or header.epoch >= state.epoch:
             return f"object {key} has epoch {header.epoch}, the metadata only {min(settled_epoch, state.epoch - 1)}"
         if key.base_offset == expected:
-            # Each dead owner may have left as many as one can have in flight.
+            # Each dead owner may have left as many segments as it can have in flight.
             expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch
         if chained > MOST_FLUSHES_IN_FLIGHT:
             return f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments of one epoch follow the high watermark {end}"
@@ -241,21 +240,21 @@ async def _settle(
 
 
 async def wait_for_release(metadata: MetadataStore, members: Members, held: StillOwned, *, state_key: str) -> None:
-    """Wait until that owner has let go of the partition or is gone, as far as a watch can tell."""
+    """Wait until a watch shows that the owner released the partition or left. May return early."""
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_gone, members, held, nursery.cancel_scope)
             async with metadata.watch(state_key, held.state_revision + 1) as watch:
-                while not any(_lets_go(event, state_key, held.owner) for event in await watch.next()):
+                while not any(_releases(event, state_key, held.owner) for event in await watch.next()):
                     pass
             nursery.cancel_scope.cancel()
     except* (*STORE_FAILURES, Compacted):
-        # The caller reads the state anew.
+        # The caller reads the state again.
         await trio.sleep(_WATCH_PAUSE)
 
 
-async def give_back(metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef) -> None:
-    """Release a partition of a topic that is not there any more, if this run's take-over got as far as its fence."""
+async def release_abandoned(metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef) -> None:
+    """Release a partition of a deleted topic if this run's take-over got as far as fencing it."""
     key = paths.partition_state_key(namespace, ref.topic, ref.partition)
     outage = Outage("release not answered", first=_GIVE_BACK_PAUSE, longest=_LONGEST_GIVE_BACK_PAUSE)
     while True:
@@ -264,7 +263,7 @@ async def give_back(metadata: MetadataStore, *, namespace: str, run_id: str, ref
             state = PartitionState.FromString(kv.value) if kv else PartitionState()
             if kv is None or state.topic_id != ref.topic_id or state.owner != run_id:
                 return
-            # What the owner before this run sent may still be under way.
+            # Requests of the former owner may still be in progress.
             state.owner, state.unclean = "", True
             done = await metadata.txn([Unchanged(key, kv.mod_revision)], [Put(key, state.SerializeToString())])
             if done.succeeded:
@@ -275,13 +274,13 @@ async def give_back(metadata: MetadataStore, *, namespace: str, run_id: str, ref
 
 async def _gone(members: Members, held: StillOwned, scope: trio.CancelScope) -> None:
     view = members.view
-    # A view from before the member key was read may not have it yet.
+    # A view older than the member key may not have it yet.
     while view.revision < held.seen_at or held.owner in view.by_run_id:
         view = await members.wait_change(view)
     scope.cancel()
 
 
-def _lets_go(event: Event, state_key: str, owner: str) -> bool:
+def _releases(event: Event, state_key: str, owner: str) -> bool:
     return event.key == state_key and (
         event.value is None or PartitionState.FromString(event.value.value).owner != owner
     )

@@ -1,4 +1,4 @@
-"""The two read caches: whole segments and sparse indexes, least recently used out first, bounded in bytes."""
+"""The LRU caches of whole segments and of sparse indexes, bounded in bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -16,7 +16,7 @@ _READ_BACK_SHARE = 4
 
 
 class SegmentId(NamedTuple):
-    """One segment's bytes, for all time: the same base in another epoch or another topic's life is another segment."""
+    """Identifies the immutable bytes of a segment. Epoch and topic id tell it from others with the same base offset."""
 
     topic_id: bytes
     partition: int
@@ -26,7 +26,7 @@ class SegmentId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedSegment:
-    """A checked segment in memory. ``offsets`` and ``positions``: base offset and file position of every batch."""
+    """A verified segment. ``offsets`` and ``positions``: the base offset and position in the object of every batch."""
 
     data: bytes
     offsets: "array[int]"
@@ -36,28 +36,28 @@ class CachedSegment:
 
     @property
     def cost(self) -> int:
-        """Bytes of memory, about: the file and its batch table."""
+        """The approximate memory use in bytes: the object and its batch table."""
         return len(self.data) + 12 * len(self.offsets) + 256
 
     @property
     def body_end(self) -> int:
-        """Where the footer begins."""
+        """The position of the footer."""
         return len(self.data) - FOOTER_SIZE
 
     def first_for(self, offset: int) -> int:
-        """The number of the first batch that ends past ``offset``; the number of batches where none does."""
+        """Return the index of the first batch that ends after ``offset``, or the number of batches if none does."""
         i = max(bisect_right(self.offsets, offset) - 1, 0)
         return i + (peek(self.data, self.positions[i]).next_offset <= offset)
 
     def cut(self, offset: int, max_bytes: int) -> tuple[memoryview, int]:
-        """Whole batches from the one that holds ``offset`` or, where it is missing, the next one, and the offset after
+        """Return whole batches from the one that holds ``offset``, or the next if it is missing, and the offset after
         them.
 
-        At most ``max_bytes``, but always one batch. ``offset`` is less than the segment's next one.
+        At most ``max_bytes``, but at least one batch. ``offset`` must be less than the segment's ``next_offset``.
         """
         first = self.first_for(offset)
         start = self.positions[first]
-        # A batch's end is the next one's start; the last one ends where the footer begins.
+        # A batch ends where the next one starts, and the last one where the footer begins.
         last = bisect_right(self.positions, start + max_bytes) - 1
         if start + max_bytes >= self.body_end:
             return memoryview(self.data)[start : self.body_end], self.next_offset
@@ -68,7 +68,7 @@ class CachedSegment:
 
 
 class _Kept(Generic[V]):
-    """Values and their bytes, least recently used first."""
+    """Values and their total bytes, least recently used first."""
 
     def __init__(self) -> None:
         self.values: OrderedDict[SegmentId, V] = OrderedDict()
@@ -76,10 +76,10 @@ class _Kept(Generic[V]):
 
 
 class LruCache(Generic[V]):
-    """Values by segment, at most ``capacity`` bytes of them by ``cost``. A value above the capacity is not kept.
+    """Values by segment, at most ``capacity`` bytes of them by ``cost``. A larger value is not kept.
 
-    What was read back for somebody has a quarter of it for certain, what was put otherwise the rest; each may use what
-    the other does not. So readers of old segments, however many, do not push out the log's tail.
+    A quarter is reserved for segments read back from the store and the rest for new ones; each may use what the other
+    leaves free. So readers of old segments do not evict the tail of the log.
     """
 
     def __init__(self, capacity: int, cost: Callable[[V], int], counts: CacheCounts | None = None) -> None:
@@ -107,7 +107,7 @@ class LruCache(Generic[V]):
         return None
 
     def glance(self, key: SegmentId) -> V | None:
-        """As `get`, for whom nothing is to be kept longer: it is not counted, and moves nothing."""
+        """Return the value like `get`, without counting a hit or a miss and without marking it as used."""
         found = self._fresh.values.get(key)
         return self._read_back.values.get(key) if found is None else found
 

@@ -1,7 +1,7 @@
-"""The catalogs of partitions: pages that say what is in 64 segments each, written as the log grows, read when needed.
+"""The catalogs of partitions: pages that describe 64 segments each, written as the log grows and read when needed.
 
-A page is a hint: what does not fit the log's epoch history is passed over, and then, as where no page is, segments
-themselves are read. Nothing of this is on a producer's way, nor done at start.
+A page is a hint. Pages that do not match the log's epoch history are skipped; without a page the segments themselves
+are read. Nothing here delays producers or startup.
 """
 
 from collections.abc import AsyncGenerator
@@ -32,15 +32,15 @@ _MAX_KEYS = 100_000
 _INDEXER_SECONDS = 5.0
 _RETRY_SECONDS = 5.0
 _AT_THE_SAME_TIME = 2
-"""Partitions whose pages are stored, and whose segments are read again for that."""
+"""Partitions whose pages are stored, including reading their segments for it."""
 _PAGES_AT_A_TIME = 4
-"""That are read for one plan."""
+"""Pages read concurrently for one plan."""
 _MAX_READ_AGAIN = 2 * SEGMENTS_PER_PAGE
-"""Segments of former owners that are read for a page; where more of them have none, pages go on behind those."""
+"""Segments of former owners that are read for a page. If more have none, they are left without pages."""
 
 
 class Catalogs:
-    """Of the partitions of one run."""
+    """The catalogs of the partitions of one run."""
 
     def __init__(
         self, *, nursery: trio.Nursery, objects: ObjectStore, indexer: IndexerClient, reader: Reader, namespace: str
@@ -53,7 +53,7 @@ class Catalogs:
         self._limiter = trio.CapacityLimiter(_AT_THE_SAME_TIME)
 
     def committed(self, partition: Partition, segment: BuiltSegment) -> None:
-        """One more segment is in the log: when that fills a page, have it stored. Waits for nothing."""
+        """Add a committed segment and, if it fills a page, start storing the page. Does not wait."""
         page = partition.unfinished
         page.add(describe(segment.data, segment.positions, segment.next_offset))
         if page.full and not page.under_way and trio.current_time() >= page.not_before:
@@ -61,8 +61,7 @@ class Catalogs:
             self._nursery.start_soon(self._store_full, partition)
 
     async def segments(self, view: CommittedLog, *, at_least: int) -> AsyncGenerator[KnownSegment, None]:
-        """The log's segments in order, with the times that pages tell; some whose records are all older than
-        ``at_least`` are left out.
+        """Yield the log's segments in order, with timestamps from pages, without some that are older than ``at_least``.
 
         Raises Damaged, Unavailable.
         """
@@ -88,21 +87,21 @@ class Catalogs:
             offset = view.high_watermark if following is None else max(following.base_offset, offset + 1)
 
     async def learn(self, view: CommittedLog, start: int, end: int) -> None:
-        """Read the pages that may hold offsets from ``start`` up to ``end`` and were not read yet. Raises Unavailable.
+        """Read the unread pages that may hold offsets from ``start`` up to ``end``. Raises Unavailable.
 
-        Of a log that others write their new pages are looked for first.
+        If another instance writes the log, its new pages are listed first.
         """
         last = view.pages.last()
         if view.pages.listed_end < view.high_watermark and (last is None or not last.read or last.end < end):
             known = last is not None and view.pages.listed
             after = self._page_key(view, last) if last is not None and known else ""
             await self._learn_names(view, after)
-        left, failures = iter(view.pages.unread(start, end)), list[KafscaleError]()
+        remaining, failures = iter(view.pages.unread(start, end)), list[KafscaleError]()
 
         async def read() -> None:
-            for page in left:
+            for page in remaining:
                 try:
-                    await self._believed(view, page)
+                    await self._checked(view, page)
                 except KafscaleError as error:
                     failures.append(error)
                 if failures:
@@ -115,23 +114,23 @@ class Catalogs:
             raise failures[0]
 
     async def entries(self, view: CommittedLog, offset: int) -> list[CatalogSegment]:
-        """What a page says of the segments from the one that holds ``offset`` on; nothing: none does."""
+        """Return a page's entries from the segment that holds ``offset`` on. Empty if no page has it."""
         return [entry for entry in await self._read(view, offset) if entry.next_offset > offset]
 
     async def age_from(self, view: CommittedLog, segment: KnownSegment) -> int:
-        """From when the segment's age counts, as its page says; UNKNOWN_TIME: no page does. Raises Unavailable."""
+        """Return when the segment's age begins, or UNKNOWN_TIME if no page has it. Raises Unavailable."""
         for entry in await self._read(view, segment.base_offset):
             if entry.base_offset == segment.base_offset:
                 return age_from(entry)
         return UNKNOWN_TIME
 
     async def keys_below(self, view: CommittedLog, kept_from: int) -> list[str]:
-        """The keys of stored pages all of whose segments lie below ``kept_from``, as far as that is known."""
+        """Return the keys of stored pages whose segments are all known to be below ``kept_from``."""
         names = await self._list(view, kept_from)
         if kept_from == view.high_watermark:
             doomed = names
         else:
-            # A page goes on to the next one at most; where the last of them ends is known if it was read.
+            # A page ends before the next one begins; the end of the last one is known only if it was read.
             last = view.pages.covering(names[-1].base_offset) if names else None
             whole = last is not None and last.read and last.end <= kept_from
             doomed = [name for name in names if whole or name.base_offset < names[-1].base_offset]
@@ -139,10 +138,10 @@ class Catalogs:
         return [str(name) for name in doomed]
 
     async def _read(self, view: CommittedLog, offset: int) -> list[CatalogSegment]:
-        """What the page that holds ``offset`` says, from its first segment on; nothing: none can be believed."""
+        """Return all entries of the page that holds ``offset``. Empty if there is no valid one."""
         await self._know_names(view)
         while (page := view.pages.covering(offset)) is not None:
-            segments = await self._believed(view, page)
+            segments = await self._checked(view, page)
             if segments and segments[-1].next_offset > offset:
                 return segments
         return []
@@ -157,7 +156,7 @@ class Catalogs:
             view.pages.add(KnownPage(name.base_offset, name.epoch))
         view.pages.listed, view.pages.listed_end = True, end
 
-    async def _believed(self, view: CommittedLog, page: KnownPage) -> list[CatalogSegment]:
+    async def _checked(self, view: CommittedLog, page: KnownPage) -> list[CatalogSegment]:
         key = self._page_key(view, page)
         try:
             content = parse_page((await self._objects.get(key)).body)
@@ -172,11 +171,11 @@ class Catalogs:
             if segments[0].base_offset != page.base_offset:
                 why = f"it begins at offset {segments[0].base_offset}"
             elif not all(view.segments.belongs(segment.base_offset) for segment in segments):
-                why = "it lists an object that is none of the log's"
+                why = "it lists an object that does not belong to the log"
         except (CorruptPage, ObjectNotFound) as error:
             segments, why = [], f"{type(error).__name__}: {error}"
         if why is not None:
-            log.warning("catalog page passed over", key=key, reason=why)
+            log.warning("catalog page skipped", key=key, reason=why)
             view.pages.discard(page)
             return []
         newest = max(segment.max_timestamp for segment in segments)
@@ -189,7 +188,7 @@ class Catalogs:
         return paths.catalog_page_key(self._namespace, view.topic, view.partition, page.base_offset, page.epoch)
 
     async def _list(self, view: CommittedLog, below: int, after: str = "") -> list[paths.CatalogPageKey]:
-        """The names of stored pages with a base below that, in order; at most so many as are remembered."""
+        """Return the keys of stored pages with a base offset below ``below``, in order, at most about _MAX_KEYS."""
         prefix = paths.catalog_prefix(self._namespace, view.topic, view.partition)
         names: list[paths.CatalogPageKey] = []
         while True:
@@ -216,21 +215,21 @@ class Catalogs:
                     if page.segments[0] is segments[0]:
                         del page.segments[:SEGMENTS_PER_PAGE]
         except KafscaleError as error:
-            log.warning("catalog page not stored, tried again later", partition=partition.name, error=str(error))
+            log.warning("catalog page not stored, retrying later", partition=partition.name, error=str(error))
             page.not_before = trio.current_time() + _RETRY_SECONDS
         finally:
             page.under_way = False
 
     async def _store(self, partition: Partition, segments: list[CatalogSegment]) -> None:
-        """Have an indexer store the page, or do it here."""
+        """Have an indexer store the page, or store it here if none answers."""
         ref, base = partition.ref, segments[0].base_offset
         request = WriteCatalogPageRequest(partition=ref, epoch=partition.epoch, segments=segments)
         partition.under_way += 1
         try:
             await self._indexer.write_catalog_page(request, timeout=_INDEXER_SECONDS)
         except (Unavailable, Refused) as error:
-            log.warning("no indexer answered, catalog page stored here", partition=partition.name, error=str(error))
-            # The indexer may be at it still.
+            log.warning("no indexer answered, storing catalog page", partition=partition.name, error=str(error))
+            # The indexer may still be storing it.
             partition.last_unknown_request = trio.current_time()
             key = paths.catalog_page_key(self._namespace, ref.topic, ref.partition, base, partition.epoch)
             try:
@@ -244,7 +243,7 @@ class Catalogs:
         partition.log.pages.add(KnownPage(base, partition.epoch, segments[-1].next_offset, newest, size))
 
     async def _read_again(self, partition: Partition, up_to: int) -> list[CatalogSegment]:
-        """What former owners committed behind the last page, up to where this one began: headers of whole segments."""
+        """Describe the segments that former owners committed after the last page, up to base ``up_to``."""
         view = partition.log
         found: list[CatalogSegment] = []
         start = await self._end_of_pages(view)
@@ -253,7 +252,7 @@ class Catalogs:
         segment: KnownSegment | None = await self._reader.holding(view, start)
         while segment is not None and segment.base_offset < up_to:
             if len(found) == _MAX_READ_AGAIN:
-                log.info("segments stay without a catalog page", partition=partition.name, start=start, end=up_to)
+                log.info("segments left without catalog page", partition=partition.name, start=start, end=up_to)
                 return []
             try:
                 parsed = await self._reader.parsed(view, segment)
@@ -268,12 +267,12 @@ class Catalogs:
         return found
 
     async def _end_of_pages(self, view: CommittedLog) -> int:
-        """Where the last page that can be believed ends; without one, where the log starts."""
+        """Return the end of the last valid page, or the log start if there is none."""
         await self._know_names(view)
         while (page := view.pages.last()) is not None:
             if page.read:
                 return max(view.log_start, page.end)
-            await self._believed(view, page)
+            await self._checked(view, page)
         return view.log_start
 
 

@@ -1,4 +1,4 @@
-"""Finds the segments of a committed log: from what is known, else by listing, a few keys at a time."""
+"""Find the segments of a committed log, from the known ones or by listing keys."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 
 _PAGE = 1000
 _FIRST_KEYS = 4
-_MAX_MEASURED = 50  # listings or known stretches at once, so about 25,000 segments that are not known
+_MAX_MEASURED = 50  # listings or known stretches per call, which is about 25,000 unknown segments
 _FIRST_STEP = 4096  # offsets
 
 
@@ -19,30 +19,30 @@ class Damaged(KafscaleError):
 
 
 class OfAnotherEpoch(Damaged):
-    """The object is none of the log's: a dead owner's, whose name the log did not use."""
+    """The object does not belong to the log: a leftover of a dead owner whose key the log did not reuse."""
 
 
 class OffsetsMissing(Damaged):
-    """In an imported segment, or behind it, as far as a part of it tells: only its footer can prove that."""
+    """Offsets seem to be missing in or after an imported segment. Only its footer, so a whole read, can prove it."""
 
 
 class Extent(NamedTuple):
-    """How much stored segments take together."""
+    """The total size of stored segments."""
 
     bytes: int
     segments: int
 
 
 class SegmentFinder:
-    """S3 lists forwards only: step back from the offset, eight times as far each time, until a key at or below it
-    appears; never behind what is known."""
+    """Finds segments by listing. S3 only lists forwards, so a search steps back from the offset, eight times as far
+    each time, until a key at or below it appears, but not past known segments."""
 
     def __init__(self, objects: ObjectStore, namespace: str) -> None:
         self._objects = objects
         self._namespace = namespace
 
     async def holding(self, log: CommittedLog, offset: int) -> KnownSegment:
-        """The segment with the highest base at or below ``offset``, which lies in the log. Raises Damaged."""
+        """Return the segment with the highest base at or below ``offset``, which must be in the log. Raises Damaged."""
         known = log.segments.holding(offset)
         if known is not None:
             return known
@@ -57,24 +57,24 @@ class SegmentFinder:
         while (known := log.segments.holding(offset)) is None and start <= offset:
             found, start = await self._learn(log, start)
             below = next((segment for segment in reversed(found) if segment.base_offset <= offset), below)
-        # Of a long log not all that was listed is remembered.
+        # The segment map of a long log may not have kept everything that was listed.
         holding = known or below
         if holding is None:
             raise Damaged(f"{log.topic}-{log.partition}: no segment holds offset {offset}")
         return holding
 
     async def after(self, log: CommittedLog, segment: KnownSegment) -> KnownSegment | None:
-        """The segment that follows in the log; None: it was the last one. Raises Damaged."""
+        """Return the next segment of the log, or None if ``segment`` is the last one. Raises Damaged."""
         known = log.segments.after(segment.base_offset)
         start = segment.base_offset + 1
         while known is None and start < log.high_watermark:
             found, start = await self._learn(log, start)
-            # Of a long log ``segment`` itself may be forgotten by now.
+            # The segment map of a long log may have dropped ``segment`` itself.
             known = log.segments.after(segment.base_offset) or next(iter(found), None)
         return known
 
     async def extent_from(self, log: CommittedLog, segment: KnownSegment | None) -> Extent:
-        """How much ``segment`` and all after it take. Raises Damaged."""
+        """Return the total size of ``segment`` and all later ones. Raises Damaged."""
         size = segments = 0
         while segment is not None:
             size, segments = size + segment.size, segments + 1
@@ -82,9 +82,9 @@ class SegmentFinder:
         return Extent(size, segments)
 
     async def measure(self, log: CommittedLog, before: Measured) -> Measured:
-        """Go on with what was measured ``before``, by a bounded number of listings. Raises Damaged.
+        """Continue the measurement ``before`` with a bounded number of listings. Raises Damaged.
 
-        Of a log with more segments the next call measures more. Where the log start has moved it begins again.
+        A log with more segments is measured further by the next call. If the log start has moved, start again.
         """
         start, reached, size = before
         if start != log.log_start:
@@ -96,18 +96,18 @@ class SegmentFinder:
                 break
             found, covered = log.segments.stretch(reached, log.high_watermark)
             if covered == reached:
-                # Not remembered: a long log would drive out what readers need.
+                # Not added to the segment map, where a long log would displace what readers need.
                 found, covered = await self._list(log, reached, _PAGE)
             size += sum(segment.size for segment in found if reached <= segment.base_offset < covered)
             reached = covered
         return Measured(start, reached, size)
 
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
-        """The first segment of a log that is not empty as a listing shows it now; None: there is none."""
+        """Return the first segment of a non-empty log by a new listing, or None if there is none."""
         return await self._first(log, 0, log.high_watermark - 1)
 
     async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
-        """The first segment with a base from ``start`` on; None where there is none up to ``offset``."""
+        """Return the first segment with a base from ``start`` up to ``offset``, or None if there is none."""
         limit = _FIRST_KEYS
         while start <= offset:
             found, start = await self._list(log, start, limit)
@@ -117,9 +117,9 @@ class SegmentFinder:
         return None
 
     async def _learn(self, log: CommittedLog, start: int) -> tuple[list[KnownSegment], int]:
-        """List a page from base ``start``, keep it, and give it and where the next page starts. Raises Damaged.
+        """List a page from base ``start``, add it to the segment map, and return it and the start of the next page.
 
-        What lacks the log's last segment is no listing of it: an endpoint may lead to an empty replica for a while.
+        Raises Damaged if it lacks the log's last segment, because an endpoint may lead to an empty replica for a while.
         """
         last = log.segments.last_base
         listed, covered = await self._list(log, start, _PAGE)
@@ -130,9 +130,9 @@ class SegmentFinder:
         return found, covered
 
     async def _list(self, log: CommittedLog, start: int, limit: int) -> tuple[list[KnownSegment], int]:
-        """The segments among the next ``limit`` keys, and the base, of committed ones, up to which there is no other.
+        """Return the segments among the next ``limit`` keys, and the base up to which these are all committed ones.
 
-        There need not be a segment for each index: the put of one may have landed alone when its writer died.
+        An index may exist without its segment, if the writer died between the two puts.
         """
         prefix = paths.partition_prefix(self._namespace, log.topic, log.partition)
         after = paths.segment_key(self._namespace, log.topic, log.partition, start - 1) if start else ""
@@ -153,6 +153,6 @@ class SegmentFinder:
                     covered += 1
             if len(listed) < limit:
                 return segments, end
-            # A page of keys that are no segments' tells nothing: the next one begins behind it.
+            # The page had no segment keys; continue with the next one.
             after, limit = listed[-1].key, _PAGE
         return segments, min(covered, end)

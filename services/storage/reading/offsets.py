@@ -1,4 +1,4 @@
-"""ListOffsets: the log's ends, and records by time."""
+"""Look up offsets by timestamp, and the log start and high watermark, for ListOffsets."""
 
 from contextlib import aclosing
 from functools import partial
@@ -21,7 +21,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 _TIMEOUT = 60.0
 _CHUNK = 64
 _DECODED_BYTES = 64 << 20
-"""What one batch may decompress to when no indexer decodes it; for larger ones the header counts."""
+"""The limit on a batch's decompressed size if no indexer decodes it. For larger ones the header is used."""
 
 _Found = tuple[int, int]  # offset and timestamp
 
@@ -31,20 +31,23 @@ log = structlog.get_logger()
 async def list_offset(
     view: CommittedLog, timestamp: int, *, reader: Reader, catalogs: Catalogs, indexer: IndexerClient
 ) -> PartitionOffset:
-    """Kafka's answer for one partition. Raises Damaged, Unavailable."""
+    """Return Kafka's ListOffsets result for one partition. Raises Damaged, Unavailable."""
     if timestamp == LATEST:
         return _answer(view, view.high_watermark, -1)
     if timestamp == EARLIEST:
         return _answer(view, view.log_start, -1)
     if timestamp < 0 and timestamp != MAX_TIMESTAMP:
-        return PartitionOffset(status=Status.INVALID, detail=f"timestamp {timestamp} has no meaning", offset=-1)
+        return PartitionOffset(status=Status.INVALID, detail=f"timestamp {timestamp} is not supported", offset=-1)
     look_up = _LookUp(view, timestamp, reader=reader, catalogs=catalogs, indexer=indexer)
     found = await (look_up.largest() if timestamp == MAX_TIMESTAMP else look_up.first())
     return _answer(view, *found) if found else _answer(view, -1, -1)
 
 
 class _LookUp:
-    """One look-up by time. Times are not monotone: every segment counts whose largest one is not known to be less."""
+    """One lookup by timestamp.
+
+    Timestamps are not monotone, so every segment is searched unless its largest one is known to be too small.
+    """
 
     def __init__(
         self, view: CommittedLog, timestamp: int, *, reader: Reader, catalogs: Catalogs, indexer: IndexerClient
@@ -56,7 +59,7 @@ class _LookUp:
         self._indexer = indexer
 
     async def first(self) -> _Found | None:
-        """The first record that is not older."""
+        """Find the first record at or after the timestamp."""
         candidates: list[KnownSegment] = []
         async with aclosing(self._catalogs.segments(self._view, at_least=self._timestamp)) as segments:
             async for segment in segments:
@@ -70,24 +73,26 @@ class _LookUp:
         return await self._locate(candidates)
 
     async def largest(self) -> _Found | None:
-        """The first record that has the largest timestamp of all."""
+        """Find the first record with the largest timestamp in the log."""
         best, claimed = await self._largest_of(UNKNOWN_TIME, UNKNOWN_TIME, None)
         if claimed >= 0 and (best is None or best[1] <= claimed):
             best, _ = await self._largest_of(claimed, claimed, best)
         if claimed >= 0 and (best is None or best[1] < claimed):
-            # What the headers of batches claim is not so.
+            # Batch headers claim a larger timestamp than any record has.
             best, _ = await self._largest_of(best[1] if best else 0, claimed - 1, best)
         return best
 
     async def _largest_of(self, least: int, most: int, best: _Found | None) -> tuple[_Found | None, int]:
-        """The better of ``best`` and what is in segments with such a largest timestamp, or one that is not known; and
-        the largest one known."""
+        """Search the segments whose largest timestamp is unknown or between ``least`` and ``most``.
+
+        Return the better of ``best`` and what was found, and the largest known timestamp.
+        """
         candidates: list[KnownSegment] = []
         claimed = -1
         async with aclosing(self._catalogs.segments(self._view, at_least=least)) as segments:
             async for segment in segments:
                 claimed = max(claimed, segment.max_timestamp)
-                # What was known may be forgotten: a read that fails elsewhere in the log has all of it listed again.
+                # A failed read elsewhere in the log may have dropped known timestamps.
                 if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:
                     candidates.append(segment)
                 if len(candidates) == _CHUNK:
@@ -96,7 +101,7 @@ class _LookUp:
         return _better(best, await self._locate(candidates)), claimed
 
     async def _locate(self, segments: list[KnownSegment]) -> _Found | None:
-        """What an indexer finds in these; what it tells of their times is remembered."""
+        """Have an indexer search the segments, and remember the timestamps that it returns."""
         if not segments:
             return None
         view = self._view
@@ -111,23 +116,23 @@ class _LookUp:
         try:
             reply = await self._indexer.locate_timestamp(request, timeout=_TIMEOUT)
         except Unavailable as error:
-            log.warning("no indexer answered, segments searched here", topic=view.topic, error=str(error))
+            log.warning("no indexer answered, searching segments locally", topic=view.topic, error=str(error))
             return await self._search(segments)
         if reply.status == Status.DAMAGED:
-            # A dead owner's object may have been listed and deleted since: the next try lists again.
+            # A listed object of a dead owner may have been deleted since, so the next attempt lists again.
             for segment in segments:
                 view.segments.forget_stretch(segment.base_offset)
             raise Damaged(reply.detail)
         if reply.status != Status.OK:
             raise Unavailable(reply.detail)
-        # An indexer of the release before tells no times.
+        # An indexer of the previous release returns no timestamps.
         for segment, newest in zip(segments, reply.newest, strict=False):
             if newest != UNKNOWN_TIME:
                 view.segments.learn_time(segment.base_offset, newest)
         return (reply.offset, reply.timestamp) if reply.found else None
 
     async def _search(self, segments: list[KnownSegment]) -> _Found | None:
-        """What an indexer would answer, one segment at a time."""
+        """Search the segments here, one at a time, with the same result as an indexer."""
         view, best = self._view, None
         for segment in segments:
             try:

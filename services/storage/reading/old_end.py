@@ -1,4 +1,4 @@
-"""Where a log starts by the objects that there are, when somebody else has removed the oldest ones."""
+"""Determine where a log starts if its oldest objects were removed externally."""
 
 from kafscale import paths
 from kafscale.metadata.topics import TopicCatalog
@@ -8,7 +8,7 @@ from services.storage.reading.finder import Damaged, SegmentFinder
 
 
 class OldEnd:
-    """Believes that objects are gone only where the bucket has this cluster's mark: an endpoint may lead to an empty
+    """Treats objects as removed only if the bucket has this cluster's mark, because an endpoint may lead to an empty
     replica for a while."""
 
     def __init__(self, objects: ObjectStore, catalog: TopicCatalog, finder: SegmentFinder, namespace: str) -> None:
@@ -18,23 +18,23 @@ class OldEnd:
         self._namespace = namespace
 
     async def start(self, view: CommittedLog) -> int:
-        """The base of the oldest segment that a listing shows, or the log start where that is higher.
+        """Return the base offset of the oldest listed segment, or the log start if that is higher.
 
-        A hole in the middle of the log moves nothing. Raises Damaged where the mark is missing too, Unavailable.
+        Holes in the middle of the log have no effect. Raises Damaged if the mark is missing too, Unavailable.
         """
-        # The mark is read before and after, so that it is of the bucket that is listed in between.
+        # Read the mark before and after the listing, so that both are of the same bucket.
         marked = await self._is_marked()
-        start = await self._oldest_left(view)
+        start = await self._oldest_remaining(view)
         if start > view.log_start and not (marked and await self._is_marked()):
-            raise Damaged("the object store has neither the oldest objects nor this cluster's mark")
+            raise Damaged("the oldest objects and this cluster's mark are missing from the object store")
         return start
 
     async def check_mark(self) -> None:
-        """Raises Damaged where what answers for the object store has not this cluster's mark, Unavailable."""
+        """Raise Damaged if the object store does not have this cluster's mark. Raises Unavailable."""
         if not await self._is_marked():
-            raise Damaged("the object store has not this cluster's mark")
+            raise Damaged("this cluster's mark is missing from the object store")
 
-    async def _oldest_left(self, view: CommittedLog) -> int:
+    async def _oldest_remaining(self, view: CommittedLog) -> int:
         if view.log_start == view.high_watermark:
             return view.log_start
         first = await self._finder.oldest(view)
@@ -43,7 +43,7 @@ class OldEnd:
         return max(view.log_start, first.base_offset)
 
     async def _is_marked(self) -> bool:
-        """Whether what answers for the object store now has this cluster's objects. Raises Unavailable."""
+        """Return whether the object store has this cluster's mark. Raises Unavailable."""
         cluster = await self._catalog.cluster()
         try:
             mark = await self._objects.get(paths.cluster_mark_key(self._namespace))

@@ -1,7 +1,7 @@
-"""Whole batches of a committed log, segment by segment, as scans take them: past the cache, but from it where they are.
+"""Read whole batches of a committed log for scans, segment by segment. They are taken from the cache but not added.
 
-A segment read whole is proven by its footer, a part of one by its batches' checksums, as all that a reader is given.
-Imported segments in which offsets are missing are read whole.
+A segment that is read whole is verified by its footer, a part of one by the checksums of its batches. Imported segments
+with missing offsets are read whole.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,7 +17,7 @@ from services.storage.reading.reader import Reader, cached_segment
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole batches of one object that lie one after the other. Without records: no offset there has one."""
+    """Consecutive whole batches of one object. A piece without records covers offsets that have none."""
 
     first_offset: int
     next_offset: int
@@ -37,7 +37,7 @@ async def read_pieces(
     piece_bytes: int,
     read_bytes: int,
 ) -> list[Piece]:
-    """The next pieces of ``segment`` from the one with ``start`` on, all or some of those up to ``end``; one at least.
+    """Return the next pieces of ``segment`` from the one that holds ``start``: at least one, up to ``end`` at most.
 
     A segment of at most ``read_bytes`` is read whole, and so are larger ones with missing offsets. Raises Damaged,
     Unavailable.
@@ -47,7 +47,7 @@ async def read_pieces(
         try:
             return [await _part(reader, view, segment, start, piece_bytes)]
         except OffsetsMissing:
-            # The whole segment proves it, and tells what comes next.
+            # Read the whole segment, which proves it and has the next offset.
             pass
     if cached is None:
         parsed = await reader.parsed(view, segment)
@@ -71,7 +71,7 @@ async def _part(reader: Reader, view: CommittedLog, segment: KnownSegment, start
 
 
 def _cut(segment: CachedSegment, start: int, end: int, piece_bytes: int, *, epoch: int, name: str) -> list[Piece]:
-    """Nothing: ``start`` lies after the last batch."""
+    """Cut the batches from ``start`` up to ``end`` into pieces. Empty if ``start`` is after the last batch."""
     data, offsets, positions = memoryview(segment.data), segment.offsets, segment.positions
     i = segment.first_for(start)
     stop = bisect_left(offsets, end, i)

@@ -1,5 +1,5 @@
-"""Reads committed batches: from the segment cache, else by index and one ranged GET, or whole segments for a reader
-that goes on in order."""
+"""Read committed batches: from the segment cache, by index and one ranged GET, or, for a sequential reader, in whole
+segments."""
 
 from collections import OrderedDict
 from functools import partial
@@ -35,7 +35,7 @@ _READS_WAITING = 32  # fetches for each of the reads in flight
 
 
 class StoredRange(NamedTuple):
-    """Whole batches of a segment, at ``position`` in its object; the segment goes on with ``next_offset``."""
+    """Whole batches of a segment, at ``position`` in its object, followed by ``next_offset``."""
 
     records: bytes
     position: int
@@ -43,7 +43,7 @@ class StoredRange(NamedTuple):
 
 
 class Reader:
-    """Serves any committed range; every byte from the object store is checked before it is given or kept."""
+    """Reads any committed range. Every byte from the object store is verified before it is returned or cached."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Reader:
         self._loads: SingleFlight[SegmentId, CachedSegment] = SingleFlight(nursery)
         self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
         self._ends: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
-        # Imported segments of which no part can be proven.
+        # Imported segments that must be read whole, because parts of them cannot be verified.
         self._gapped: OrderedDict[SegmentId, None] = OrderedDict()
         self.finder = SegmentFinder(objects, namespace)
         self.segments: LruCache[CachedSegment] = LruCache(
@@ -84,9 +84,9 @@ class Reader:
         )
 
     async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset``; about ``max_bytes``, one batch at least.
+        """Return whole batches from the one that holds ``offset``, about ``max_bytes`` but at least one batch.
 
-        ``offset`` lies in the log. What is cached is given without waiting. Raises Damaged, Unavailable.
+        ``offset`` must be in the log. Cached batches are returned without waiting. Raises Damaged, Unavailable.
         """
         if self.is_cached(view, offset):
             return await self._read(view, offset, max_bytes)
@@ -97,23 +97,23 @@ class Reader:
         return segment is not None and self._id(view, segment) in self.segments
 
     def begin(self, view: CommittedLog, offset: int, max_bytes: int) -> Flight[bytes]:
-        """Begin to read from the store. It goes on when nobody waits any more: who asks again joins it, or finds it.
+        """Start a read from the store. It continues without waiters, so that a retry can join it or use its result.
 
-        Raises Unavailable where too many reads wait already.
+        Raises Unavailable if too many reads are waiting.
         """
         key = (view, offset, max_bytes)
         if len(self._reads) >= self._most_reads and not self._reads.under_way(key):
-            raise Unavailable("too many reads wait for the object store")
+            raise Unavailable("too many reads are waiting for the object store")
         return self._reads.begin(key, partial(self._read, view, offset, max_bytes))
 
     async def _read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         while True:
-            # Its epoch is proven by the batches that are read.
+            # The batches that are read verify its epoch.
             segment = await self.finder.holding(view, offset)
             try:
                 return await self._read_from(view, segment, offset, max_bytes)
             except OfAnotherEpoch:
-                log.info("object of another epoch passed over", partition=view.name, base=segment.base_offset)
+                log.info("object of another epoch skipped", partition=view.name, base=segment.base_offset)
 
     async def _read_from(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> bytes:
         pieces: list[bytes | memoryview] = []
@@ -153,9 +153,9 @@ class Reader:
             return None
 
     async def behind_hole(self, view: CommittedLog, segment: KnownSegment, offset: int) -> KnownSegment:
-        """The segment after ``segment``, which ends before ``offset``: offsets may be missing between imported ones.
+        """Return the segment after ``segment``, which ends before ``offset``.
 
-        Raises Damaged where none may, Unavailable.
+        Raises Damaged unless both are imported, because only then offsets may be missing; Unavailable.
         """
         following = await self.finder.after(view, segment)
         if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):
@@ -163,17 +163,17 @@ class Reader:
         return following
 
     async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
-        """One segment of the log in full."""
+        """Return one whole segment of the log, from the cache if possible."""
         return self.segments.get(self._id(view, segment)) or await self._load(view, segment)
 
     async def parsed(self, view: CommittedLog, segment: KnownSegment) -> ParsedSegment:
-        """The same with its headers, past the cache. Raises Damaged, OfAnotherEpoch, Unavailable."""
+        """Read a whole segment with its headers, bypassing the cache. Raises Damaged, OfAnotherEpoch, Unavailable."""
         return (await self._parsed(view, segment))[0]
 
     async def newest_timestamp(self, view: CommittedLog, segment: KnownSegment) -> int:
-        """The largest timestamp in a segment; when no record has one, the time that it was made. Not kept in the cache.
+        """Return the largest timestamp in a segment, or its creation time if no record has a timestamp.
 
-        Raises Damaged, Unavailable.
+        A segment that has to be read is not cached. Raises Damaged, Unavailable.
         """
         cached = self.segments.get(self._id(view, segment))
         newest = UNKNOWN_TIME if cached is None else cached.max_timestamp
@@ -184,7 +184,7 @@ class Reader:
         return newest
 
     async def holding(self, view: CommittedLog, offset: int) -> KnownSegment:
-        """The log's segment that holds ``offset``: objects of another epoch are passed over, downwards.
+        """Return the log's segment that holds ``offset``, skipping objects of another epoch in favor of earlier ones.
 
         Raises Damaged, Unavailable.
         """
@@ -196,27 +196,27 @@ class Reader:
             header = await self.header(view, segment)
             if header.epoch == key.epoch:
                 return segment
-            # A header that was read wrong must not take a segment out of the log: only a whole object proves its epoch.
+            # A misread header must not exclude a segment from the log; only the whole object proves its epoch.
             try:
                 await self._parsed(view, segment)
             except OfAnotherEpoch:
-                log.info("object of another epoch passed over", partition=view.name, base=segment.base_offset)
+                log.info("object of another epoch skipped", partition=view.name, base=segment.base_offset)
             else:
                 return segment
 
     async def header(self, view: CommittedLog, segment: KnownSegment) -> SegmentHeader:
-        """What the object's first bytes say, which nothing proves. Raises Damaged, Unavailable."""
+        """Read the object's header, which has no checksum. Raises Damaged, Unavailable."""
         try:
             return SegmentHeader.parse(await self._get_range(view, segment, 0, HEADER_SIZE))
         except CorruptData as error:
             raise Damaged(f"{view.name}: segment {segment.base_offset}: {error}") from error
 
     def glance(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment | None:
-        """What the cache has of a segment, for a scan: it keeps nothing longer there."""
+        """Return the cached segment, if any, without refreshing its place in the cache. For scans."""
         return self.segments.glance(self._id(view, segment))
 
     def key(self, view: CommittedLog, segment: KnownSegment) -> str:
-        """The name of the segment's object."""
+        """Return the key of the segment's object."""
         return paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
 
     async def _load(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
@@ -246,11 +246,11 @@ class Reader:
             raise Damaged(f"{name}: it begins at offset {parsed.header.base_offset}")
         if parsed.header.epoch != view.epoch_of(segment.base_offset):
             view.segments.forget(segment.base_offset)
-            raise OfAnotherEpoch(f"{name}: epoch {parsed.header.epoch} does not belong here")
+            raise OfAnotherEpoch(f"{name}: epoch {parsed.header.epoch} is not the epoch of the log there")
         return parsed, body
 
     async def range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange:
-        """Batches by index and ranged GET; a wrong index is rebuilt once, then the segment itself is to blame.
+        """Read batches by index and ranged GET. A wrong index is rebuilt once; after that the segment is damaged.
 
         Raises Damaged, OfAnotherEpoch, OffsetsMissing, Unavailable.
         """
@@ -265,9 +265,9 @@ class Reader:
             except CorruptData as error:
                 if rebuild:
                     raise Damaged(f"{self.key(view, segment)}: {error}") from error
-                # Raises OfAnotherEpoch: only the whole object proves that it is none of the log's.
+                # Raises OfAnotherEpoch, which only the whole object proves.
                 await self._parsed(view, segment)
-                log.warning("index led astray, rebuilding it", partition=view.name, base=segment.base_offset)
+                log.warning("wrong index, rebuilding it", partition=view.name, base=segment.base_offset)
                 continue
             if found is not None:
                 if rebuild or key not in self.indexes:
@@ -280,7 +280,7 @@ class Reader:
     async def _scan(
         self, view: CommittedLog, segment: KnownSegment, entry: IndexEntry, offset: int, max_bytes: int
     ) -> StoredRange | None:
-        epoch, led = view.epoch_of(segment.base_offset), False
+        epoch, index_is_right = view.epoch_of(segment.base_offset), False
         length = max(max_bytes, _MIN_RANGE)
         rest = segment.size - entry.position
         if rest <= FOOTER_SIZE:
@@ -291,7 +291,7 @@ class Reader:
             start, end, following = -1, 0, offset
             try:
                 for position, header in scan_batches(piece, entry, at_end=at_end, epoch=epoch):
-                    led = True
+                    index_is_right = True
                     if header.next_offset <= offset:
                         continue
                     if start < 0:
@@ -300,9 +300,9 @@ class Reader:
                         break
                     end, following = position + header.size, header.next_offset
             except CorruptSegment as error:
-                if epoch or not led:
+                if epoch or not index_is_right:
                     raise
-                # The index is right. Where a batch is damaged the whole segment says so.
+                # Offsets are missing or a batch is damaged, which only reading the whole segment shows.
                 self._gapped[self._id(view, segment)] = None
                 if len(self._gapped) > _GAPPED_REMEMBERED:
                     self._gapped.popitem(last=False)
@@ -314,7 +314,7 @@ class Reader:
             length *= 4
 
     async def _index(self, view: CommittedLog, segment: KnownSegment, *, rebuild: bool) -> Index:
-        """It is kept only when the segment is proven to be the log's."""
+        """Return the index. The caller caches it once the segment is known to belong to the log."""
         key = self._id(view, segment)
         cached = None if rebuild else self.indexes.get(key)
         if cached is not None:
@@ -333,7 +333,7 @@ class Reader:
         try:
             reply = await self._indexer.rebuild(ref, timeout=_INDEX_TIMEOUT)
         except Unavailable as error:
-            log.warning("no indexer answered, segment read instead", partition=view.name, error=str(error))
+            log.warning("no indexer answered, reading the segment", partition=view.name, error=str(error))
             parsed = await self.parsed(view, segment)
             return parse_index(build_index(parsed.offsets, parsed.positions, self._index_interval))
         if reply.status == Status.DAMAGED:
@@ -387,7 +387,7 @@ class Reader:
         try:
             await self._load(view, segment)
         except KafscaleError as error:
-            # Whoever really reads there gets the error.
+            # The error is reported when a client reads this segment.
             log.debug("read-ahead failed", partition=view.name, base=segment.base_offset, error=str(error))
 
     def _id(self, view: CommittedLog, segment: KnownSegment) -> SegmentId:

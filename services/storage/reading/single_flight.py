@@ -1,4 +1,4 @@
-"""One load of a thing at a time, however many ask for it."""
+"""Run at most one load per key at a time and share its result among all callers."""
 
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Flight(Generic[V]):
-    """A load under way, or what it gave."""
+    """A load in progress, or its result."""
 
     def __init__(self) -> None:
         self.landed = trio.Event()
@@ -20,18 +20,18 @@ class Flight(Generic[V]):
         self.error: KafscaleError | None = None
 
     async def wait(self) -> V:
-        """What the load gives, at once when it has landed, or raises of KafscaleError; Unavailable: the run ended."""
+        """Wait for the load and return its result or raise its KafscaleError. Raises Unavailable if the run ends."""
         if not self.landed.is_set():
             await self.landed.wait()
         if self.error is not None:
             raise self.error
         if self.value is None:
-            raise Unavailable("this run is over")
+            raise Unavailable("this run has ended")
         return self.value
 
 
 class SingleFlight(Generic[K, V]):
-    """Loads run in ``nursery``, so that the first caller's going away does not fail the others."""
+    """Runs loads in ``nursery``, so that cancelling the first caller does not fail the others."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -44,17 +44,17 @@ class SingleFlight(Generic[K, V]):
         return key in self._flights
 
     def begin(self, key: K, load: Callable[[], Awaitable[V]]) -> Flight[V]:
-        """Begin a load, or join the one under way; it goes on whether somebody waits or not."""
+        """Start a load, or join the one in progress. It continues even if nobody waits. Raises Unavailable."""
         flight = self._flights.get(key)
         if flight is None:
             if self._nursery.cancel_scope.cancel_called:
-                raise Unavailable("this run is over")
+                raise Unavailable("this run has ended")
             flight = self._flights[key] = Flight()
             self._nursery.start_soon(self._fly, key, flight, load)
         return flight
 
     async def do(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        """What ``load`` gives, or raises of KafscaleError, for all who asked; Unavailable when the run ends."""
+        """Return the result of ``load``, shared by all callers. Raises its KafscaleError, or Unavailable."""
         return await self.begin(key, load).wait()
 
     async def _fly(self, key: K, flight: Flight[V], load: Callable[[], Awaitable[V]]) -> None:

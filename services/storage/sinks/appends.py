@@ -130,7 +130,7 @@ class SinkAppends:
             epoch = SinkEpoch.of(record)
             for ref in record.remaining:
                 work = epoch, key_of(ref)
-                if not self._owned.given(work[1]):
+                if not self._owned.is_assigned(work[1]):
                     continue
                 pending.add(work)
                 waits = work in self._active or work in self._not_before

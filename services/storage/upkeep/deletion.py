@@ -82,8 +82,8 @@ class TopicDeleter:
         self._wake.set()
 
     def _responsible(self, topic: TopicInfo) -> bool:
-        given = self._members.view.owner(topic.id, 0)
-        return given is not None and given.run_id == self._membership.run_id
+        assigned = self._members.view.owner(topic.id, 0)
+        return assigned is not None and assigned.run_id == self._membership.run_id
 
     async def _delete(self, topic: TopicInfo) -> None:
         deletion = _Deletion(

@@ -114,7 +114,7 @@ class Retention:
                 try:
                     if owned is not None and owned.has_leftovers:
                         await self._check(owned)
-                    elif to_check and self._owned.may_have(ref) and await self._owned.has_records(ref):
+                    elif to_check and self._owned.may_acquire(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
                 except (NotAvailable, *STORE_FAILURES) as error:
                     log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))
@@ -189,7 +189,7 @@ class Retention:
                         log.warning("retention by time waits for the clock", partition=partition.name)
                         break
             except OfAnotherEpoch:
-                log.debug("object of another epoch passed over", partition=partition.name, base=segment.base_offset)
+                log.debug("object of another epoch skipped", partition=partition.name, base=segment.base_offset)
             following = await self._reader.finder.after(view, segment)
             start = end if following is None else following.base_offset
             segment = following

@@ -114,7 +114,7 @@ class TopicObjects:
         topics = {
             topic.id: topic.mod_revision
             for topic in self._catalog.view.by_name.values()
-            if topic.live and self._is_given(topic.id)
+            if topic.live and self._is_assigned(topic.id)
         }
         for kept in (self._seen, self._stored, self._not_before, self._due):
             for topic_id in kept.keys() - topics.keys():
@@ -124,10 +124,10 @@ class TopicObjects:
                 self._seen[topic_id] = revision
                 self._ask(topic_id)
 
-    def _is_given(self, topic_id: bytes) -> bool:
+    def _is_assigned(self, topic_id: bytes) -> bool:
         """Whether it is for this run to see to the topic's object."""
-        given = self._members.view.owner(topic_id, 0)
-        return given is not None and given.run_id == self._membership.run_id
+        assigned = self._members.view.owner(topic_id, 0)
+        return assigned is not None and assigned.run_id == self._membership.run_id
 
     def _ask(self, topic_id: bytes) -> None:
         self._due.setdefault(topic_id, self._not_before.get(topic_id, -math.inf))
@@ -211,7 +211,7 @@ class TopicObjects:
         late = trio.current_time() - _LATE_SECONDS - self._objects.settle_seconds
         for topic_id, name in [(topic_id, name) for topic_id, (name, at) in self._gone.items() if at <= late]:
             try:
-                if self._is_given(topic_id):
+                if self._is_assigned(topic_id):
                     await self._delete_late(name, topic_id)
             except KafscaleError as error:
                 log.warning("late topic objects are looked for again later", topic=name, error=str(error))
