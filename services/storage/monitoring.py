@@ -1,4 +1,4 @@
-"""What a storage instance shows of itself: its checks and its metrics."""
+"""The health checks and metrics of a storage instance."""
 
 from collections.abc import Callable
 from typing import get_args
@@ -15,7 +15,7 @@ from services.storage.settings import StorageSettings
 
 
 def show(storage: StorageService, counters: StorageCounters, members: Members, operations: Operations) -> None:
-    """Add them to those of the process. ``counters`` and ``members`` are those that ``storage`` was made with."""
+    """Add them to those of the process. ``counters`` and ``members`` must be those of ``storage``."""
 
     def current() -> Run | None:
         return storage.current
@@ -31,7 +31,7 @@ def show(storage: StorageService, counters: StorageCounters, members: Members, o
 
 
 def _partitions(run: Run | None) -> Finding:
-    """Whether all partitions of this instance can be written."""
+    """Check whether all partitions of this instance accept records."""
     offline = [partition for partition in run.owned if partition.offline] if run else []
     if not offline:
         return HEALTHY
@@ -40,13 +40,13 @@ def _partitions(run: Run | None) -> Finding:
 
 
 def _sinks(run: Run | None) -> Finding:
-    """Whether all that sinks have committed to this instance's partitions can be appended."""
+    """Check whether all committed sink records can be appended to this instance's partitions."""
     waiting = [trouble for trouble in run.sinks.appends.troubles.values() if trouble.lasting] if run else []
     if not waiting:
         return HEALTHY
     first = waiting[0]
     return Finding(
-        State.DEGRADED, f"{len(waiting)} partitions lack what sinks committed: {first.partition}: {first.reason}"
+        State.DEGRADED, f"{len(waiting)} partitions lack committed sink records: {first.partition}: {first.reason}"
     )
 
 
@@ -54,7 +54,7 @@ _Now = Callable[[Callable[[Run], float]], Callable[[], float]]
 
 
 def families(counters: StorageCounters, current: Callable[[], Run | None], settings: StorageSettings) -> list[Family]:
-    """``current`` gives the present run; None: there is none."""
+    """Return the metrics. ``current`` returns the current run, or None if there is none."""
 
     def now(read: Callable[[Run], float]) -> Callable[[], float]:
         def value() -> float:

@@ -175,8 +175,8 @@ MUTATIONS = (
         Change(
             "services.storage.upkeep.topic_objects",
             "TopicObjects._put",
-            "(found.same_as(made) or found.metadata_revision > made.metadata_revision)",
-            "found.same_as(made)",
+            "(found.same_as(current) or found.metadata_revision > current.metadata_revision)",
+            "found.same_as(current)",
         ),
         _TOPIC_OBJECTS + "test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replaced",
     ),
@@ -205,8 +205,8 @@ MUTATIONS = (
         Change(
             "services.storage.upkeep.topic_objects",
             "TopicObjects._write",
-            "if made is not None and (stored is None or not stored.same_as(made)):",
-            "if made is not None:",
+            "if current is not None and (stored is None or not stored.same_as(current)):",
+            "if current is not None:",
         ),
         _TOPIC_OBJECTS + "test_what_has_not_changed_costs_the_object_store_nothing",
     ),

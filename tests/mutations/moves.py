@@ -114,7 +114,7 @@ MUTATIONS = (
         Change(
             "services.storage.upkeep.deletion",
             "_Deletion._delete",
-            "        except KafscaleError:\n            self._will_land()\n            raise\n",
+            "        except KafscaleError:\n            self._note_pending()\n            raise\n",
             "        except KafscaleError:\n            raise\n",
         ),
         _DELETION + "test_a_delete_without_an_answer_is_waited_for",

@@ -82,7 +82,7 @@ MUTATIONS = (
         Change(
             "services.storage.sinks.appends",
             "SinkAppends._append_stage",
-            "while _takes(partition) and not self._has_room(partition, len(batch)):",
+            "while _accepts(partition) and not self._has_room(partition, len(batch)):",
             "while False:",
         ),
         _SINKS + "test_large_epochs_leave_room_for_producers_and_are_bounded",
@@ -92,7 +92,7 @@ MUTATIONS = (
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._write",
-            '            raise Unavailable("the sink was written by another call meanwhile")\n',
+            '            raise Unavailable("another call changed the sink in the meantime")\n',
             "            revision = now.mod_revision if now is not None else 0\n",
         ),
         _SINKS + "test_a_commit_under_way_does_not_apply_after_its_stages_were_discarded",
@@ -101,7 +101,7 @@ MUTATIONS = (
         "stages are discarded when no commit of theirs can apply any more",
         Change(
             "services.storage.sinks.staging",
-            "Stages._taken_back",
+            "Stages._revoke",
             "            self._note_discarded(record, unused)\n",
             "            return unused\n",
         ),
@@ -111,7 +111,7 @@ MUTATIONS = (
         "stages of committed epochs are not discarded",
         Change(
             "services.storage.sinks.staging",
-            "Stages._taken_back",
+            "Stages._revoke",
             "unused = [key for key in keys if epoch_of(key) > record.epoch]",
             "unused = keys",
         ),
@@ -169,7 +169,7 @@ MUTATIONS = (
         Change(
             "services.storage.sinks.staging",
             "Stages._reserve",
-            "if not self._room.awaited or self._room.awaited + size <= most:",
+            "if not self._room.awaited or self._room.awaited + size <= limit:",
             "if size:",
         ),
         _SINK_LIMITS + "test_stages_that_are_being_stored_are_bounded_in_bytes",

@@ -151,8 +151,8 @@ WIDER_VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.sinks.staging",
                 "Stages.discard",
-                "await self.delete(await self._taken_back(sink, keys))",
-                "await self._taken_back(sink, keys)",
+                "await self.delete(await self._revoke(sink, keys))",
+                "await self._revoke(sink, keys)",
             ),
         ),
     ),
@@ -249,7 +249,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.upkeep.retention",
                 "Retention._move_over_missing",
-                'await self._move_to(partition, start, "older objects are gone")',
+                'await self._move_to(partition, start, "older objects are missing")',
                 "assert start >= 0",
             ),
         ),

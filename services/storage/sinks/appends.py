@@ -1,9 +1,9 @@
-"""Appends what committed epochs of sinks consist of to the partitions that this run is given, each batch once.
+"""Append the batches of committed sink epochs to the partitions assigned to this run, each batch once.
 
-For one partition: it is had (taken over if need be); then the sink's record is read, which says whether the partition
-still lacks anything; what its state says is committed, or its buffers hold, is passed over; the rest goes into its
-write buffer, in the manifest's order, as room allows. The state that commits the records says how far they go. Only
-when it says that all are in, the partition is taken out of the record; only when that is known, the state forgets.
+For one partition: acquire it; read the sink's record, which says whether the partition still lacks the epoch; skip the
+batches that are committed or buffered; append the others to the write buffer in the order of the manifest, as space
+allows. The state that commits the records has the progress. Once it shows that all are committed, the partition is
+removed from the record; once that is known, the state drops the progress.
 """
 
 import math
@@ -39,31 +39,31 @@ from services.storage.sinks.staging import delete_staged
 log = structlog.get_logger()
 
 _MAX_AT_A_TIME = 256
-"""Partitions that epochs are appended to; most of them wait for their commit."""
+"""Partitions appended to concurrently, most of which wait for a commit."""
 _SHARE = 4
-"""Of each bound on buffers sinks fill one part in so many, so that producers always have room."""
+"""Sinks use at most 1/_SHARE of each buffer limit, so that producers always have space."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _RETRY, _LONGEST_RETRY = 1.0, 60.0
 _BEHIND = 0.1
-"""For so long the view may show what is done already."""
+"""Seconds for which the view may lag behind completed work."""
 
 Work = tuple[SinkEpoch, Key]
 
 
 @dataclass(slots=True)
 class _Job:
-    """One epoch of a sink: what its partitions here share."""
+    """One epoch of a sink: the state that its partitions on this instance share."""
 
     manifest: SinkManifest | None = None
     reading: trio.Lock = field(default_factory=trio.Lock)
-    # Partitions that have all of it and are to be taken out of the record.
+    # Partitions that have all batches and must be removed from the record.
     leaving: set[Key] = field(default_factory=set)
     writing: trio.Lock = field(default_factory=trio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a partition does not get its records now. ``lasting``: it will not without help."""
+    """Why a partition's records are not appended. ``lasting``: an operator must fix it."""
 
     partition: str
     reason: str
@@ -71,7 +71,10 @@ class Trouble:
 
 
 class SinkAppends:
-    """`run` must be running. ``moved`` waits until any log here moves; ``buffered`` is what all hold uncommitted."""
+    """Appends pending epochs while `run` is running.
+
+    ``moved`` waits until any log on this instance moves; ``buffered`` returns the uncommitted bytes of all of them.
+    """
 
     def __init__(
         self,
@@ -97,16 +100,16 @@ class SinkAppends:
         self._active: dict[Work, Partition | None] = {}
         self.troubles: dict[Work, Trouble] = {}
         self._not_before: dict[Work, float] = {}
-        # For how long it was left alone when it last failed for a lasting reason.
-        self._left_alone: dict[Work, float] = {}
-        # Bytes of stages that are read and not in a buffer yet.
+        # The last delay after a failure for a lasting reason, in seconds.
+        self._backoff: dict[Work, float] = {}
+        # Bytes of stages that are read and not in a write buffer yet.
         self._loaded = 0
         self._unloaded = trio.Event()
         self._wake = trio.Event()
 
     async def run(self) -> None:
-        self._nursery.start_soon(call_at_each, self._deps.members.changed, self._look_again)
-        self._nursery.start_soon(call_at_each, self._view.changed, self._look_again)
+        self._nursery.start_soon(call_at_each, self._deps.members.changed, self._wake_up)
+        self._nursery.start_soon(call_at_each, self._view.changed, self._wake_up)
         while True:
             self._wake = trio.Event()
             self._begin()
@@ -114,15 +117,15 @@ class SinkAppends:
                 await self._wake.wait()
 
     def taken(self, partition: Partition) -> None:
-        """It was taken over: see whether its state says of any sink what is of no use any more."""
+        """Called after a take-over. Starts to drop progress from its state that is no longer needed."""
         if partition.state.sinks:
             self._nursery.start_soon(self._forget_finished, partition)
 
-    def _look_again(self) -> None:
+    def _wake_up(self) -> None:
         self._wake.set()
 
     def _begin(self) -> None:
-        """Start what is pending here, the oldest first, as much as may be under way."""
+        """Start pending work, oldest first, up to the limit of concurrent partitions."""
         pending: set[Work] = set()
         now = trio.current_time()
         self._not_before = {work: at for work, at in self._not_before.items() if at > now}
@@ -139,48 +142,52 @@ class SinkAppends:
                     self._nursery.start_soon(self._work, work, ref)
         for work in self.troubles.keys() - pending:
             del self.troubles[work]
-        for work in self._left_alone.keys() - pending:
-            del self._left_alone[work]
+        for work in self._backoff.keys() - pending:
+            del self._backoff[work]
         kept = {epoch for epoch, _ in pending | self._active.keys()}
         for epoch in self._jobs.keys() - kept:
             del self._jobs[epoch]
 
     async def _work(self, work: Work, ref: PartitionRef) -> None:
-        # The view may lag behind what is found.
-        again_in = _BEHIND
+        # The view may lag behind what was read.
+        delay = _BEHIND
         try:
             await self._append_all(work, ref)
             self.troubles.pop(work, None)
-            self._left_alone.pop(work, None)
+            self._backoff.pop(work, None)
         except (NotAvailable, CorruptData, *STORE_FAILURES) as error:
-            again_in = self._again_in(work, lasting=self._tell(work, f"{ref.topic}-{ref.partition}", error))
+            delay = self._retry_delay(work, lasting=self._report(work, f"{ref.topic}-{ref.partition}", error))
         finally:
             del self._active[work]
-            self._not_before[work] = trio.current_time() + again_in
+            self._not_before[work] = trio.current_time() + delay
             self._wake.set()
 
-    def _again_in(self, work: Work, *, lasting: bool) -> float:
-        """Seconds: longer each time where only a person can mend it."""
+    def _retry_delay(self, work: Work, *, lasting: bool) -> float:
+        """Return the delay in seconds, which grows each time if only an operator can fix the problem."""
         if not lasting:
-            self._left_alone.pop(work, None)
+            self._backoff.pop(work, None)
             return _RETRY
-        seconds = self._left_alone[work] = min(2 * self._left_alone.get(work, _RETRY / 2), _LONGEST_RETRY)
+        seconds = self._backoff[work] = min(2 * self._backoff.get(work, _RETRY / 2), _LONGEST_RETRY)
         return seconds
 
-    def _tell(self, work: Work, partition: str, error: KafscaleError) -> bool:
-        """Gives whether the trouble is a lasting one."""
+    def _report(self, work: Work, partition: str, error: KafscaleError) -> bool:
+        """Record and log the trouble. Return whether it is lasting."""
         lasting = isinstance(error, CorruptData) or getattr(error, "status", None) == Status.DAMAGED
         trouble, epoch = Trouble(partition, str(error), lasting), work[0]
         if self.troubles.get(work) != trouble:
             self.troubles[work] = trouble
-            tell = log.error if lasting else log.info
-            tell(
-                "a sink's records wait", sink=epoch.sink, epoch=epoch.epoch, partition=partition, reason=trouble.reason
+            write = log.error if lasting else log.info
+            write(
+                "sink records not appended",
+                sink=epoch.sink,
+                epoch=epoch.epoch,
+                partition=partition,
+                reason=trouble.reason,
             )
         return lasting
 
     async def _append_all(self, work: Work, ref: PartitionRef) -> None:
-        """Raises NotAvailable, MissingStage, Unavailable, Refused: to be tried again."""
+        """Append the epoch to one partition. Raises NotAvailable, MissingStage, Unavailable, Refused: to be retried."""
         epoch, _ = work
         partition = await self._owned.acquire(ref)
         if partition.offline:
@@ -191,13 +198,13 @@ class SinkAppends:
             partition.sinks.finish(epoch)
             return
         if not partition.sinks.has_room(epoch, partition.state):
-            raise NotAvailable(Status.UNAVAILABLE, "other sinks are appended to the partition")
+            raise NotAvailable(Status.UNAVAILABLE, "too many other sinks are being appended to the partition")
         job = self._jobs.setdefault(epoch, _Job())
         try:
             total = await self._append_stages(job, record, partition, ref)
         except MissingStage:
             if partition.closed or await self._waiting_for(epoch, ref) is None:
-                # Another owner has appended it all.
+                # Another owner has appended the whole epoch.
                 return
             raise
         if await self._committed(partition, epoch, total):
@@ -205,7 +212,7 @@ class SinkAppends:
             partition.sinks.finish(epoch)
 
     async def _waiting_for(self, epoch: SinkEpoch, ref: PartitionRef) -> Sink | None:
-        """The sink's record as it is now, if the epoch lacks the partition by that. Raises Unavailable, Refused."""
+        """Return the sink's current record if the partition still lacks the epoch. Raises Unavailable, Refused."""
         record, _ = await read_sink(self._deps.metadata, self._deps.namespace, epoch.sink)
         return record if SinkEpoch.of(record) == epoch and ref in record.remaining else None
 
@@ -216,14 +223,14 @@ class SinkAppends:
             return job.manifest
 
     async def _append_stages(self, job: _Job, record: Sink, partition: Partition, ref: PartitionRef) -> int:
-        """Put what is not there yet into the partition's buffer; gives how many batches the epoch has for it."""
+        """Append the missing batches to the partition's buffer. Return how many batches the epoch has for it."""
         manifest, epoch = await self._manifest(job, record), SinkEpoch.of(record)
         stages = next((found.stages for found in manifest.partitions if found.partition == ref), None)
         if not stages:
-            raise MissingStage(f"object {record.manifest} has nothing for the partition")
+            raise MissingStage(f"object {record.manifest} has no batches for the partition")
         before = 0
         for stage in stages:
-            if partition.sinks.position(epoch, partition.state) < before + stage.batches and _takes(partition):
+            if partition.sinks.position(epoch, partition.state) < before + stage.batches and _accepts(partition):
                 await self._loading(stage.size)
                 try:
                     await self._append_stage(epoch, stage, before, partition)
@@ -235,27 +242,27 @@ class SinkAppends:
         return before
 
     async def _loading(self, size: int) -> None:
-        """Wait until so much more of stages may be in memory; one always may."""
-        most = self._deps.settings.buffer_bytes // _SHARE
-        while self._loaded and self._loaded + size > most:
+        """Wait until ``size`` more bytes of stages may be in memory. A single stage always may."""
+        limit = self._deps.settings.buffer_bytes // _SHARE
+        while self._loaded and self._loaded + size > limit:
             await self._unloaded.wait()
         self._loaded += size
 
     async def _append_stage(
         self, epoch: SinkEpoch, stage: SinkManifest.StagedObject, before: int, partition: Partition
     ) -> None:
-        """What is not there yet of it; ``before``: batches of the epoch that lie in stages before this one."""
+        """Append the missing batches of one stage. ``before``: the number of batches in earlier stages of the epoch."""
         body = memoryview(await read_staged(self._deps.objects, stage.key, stage.size, stage.crc))
         batches = [body[position : position + header.size] for position, header in walk(body)]
         if len(batches) != stage.batches:
-            raise MissingStage(f"object {stage.key} has {len(batches)} batches, not {stage.batches}")
+            raise MissingStage(f"object {stage.key} has {len(batches)} batches, expected {stage.batches}")
         for number, batch in enumerate(batches, before + 1):
             if number <= partition.sinks.position(epoch, partition.state):
                 continue
-            while _takes(partition) and not self._has_room(partition, len(batch)):
+            while _accepts(partition) and not self._has_room(partition, len(batch)):
                 await self._moved()
-            # Nothing waits from here on.
-            if not _takes(partition):
+            # No await from here on.
+            if not _accepts(partition):
                 return
             append_time = self._deps.now_ms() if partition.config.log_append_time else None
             base = partition.buffer.append(batch, log_append_time_ms=append_time)
@@ -276,7 +283,7 @@ class SinkAppends:
         return not self._buffered() or self._buffered() + size <= settings.buffer_bytes
 
     async def _committed(self, partition: Partition, epoch: SinkEpoch, total: int) -> bool:
-        """Wait until the log has so many batches of the epoch; False: that is for a later owner to see to."""
+        """Wait until the log has ``total`` batches of the epoch. Return False if a later owner must complete it."""
         while committed_batches(partition.state, epoch) < total:
             if partition.closed or partition.offline or partition.sinks.position(epoch, partition.state) < total:
                 return False
@@ -284,7 +291,7 @@ class SinkAppends:
         return True
 
     async def _take_out(self, job: _Job, epoch: SinkEpoch, ref: PartitionRef) -> None:
-        """Take the partition out of the record, with all others here that are to leave it by then."""
+        """Remove the partition from the record, together with the others that are waiting for it by then."""
         key = key_of(ref)
         job.leaving.add(key)
         async with job.writing:
@@ -298,17 +305,17 @@ class SinkAppends:
             self._nursery.start_soon(self._delete_applied, job, record)
 
     async def _delete_applied(self, job: _Job, record: Sink) -> None:
-        """All logs have it: what it consists of can go. What stays because a store fails is the collector's."""
+        """Delete the objects of an epoch that is in all logs. Those that cannot be deleted now expire later."""
         try:
             manifest = await self._manifest(job, record)
             keys = [stage.key for partition in manifest.partitions for stage in partition.stages]
             await delete_staged(self._deps.objects, self._membership, [*keys, record.manifest])
         except KafscaleError as error:
-            log.warning("stages are left to expire", sink=record.sink, error=str(error))
+            log.warning("stages not deleted, they will expire", sink=record.sink, error=str(error))
 
     async def _forget_finished(self, partition: Partition) -> None:
-        """Let the state forget the epochs whose records do not wait for the partition any more."""
-        outage = Outage("progress of sinks is looked at later", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        """Drop the progress of epochs from the state whose records no longer list the partition."""
+        outage = Outage("reading sinks failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         for epoch in [SinkEpoch.of(progress) for progress in partition.state.sinks]:
             while not partition.closed:
                 try:
@@ -319,6 +326,6 @@ class SinkAppends:
                     await outage.pause(error, partition=partition.name)
 
 
-def _takes(partition: Partition) -> bool:
-    """Whether appends may go into the partition's buffer."""
+def _accepts(partition: Partition) -> bool:
+    """Return whether the partition accepts appends."""
     return not (partition.closed or partition.moving or partition.offline)

@@ -1,6 +1,6 @@
-"""Commits epochs of sinks: one conditional write of the sink's record, after everything that it refers to is stored.
+"""Commit sink epochs: one conditional write of the sink's record, after everything that it refers to is stored.
 
-Until that write nothing of the epoch is in any log; from then on all of it will be, whoever appends it.
+Before that write nothing of the epoch is in any log. After it the whole epoch will be, regardless of who appends it.
 """
 
 import math
@@ -34,12 +34,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
 class _Invalid(KafscaleError):
-    """The request cannot be committed, however often it is sent."""
+    """The request is invalid and must not be retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """What one consists of: partitions in the order of the manifest, and when the first of its stages was made."""
+    """The content of an epoch: partitions in the order of the manifest, and when its oldest stage was created."""
 
     partitions: tuple[PartitionRef, ...]
     manifest: bytes
@@ -47,7 +47,7 @@ class _Epoch:
 
 
 class SinkCommits:
-    """Any instance commits for any sink; two that try at the same time compare the same revision."""
+    """Any instance can commit for any sink, because concurrent commits compare the same revision."""
 
     def __init__(self, deps: Dependencies, stages: Stages, view: SinkView) -> None:
         self._deps = deps
@@ -59,7 +59,7 @@ class SinkCommits:
             epoch = await self._read(request)
             before, revision = await self._settled(request)
             if request.epoch <= before.epoch:
-                return await self._already(request, before)
+                return await self._already_committed(request, before)
             full = "" if revision else self._view.full(self._deps.settings.max_sinks)
             if full:
                 raise _Invalid(full)
@@ -72,24 +72,27 @@ class SinkCommits:
         except STORE_FAILURES as error:
             return CommitSinkReply(status=Status.UNAVAILABLE, detail=str(error))
         if now.epoch > record.epoch or now.manifest != record.manifest:
-            return await self._already(request, now)
+            return await self._already_committed(request, now)
         self._deps.counters.sink_commits += 1
         log.info("sink committed", sink=request.sink, epoch=request.epoch, stages=len(request.stages))
         return CommitSinkReply(applied=await self._applied(request, now))
 
     async def _read(self, request: CommitSinkRequest) -> _Epoch:
-        """Raises _Invalid for what no sink's epoch can be."""
+        """Parse the request. Raises _Invalid."""
         if not paths.is_sink_name(request.sink) or request.epoch < 0:
             raise _Invalid(NO_SINK)
-        most = self._deps.settings.max_stages_per_commit
-        if len(request.stages) > most:
-            what = f"{len(request.stages)} stages are more than {most}"
+        limit = self._deps.settings.max_stages_per_commit
+        if len(request.stages) > limit:
+            what = f"{len(request.stages)} stages exceed the limit of {limit}"
             raise _Invalid(f"{what}: repartition, or raise KAFSCALE_MAX_STAGES_PER_COMMIT")
         read = partial(_read_stages, request, self._deps.namespace)
         return read() if len(request.stages) <= _INLINE_STAGES else await self._deps.run_sync(read)
 
     async def _check_topics(self, partitions: Iterable[PartitionRef]) -> None:
-        """Records of a topic that is gone would be lost unreported. Raises _Invalid, Unavailable, Refused."""
+        """Check that all topics still exist, because records of a deleted one would be lost silently.
+
+        Raises _Invalid, Unavailable, Refused.
+        """
         last: dict[tuple[str, bytes], PartitionRef] = {}
         for ref in partitions:
             topic = ref.topic, ref.topic_id
@@ -105,7 +108,7 @@ class SinkCommits:
                     raise _Invalid(str(error)) from error
 
     async def _settled(self, request: CommitSinkRequest) -> tuple[Sink, int]:
-        """The sink's record, where it has the epoch or all logs have the one before. Raises Unavailable."""
+        """Return the sink's record once it has the epoch or the one before is in all logs. Raises Unavailable."""
         deadline = trio.current_time() + _FORMER_SECONDS
         while True:
             before, revision = await read_sink(self._deps.metadata, self._deps.namespace, request.sink)
@@ -114,10 +117,10 @@ class SinkCommits:
             with trio.move_on_at(deadline) as waiting:
                 await self._view.applied(request.sink, before.epoch)
             if waiting.cancelled_caught:
-                raise Unavailable(f"{len(before.remaining)} partitions do not show epoch {before.epoch} yet")
+                raise Unavailable(f"{len(before.remaining)} partitions do not have epoch {before.epoch} yet")
 
     async def _record(self, request: CommitSinkRequest, epoch: _Epoch, before: Sink) -> Sink:
-        """What is to be written: the commit. Stores the manifest. Raises _Invalid, Unavailable, Refused."""
+        """Store the manifest and return the record that commits the epoch. Raises _Invalid, Unavailable, Refused."""
         now_ms = self._deps.now_ms()
         record = Sink(format=FORMAT, sink=request.sink, epoch=request.epoch, committed_ms=now_ms, once=request.once)
         record.remaining.extend(epoch.partitions)
@@ -128,18 +131,18 @@ class SinkCommits:
             record.manifest = self._stages.new_key(request.sink, request.epoch, manifest=True)
             record.manifest_size, record.manifest_crc = len(epoch.manifest), crc32c(epoch.manifest)
             await self._stages.put(record.manifest, epoch.manifest)
-        # The collector never deletes what may be committed yet.
+        # Expired stages are deleted, so only stages well before that may be committed.
         if epoch.oldest_ms < self._deps.now_ms() - self._deps.settings.stage_expiry_ms // 2:
             raise _Invalid("stages are too old to be committed")
         return record
 
     async def _write(self, record: Sink, revision: int) -> Sink:
-        """Commit, on what was read at ``revision``; gives what is known then. Raises Unavailable.
+        """Write the record unless it changed since ``revision``, and return the stored one. Raises Unavailable.
 
-        A transaction of unknown outcome is repeated as it is until a read shows what became of it.
+        A transaction with an unknown outcome is repeated unchanged until a read shows its outcome.
         """
         key, value = paths.sink_key(self._deps.namespace, record.sink), record.SerializeToString()
-        outage = Outage("sink's commit not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        outage = Outage("sink commit not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while True:
             try:
                 done = await self._deps.metadata.txn([Unchanged(key, revision)], [Put(key, value)], [Get(key)])
@@ -152,16 +155,16 @@ class SinkCommits:
             found = parse_sink(now) if now is not None else Sink()
             if now is not None and found.epoch >= record.epoch:
                 return found
-            # Whoever wrote it may be about to delete these stages.
-            raise Unavailable("the sink was written by another call meanwhile")
+            # The other writer may be about to delete these stages.
+            raise Unavailable("another call changed the sink in the meantime")
 
-    async def _already(self, request: CommitSinkRequest, record: Sink) -> CommitSinkReply:
-        """The epoch was committed before, by ``record`` or one before it."""
+    async def _already_committed(self, request: CommitSinkRequest, record: Sink) -> CommitSinkReply:
+        """Answer a request whose epoch was committed before, by ``record`` or an earlier one."""
         await self._delete_unused(request, record)
         return CommitSinkReply(already=True, applied=await self._applied(request, record))
 
     async def _delete_unused(self, request: CommitSinkRequest, record: Sink) -> None:
-        """Delete the stages of the request, those not that the committed epoch consists of: as far as stores answer."""
+        """Delete the stages of the request that the committed epoch does not use. Failures are only logged."""
         try:
             used = set()
             if record.epoch == request.epoch and record.remaining:
@@ -169,10 +172,10 @@ class SinkCommits:
                 used = {stage.key for partition in manifest.partitions for stage in partition.stages}
             await self._stages.delete([stage.key for stage in request.stages if stage.key not in used])
         except KafscaleError as error:
-            log.warning("stages are left to expire", sink=request.sink, error=str(error))
+            log.warning("stages not deleted, they will expire", sink=request.sink, error=str(error))
 
     async def _applied(self, request: CommitSinkRequest, record: Sink) -> bool:
-        """Whether all partitions show it, waited for as the request says."""
+        """Return whether all partitions have the epoch, after waiting for it up to ``wait_ms`` of the request."""
         if record.epoch > request.epoch or not record.remaining:
             return True
         with trio.move_on_after(min(request.wait_ms / 1000, _LONGEST_WAIT_SECONDS)) as waiting:
@@ -181,18 +184,18 @@ class SinkCommits:
 
 
 def _read_stages(request: CommitSinkRequest, namespace: str) -> _Epoch:
-    """Raises _Invalid."""
+    """Check the stages of the request and build the manifest. Raises _Invalid."""
     if len({stage.key for stage in request.stages}) < len(request.stages):
-        raise _Invalid("a stage is named twice")
+        raise _Invalid("a stage is listed twice")
     partitions: dict[Key, SinkManifest.Partition] = {}
     oldest_ms = math.inf
     for stage in request.stages:
         parsed = paths.parse_stage_key(stage.key)
         ours = parsed is not None and not parsed.manifest and parsed.namespace == namespace
         if not ours or parsed is None or (parsed.sink, parsed.epoch) != (request.sink, request.epoch):
-            raise _Invalid(f"{stage.key} is no stage of epoch {request.epoch} of this sink")
+            raise _Invalid(f"{stage.key} is not a stage of epoch {request.epoch} of this sink")
         if not (stage.batches and stage.size) or stage.partition.partition < 0:
-            raise _Invalid(f"{stage.key} without batches of a partition")
+            raise _Invalid(f"{stage.key} has no batches or an invalid partition")
         oldest_ms = min(oldest_ms, parsed.created_ms)
         key = key_of(stage.partition)
         found = partitions.get(key)
@@ -206,7 +209,7 @@ def _read_stages(request: CommitSinkRequest, namespace: str) -> _Epoch:
 
 
 def _check_kept(request: CommitSinkRequest, before: Sink) -> None:
-    """Raises _Invalid where one of the stages was taken back."""
+    """Raise _Invalid if one of the stages was discarded."""
     discarded = {mark for one in before.discarded if one.epoch == request.epoch for mark in one.stages}
     if discarded and any(fingerprint(stage.key) in discarded for stage in request.stages):
-        raise _Invalid("stages of it were discarded")
+        raise _Invalid("some of its stages were discarded")

@@ -1,4 +1,4 @@
-"""What is known of sinks in the metadata store: read, followed, and taken forward."""
+"""The records of sinks in the metadata store: read, watch and update them."""
 
 from collections.abc import Collection, Iterator, Mapping
 from hashlib import blake2b
@@ -27,7 +27,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
 class MissingStage(CorruptData):
-    """What a committed epoch consists of is not there as it was stored."""
+    """An object of a committed epoch is missing or damaged."""
 
 
 def key_of(ref: PartitionRef) -> Key:
@@ -35,7 +35,7 @@ def key_of(ref: PartitionRef) -> Key:
 
 
 def parse_sink(item: KeyValue) -> Sink:
-    """Raises Unavailable: another release may have written it."""
+    """Parse a sink's record. Raises Unavailable if it cannot, because another release may have written it."""
     try:
         record = Sink.FromString(item.value)
     except DecodeError as error:
@@ -46,12 +46,12 @@ def parse_sink(item: KeyValue) -> Sink:
 
 
 def fingerprint(key: str) -> int:
-    """By which a sink's record knows a stage that was discarded."""
+    """Return the hash by which a sink's record identifies a discarded stage."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest())
 
 
 async def read_sink(metadata: MetadataStore, namespace: str, sink: str) -> tuple[Sink, int]:
-    """The sink as it is now, and its mod revision; one that nobody knows has no epoch and revision 0."""
+    """Return the sink's current record and its mod revision. An unknown sink has no epoch and revision 0."""
     item = await metadata.get(paths.sink_key(namespace, sink))
     if item is None:
         return Sink(format=FORMAT, sink=sink, epoch=NO_EPOCH), 0
@@ -61,20 +61,20 @@ async def read_sink(metadata: MetadataStore, namespace: str, sink: str) -> tuple
 async def take_out(
     metadata: MetadataStore, namespace: str, epoch: SinkEpoch, partitions: Collection[Key]
 ) -> Sink | None:
-    """Let the epoch wait for these partitions no longer; gives what was written, None where another did all of it.
+    """Remove the partitions from those that lack the epoch. Return the written record, or None if there are none left.
 
-    Goes on until that is known.
+    Retries until the outcome is known.
     """
     key = paths.sink_key(namespace, epoch.sink)
-    outage = Outage("sink not taken forward", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+    outage = Outage("sink record not updated", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
     while True:
         try:
             record, revision = await read_sink(metadata, namespace, epoch.sink)
-            left = [ref for ref in record.remaining if key_of(ref) not in partitions]
-            if SinkEpoch.of(record) != epoch or len(left) == len(record.remaining):
+            remaining = [ref for ref in record.remaining if key_of(ref) not in partitions]
+            if SinkEpoch.of(record) != epoch or len(remaining) == len(record.remaining):
                 return None
             del record.remaining[:]
-            record.remaining.extend(left)
+            record.remaining.extend(remaining)
             done = await metadata.txn([Unchanged(key, revision)], [Put(key, record.SerializeToString())])
             if done.succeeded:
                 return record
@@ -83,7 +83,7 @@ async def take_out(
 
 
 async def read_manifest(objects: ObjectStore, record: Sink) -> SinkManifest:
-    """Of an epoch that has one. Raises MissingStage, Unavailable."""
+    """Read the manifest of a committed epoch. Raises MissingStage, Unavailable."""
     body = await read_staged(objects, record.manifest, record.manifest_size, record.manifest_crc)
     try:
         manifest = SinkManifest.FromString(body)
@@ -95,7 +95,7 @@ async def read_manifest(objects: ObjectStore, record: Sink) -> SinkManifest:
 
 
 async def read_staged(objects: ObjectStore, key: str, size: int, crc: int) -> bytes:
-    """An object of a committed epoch. Raises MissingStage, Unavailable."""
+    """Read and verify an object of a committed epoch. Raises MissingStage, Unavailable."""
     try:
         body = (await objects.get(key)).body
     except ObjectNotFound as error:
@@ -106,7 +106,7 @@ async def read_staged(objects: ObjectStore, key: str, size: int, crc: int) -> by
 
 
 class SinkView:
-    """All sinks, as far as this run has seen. `run` must be running."""
+    """A view of all sinks, kept up to date while `run` is running."""
 
     def __init__(self, metadata: MetadataStore, namespace: str) -> None:
         self._metadata = metadata
@@ -122,19 +122,19 @@ class SinkView:
         return iter(list(self._by_key.values()))
 
     def pending(self) -> list[Sink]:
-        """Those whose epoch is not in all logs yet, the oldest first."""
+        """Return the sinks whose epoch is not in all logs yet, oldest first."""
         return sorted((self._by_key[key] for key in self._pending), key=lambda record: record.committed_ms)
 
-    def full(self, most: int) -> str:
-        """Why not one more may be known, of ``most``; empty: it may."""
-        return f"{len(self)} sinks are known, KAFSCALE_MAX_SINKS allows no more" if len(self) >= most else ""
+    def full(self, limit: int) -> str:
+        """Return why no sink can be added to ``limit`` ones, or an empty string if it can."""
+        return f"{len(self)} sinks exist, KAFSCALE_MAX_SINKS allows no more" if len(self) >= limit else ""
 
     def get(self, sink: str) -> Sink | None:
         return self._by_key.get(f"{self._prefix}{paths.sink_segment(sink)}")
 
     async def run(self) -> None:
-        """Until cancelled, whatever the store refuses."""
-        outage = Outage("sinks are not followed", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        """Run until cancelled, retrying after every failure."""
+        outage = Outage("watching sinks failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while True:
             try:
                 await follow(self._metadata, self._prefix, reset=self._reset, apply=self._apply)
@@ -142,11 +142,11 @@ class SinkView:
                 await outage.pause(error)
 
     async def changed(self) -> None:
-        """Wait until anything of a sink has changed."""
+        """Wait until any sink has changed."""
         await self._changed.wait()
 
     async def applied(self, sink: str, epoch: int) -> None:
-        """Wait until all partitions have what the sink committed as ``epoch``, which it has."""
+        """Wait until all partitions have the sink's ``epoch``, which must be committed."""
         while True:
             record = self.get(sink)
             if record is not None and (record.epoch > epoch or (record.epoch == epoch and not record.remaining)):
@@ -173,9 +173,9 @@ class SinkView:
         try:
             record = parse_sink(item)
         except Unavailable as error:
-            log.error("a sink cannot be read", error=str(error))
+            log.error("unreadable sink record", error=str(error))
             return
-        # Only who is to write the record needs these, and reads it.
+        # Only writers of the record need these, and they read it again.
         record.ClearField("discarded")
         self._by_key[key] = record
         if record.remaining:

@@ -1,4 +1,4 @@
-"""Exactly-once sinks, as one run of the storage service has them: what is staged, committed and appended."""
+"""Exactly-once sinks in one run of the storage service: staging, commits and appends."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,7 +24,7 @@ from services.storage.sinks.upkeep import SinkUpkeep
 
 
 class Sinks:
-    """`run` must be running. What it is made with is told by `SinkAppends`."""
+    """The parts of the sinks, which work while `run` is running. For the arguments see `SinkAppends`."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Sinks:
         self._nursery.start_soon(self._upkeep.run)
 
     def oldest_pending_seconds(self) -> float:
-        """How long ago the oldest epoch was committed that some partition does not show yet; 0: there is none."""
+        """Return the age of the oldest committed epoch that some partition lacks, or 0 if there is none."""
         pending = self.view.pending()
         return max(self._now_ms() - pending[0].committed_ms, 0) / 1000 if pending else 0.0
 
     def taken(self, partition: Partition) -> None:
-        """It was taken over."""
+        """Called after a take-over."""
         self.appends.taken(partition)
 
     async def stage(self, request: StageRequest) -> StageReply:

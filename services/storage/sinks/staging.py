@@ -1,4 +1,4 @@
-"""Stores what sinks stage, and deletes what they take back. Before its epoch is committed nothing of it is in a log."""
+"""Store the stages of sinks and delete discarded ones. Nothing of a stage is in a log before its epoch is committed."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -33,20 +33,20 @@ _DECODED_BYTES = 64 * MIB
 _ATTEMPTS = 4
 _ROOM_SECONDS = 10.0
 _MAX_DISCARDED = 10_000
-"""Stages that a sink's record says are discarded, of 8 bytes each."""
+"""Discarded stages that a sink's record can hold, at 8 bytes each."""
 NO_SINK = "a sink's name has 1 to 200 characters, 255 percent-encoded, and an epoch is not negative"
 
 
 class NoSinkMore(KafscaleError):
-    """As many sinks are remembered as may be."""
+    """The limit of sinks is reached."""
 
 
 class TooLarge(CorruptData):
-    """A batch is over the topic's limit."""
+    """A batch exceeds the topic's max.message.bytes."""
 
 
 class Stages:
-    """Keys have the run's id and a number: no other object ever has the same one."""
+    """Stores stages under keys with the run id and a number, which no other object ever has."""
 
     def __init__(self, deps: Dependencies, membership: Membership, owned: OwnedPartitions, view: SinkView) -> None:
         self._deps = deps
@@ -65,16 +65,16 @@ class Stages:
         try:
             await self._deps.objects.put_if_absent(key, body)
         except PreconditionFailed as error:
-            # A put whose answer was lost has been repeated.
+            # A put whose response was lost may have been repeated.
             if (await self._deps.objects.get(key)).body != body:
-                raise Unavailable(f"object {key} has other bytes") from error
+                raise Unavailable(f"object {key} has different content") from error
 
     async def stage(self, request: StageRequest) -> StageReply:
-        records, most = request.records, self._deps.settings.stage_bytes
+        records, limit = request.records, self._deps.settings.stage_bytes
         if not paths.is_sink_name(request.sink) or request.epoch < 0:
             return StageReply(status=Status.INVALID, detail=NO_SINK)
-        if len(records) > most:
-            return StageReply(status=Status.TOO_LARGE, detail=f"{len(records)} bytes are more than {most}")
+        if len(records) > limit:
+            return StageReply(status=Status.TOO_LARGE, detail=f"{len(records)} bytes exceed the limit of {limit}")
         try:
             await self._reserve(len(records))
             try:
@@ -91,16 +91,16 @@ class Stages:
             return StageReply(status=Status.UNAVAILABLE, detail=str(error))
 
     async def _reserve(self, size: int) -> None:
-        """Raises Unavailable where there is no room for so many bytes in time."""
-        most = self._deps.settings.staging_bytes
-        if not self._room.awaited or self._room.awaited + size <= most:
+        """Reserve ``size`` bytes for staging. Raises Unavailable if they do not become free in time."""
+        limit = self._deps.settings.staging_bytes
+        if not self._room.awaited or self._room.awaited + size <= limit:
             with trio.move_on_after(_ROOM_SECONDS):
                 await self._room.reserve(size)
                 return
-        raise Unavailable(f"{self._room.used} bytes are being staged, KAFSCALE_STAGING_BYTES is {most}")
+        raise Unavailable(f"{self._room.used} bytes are being staged, KAFSCALE_STAGING_BYTES is {limit}")
 
     async def _stored(self, request: StageRequest) -> Stage:
-        """Raises NotAvailable, NoSinkMore, CorruptData, Unavailable, Refused."""
+        """Check and store one stage. Raises NotAvailable, NoSinkMore, CorruptData, Unavailable, Refused."""
         records = request.records
         await self._check_room_for(request.sink)
         config, now_ms = self._owned.config_of(await self._configs(request.partition)), self._deps.now_ms()
@@ -121,25 +121,25 @@ class Stages:
         )
 
     async def _check_room_for(self, sink: str) -> None:
-        """Before much is staged that could not be committed. Raises NoSinkMore, Unavailable, Refused."""
+        """Check early that the sink could be committed. Raises NoSinkMore, Unavailable, Refused."""
         full = self._view.full(self._deps.settings.max_sinks)
         if full and self._view.get(sink) is None:
-            # The view may be behind.
+            # The view may be outdated.
             _, revision = await read_sink(self._deps.metadata, self._deps.namespace, sink)
             if not revision:
                 raise NoSinkMore(full)
 
     async def _configs(self, ref: PartitionRef) -> Mapping[str, str]:
-        """Of the partition's topic. Raises NotAvailable, Unavailable."""
+        """Return the configs of the partition's topic. Raises NotAvailable, Unavailable."""
         known = self._deps.catalog.view.live_by_id(ref.topic_id)
         if known is not None and known.name == ref.topic and 0 <= ref.partition < known.partitions:
             return known.configs
-        # It may have been made, or have grown, a moment ago.
+        # The topic may just have been created or expanded.
         item = await self._deps.metadata.get(paths.topic_key(self._deps.namespace, ref.topic))
         return checked_topic(item, ref).configs
 
     async def discard(self, request: DiscardStagesRequest) -> None:
-        """Delete those of epochs that are not committed, as far as the stores answer: the rest expires."""
+        """Delete the stages of uncommitted epochs. Stages that cannot be deleted now expire later."""
         by_sink: dict[str, list[str]] = {}
         for key in request.keys:
             parsed = paths.parse_stage_key(key)
@@ -147,12 +147,12 @@ class Stages:
                 by_sink.setdefault(parsed.sink, []).append(key)
         for sink, keys in by_sink.items():
             try:
-                await self.delete(await self._taken_back(sink, keys))
+                await self.delete(await self._revoke(sink, keys))
             except KafscaleError as error:
-                log.warning("stages are left to expire", sink=sink, error=str(error))
+                log.warning("stages not deleted, they will expire", sink=sink, error=str(error))
 
-    async def _taken_back(self, sink: str, keys: list[str]) -> list[str]:
-        """Let no commit have these any more, but for those of committed epochs; gives what may be deleted.
+    async def _revoke(self, sink: str, keys: list[str]) -> list[str]:
+        """Prevent commits with these stages, except for committed epochs. Return the stages that may be deleted.
 
         Raises Unavailable, Refused.
         """
@@ -168,14 +168,14 @@ class Stages:
             self._note_discarded(record, unused)
             if not revision:
                 record.committed_ms = self._deps.now_ms()
-            # Commits that are under way compare the revision, later ones see what is noted.
+            # Commits in progress fail because the revision changes; later ones read the discarded stages.
             done = await self._deps.metadata.txn([Unchanged(key, revision)], [Put(key, record.SerializeToString())])
             if done.succeeded:
                 return unused
-        raise Unavailable("others go on writing the sink")
+        raise Unavailable("the sink's record keeps changing")
 
     def _note_discarded(self, record: Sink, keys: list[str]) -> None:
-        """Raises Unavailable where the record would have to remember too much."""
+        """Add the stages to the record's discarded ones. Raises Unavailable if there are too many."""
         now = self._deps.now_ms()
         too_old = now - self._deps.settings.stage_expiry_ms
         by_epoch: dict[int, set[int]] = {}
@@ -189,21 +189,21 @@ class Stages:
                 kept.append(before)
         kept += [Sink.Discard(epoch=epoch, discarded_ms=now, stages=stages) for epoch, stages in by_epoch.items()]
         if sum(len(one.stages) for one in kept) > _MAX_DISCARDED:
-            raise Unavailable(f"{_MAX_DISCARDED} discarded stages are remembered already")
+            raise Unavailable(f"the limit of {_MAX_DISCARDED} discarded stages is reached")
         del record.discarded[:]
         record.discarded.extend(kept)
 
     async def delete(self, keys: list[str]) -> None:
-        """Raises Unavailable, Refused."""
+        """Delete stages to which nothing refers. Raises Unavailable, Refused."""
         await delete_staged(self._deps.objects, self._membership, keys)
 
 
 async def delete_staged(objects: ObjectStore, membership: Membership, keys: list[str]) -> None:
-    """Delete what nothing refers to any more. Raises Unavailable, Refused."""
+    """Delete objects to which nothing refers. Raises Unavailable, Refused."""
     for start in range(0, len(keys), MAX_KEYS):
-        # No await between the proof and the request that it is for.
+        # No await between the check and the request.
         if not membership.proven:
-            raise Unavailable("the lease cannot be proven")
+            raise Unavailable("the lease cannot be confirmed at present")
         await objects.delete_many(keys[start : start + MAX_KEYS])
 
 
@@ -213,28 +213,27 @@ def epoch_of(key: str) -> int:
 
 
 def counted(records: bytes, config: TopicConfig, now_ms: int) -> tuple[int, int]:
-    """How many batches and records a stage has. Raises CorruptData where they may not be appended as they are.
+    """Return the number of batches and of records in a stage. Raises CorruptData if they cannot be appended unchanged.
 
-    Compacted topics need records with keys, for which their batches are decoded, up to 64 MiB of each.
+    For compacted topics, batches are decoded, up to 64 MiB each, to check that all records have a key.
     """
     batches = count_of_records = 0
     for position, header in walk(records):
         if header.size > config.max_message_bytes:
-            most = config.max_message_bytes
-            raise TooLarge(f"a batch of {header.size} bytes, the topic's max.message.bytes is {most}")
+            limit = config.max_message_bytes
+            raise TooLarge(f"a batch has {header.size} bytes, the topic's max.message.bytes is {limit}")
         verify_crc(records, position, header)
         check_produced(header)
         config.check_timestamps(header, now_ms)
         if header.producer_id != -1:
-            raise InvalidRecord(f"a sink's batch has producer id {header.producer_id}")
+            raise InvalidRecord(f"a sink's batch has producer id {header.producer_id}, expected -1")
         if config.compacted:
             batch = memoryview(records)[position : position + header.size]
             keyless = records_without_key(batch, max_bytes=_DECODED_BYTES)
             if keyless:
-                told = "records without a key, which a compacted topic does not take"
-                raise InvalidRecord(f"{told}: {len(keyless)} in one batch")
+                raise InvalidRecord(f"a compacted topic requires keys: {len(keyless)} records of a batch have none")
         batches += 1
         count_of_records += header.record_count
     if not batches:
-        raise InvalidRecord("a stage without batches")
+        raise InvalidRecord("the stage has no batches")
     return batches, count_of_records

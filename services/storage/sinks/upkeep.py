@@ -1,7 +1,7 @@
-"""What no partition's owner sees to: topics that are deleted while a sink's epoch waits, forgotten sinks, old stages.
+"""Maintenance of sinks outside partitions: topics deleted while an epoch is pending, idle sinks, and old stages.
 
-One instance does it for each sink, and one looks through all that is staged. A stage goes when it is older than
-any commit takes, and the manifest of no epoch that is being appended names it; a manifest in the same way.
+One instance does it for each sink, and one instance checks all stages. A stage or manifest is deleted if it is too old
+to be committed and no pending epoch uses it.
 """
 
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ _RETRY = 5.0
 
 
 class SinkUpkeep:
-    """`run` must be running."""
+    """Maintains the sinks while `run` is running."""
 
     def __init__(self, deps: Dependencies, membership: Membership, view: SinkView) -> None:
         self._deps = deps
@@ -44,7 +44,7 @@ class SinkUpkeep:
         check_at = trio.current_time() + check_seconds
         async with trio.open_nursery() as nursery:
             for change in (self._deps.catalog.changed, self._deps.members.changed, self._view.changed):
-                nursery.start_soon(call_at_each, change, self._look_again)
+                nursery.start_soon(call_at_each, change, self._wake_up)
             while True:
                 self._wake = trio.Event()
                 done = await self._take_out_deleted()
@@ -53,21 +53,21 @@ class SinkUpkeep:
                 if trio.current_time() >= check_at:
                     check_at = trio.current_time() + check_seconds
                     await self._forget_idle()
-                    if self._keeps(""):
+                    if self._is_keeper(""):
                         await self._collect()
 
-    def _look_again(self) -> None:
+    def _wake_up(self) -> None:
         self._wake.set()
 
-    def _keeps(self, sink: str) -> bool:
+    def _is_keeper(self, sink: str) -> bool:
         keeper = self._deps.members.view.sink_keeper(sink)
         return keeper is not None and keeper.run_id == self._membership.run_id
 
     async def _take_out_deleted(self) -> bool:
-        """Let no epoch wait for partitions of topics that are not there any more; False: to be done again."""
+        """Remove partitions of deleted topics from pending epochs. Return False if this must be repeated."""
         done = True
         for record in self._view.pending():
-            if not self._keeps(record.sink):
+            if not self._is_keeper(record.sink):
                 continue
             gone = set()
             for ref in record.remaining:
@@ -75,24 +75,24 @@ class SinkUpkeep:
                 if known is not None and known.name == ref.topic and 0 <= ref.partition < known.partitions:
                     continue
                 try:
-                    # The view may be behind: only the topic itself says so.
+                    # The view may be outdated, so read the topic itself.
                     key = paths.topic_key(self._deps.namespace, ref.topic)
                     checked_topic(await self._deps.metadata.get(key), ref)
                 except NotAvailable as error:
                     if error.status in (Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH):
                         gone.add(key_of(ref))
                 except STORE_FAILURES as error:
-                    log.info("deleted topics are looked for again later", sink=record.sink, error=str(error))
+                    log.info("check for deleted topics failed, retrying later", sink=record.sink, error=str(error))
                     done = False
             if gone:
-                log.warning("a sink's records are of deleted topics", sink=record.sink, partitions=len(gone))
+                log.warning("sink records dropped, topics deleted", sink=record.sink, partitions=len(gone))
                 await take_out(self._deps.metadata, self._deps.namespace, SinkEpoch.of(record), gone)
         return done
 
     async def _forget_idle(self) -> None:
-        """Sinks that have committed nothing for long, by a clock that the object store's agrees with."""
+        """Delete the records of idle sinks, if the local clock agrees with that of the object store."""
         for seen in self._view:
-            if not self._idle(seen) or not self._keeps(seen.sink):
+            if not self._idle(seen) or not self._is_keeper(seen.sink):
                 continue
             if not clocks_agree(self._deps.objects.clock_skew_seconds):
                 return
@@ -104,10 +104,10 @@ class SinkUpkeep:
                     if done.succeeded:
                         log.info("sink forgotten", sink=seen.sink, epoch=seen.epoch)
             except STORE_FAILURES as error:
-                log.info("idle sinks are looked at again later", sink=seen.sink, error=str(error))
+                log.info("check of idle sink failed, retrying later", sink=seen.sink, error=str(error))
 
     def _idle(self, record: Sink) -> bool:
-        """Whether no commit needs the record: nobody repeats its epoch, what was discarded is too old for any."""
+        """Return whether no commit needs the record: its epoch is not repeated and its discarded stages are too old."""
         now, settings = self._deps.now_ms(), self._deps.settings
         of_one_write = record.once or record.epoch == NO_EPOCH
         expiry = settings.stage_expiry_ms if of_one_write else settings.sink_expiry_ms
@@ -116,27 +116,24 @@ class SinkUpkeep:
         return idle and not record.remaining
 
     async def _collect(self) -> None:
-        """Delete what was staged long ago and is of no epoch that is being appended."""
+        """Delete expired stages that no pending epoch uses."""
         try:
             async with aclosing(self._old()) as pages:
                 async for page in pages:
-                    # Read after the listing: nothing that old is committed any more.
+                    # Read after the listing, because stages that old can no longer be committed.
                     used, unknown = await self._used()
                     if not clocks_agree(self._deps.objects.clock_skew_seconds):
-                        log.warning("old stages wait for the clock")
+                        log.warning("old stages kept, clock differs from object store")
                         return
                     of_known = [key for sink, key in page if sink not in unknown]
                     unused = [key for key in of_known if key not in used]
                     await delete_staged(self._deps.objects, self._membership, unused)
                     self._deps.counters.stages_expired += len(unused)
         except KafscaleError as error:
-            log.warning("old stages are looked for again later", error=str(error))
+            log.warning("deleting old stages failed, retrying later", error=str(error))
 
     async def _old(self) -> AsyncGenerator[list[tuple[str, str]], None]:
-        """What was staged before the expiry, as the sink's segment and the key, some at a time.
-
-        Raises Unavailable, Refused.
-        """
+        """Yield pages of expired stages as (path segment of the sink, key). Raises Unavailable, Refused."""
         prefix, last = paths.stages_prefix(self._deps.namespace), ""
         while True:
             listed = [info.key for info in await self._deps.objects.list_from(prefix, last, MAX_KEYS)]
@@ -154,7 +151,7 @@ class SinkUpkeep:
             last = listed[-1]
 
     async def _used(self) -> tuple[set[str], set[str]]:
-        """What all epochs consist of that are not in all logs; and the segments of sinks of which that is not known.
+        """Return the objects of all pending epochs, and the path segments of sinks for which these are unknown.
 
         Raises Unavailable, Refused.
         """
@@ -167,7 +164,7 @@ class SinkUpkeep:
                 if record.remaining:
                     used |= await self._used_by(record)
             except KafscaleError as error:
-                log.warning("nothing that a sink staged is deleted", key=item.key, error=str(error))
+                log.warning("old stages of sink kept", key=item.key, error=str(error))
                 unknown.add(item.key.removeprefix(prefix))
         return used, unknown
 

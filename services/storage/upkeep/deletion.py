@@ -1,8 +1,8 @@
-"""Empties the prefixes of deleted topics, then frees their names.
+"""Delete the objects of deleted topics, then free their names.
 
-Every instance gives up what it owns of such a topic (`Assignment`). One instance does the rest: the one that the first
-partition is given to. It owns all partitions while it deletes, so that nobody else deletes there while it lives, and
-begins nothing that it cannot prove its lease for; when it dies, the next one goes on.
+Every instance drops its partitions of such a topic (`Assignment`). The instance to which the first partition is
+assigned does the rest. It owns all partitions during the deletion, so that no other live instance deletes there, and
+sends no delete without confirming its lease. If it dies, the next one continues.
 """
 
 from collections.abc import Callable
@@ -32,15 +32,15 @@ _PAGE = 1000
 
 
 class _Done(Exception):
-    """Another instance has deleted the topic; the name may be a new topic's by now."""
+    """Another instance has deleted the topic. A new topic may already have its name."""
 
 
 class TopicDeleter:
-    """Watches for topics that are being deleted, those of former runs and of other instances included.
+    """Watches for topics that are being deleted, including those of former runs and of other instances.
 
-    A name is free only when nothing that was sent to the old topic's prefix can land any more: where an owner died, or
-    gave up while something was under way, or a delete's outcome is unknown, the store's settle time has passed.
-    ``holds`` tells whether this run still has something to do with a partition.
+    A name is freed only when no request to the old topic's prefix can take effect any more. If an owner died or gave up
+    with requests in progress, or the outcome of a delete is unknown, the store's settle time must have passed.
+    ``holds`` returns whether this run still works on a partition.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class TopicDeleter:
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(call_at_each, self._members.changed, self._look_again)
-            nursery.start_soon(call_at_each, self._catalog.changed, self._look_again)
+            nursery.start_soon(call_at_each, self._members.changed, self._wake_up)
+            nursery.start_soon(call_at_each, self._catalog.changed, self._wake_up)
             while True:
                 self._wake = trio.Event()
                 for topic in self._catalog.view.by_name.values():
@@ -78,7 +78,7 @@ class TopicDeleter:
                         nursery.start_soon(self._delete, topic)
                 await self._wake.wait()
 
-    def _look_again(self) -> None:
+    def _wake_up(self) -> None:
         self._wake.set()
 
     def _responsible(self, topic: TopicInfo) -> bool:
@@ -89,8 +89,8 @@ class TopicDeleter:
         deletion = _Deletion(
             topic, self._membership, self._metadata, self._objects, namespace=self._namespace, holds=self._holds
         )
-        outage = Outage("topic deletion goes on later", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        # Once it has begun it goes on here, whoever is responsible by then: nobody else gets at the partitions.
+        outage = Outage("topic deletion failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        # Once begun it continues here regardless of assignment, because no other run can take the partitions.
         while deletion.began or self._responsible(topic):
             try:
                 await self._topic_objects.leave(topic.id)
@@ -106,7 +106,7 @@ class TopicDeleter:
 
 
 class _Deletion:
-    """One topic's, over all its attempts. ``began``: this run owns some of its partitions."""
+    """The deletion of one topic, across all attempts. ``began``: this run owns some of its partitions."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class _Deletion:
         self._namespace = namespace
         self._holds = holds
         self._settled_at = trio.current_time()
-        # Partitions that ever had an owner: nobody can have written to the others.
+        # Partitions that ever had an owner. The others cannot have objects.
         self._used: set[int] = set()
 
     async def run(self) -> int:
-        """Take the partitions and empty them; gives their highest epoch. Raises KafscaleError (repeat it), _Done."""
+        """Take and empty the partitions. Return their highest epoch. Raises KafscaleError, to be retried; _Done."""
         highest = self._topic.epoch_floor
         for index in range(self._topic.partitions):
             highest = max(highest, await self._take(index))
@@ -141,7 +141,7 @@ class _Deletion:
         return highest
 
     async def _take(self, index: int) -> int:
-        """Own the partition in an epoch of its own, as soon as no live run does; gives that epoch. Raises _Done."""
+        """Become the owner in a new epoch, and return it. Raises Unavailable while another run is the owner; _Done."""
         topic_key = paths.topic_key(self._namespace, self._topic.name)
         key = paths.partition_state_key(self._namespace, self._topic.name, index)
         while True:
@@ -154,16 +154,16 @@ class _Deletion:
             compares = [Unchanged(topic_key, topic.mod_revision), Unchanged(key, kv.mod_revision)]
             if state.owner == me and index in self._used:
                 return state.epoch
-            # Also where the state has no owner or another: this run's own take-over may be under way.
+            # Check this for any owner in the state, because this run's own take-over may be in progress.
             if self._holds((self._topic.id, index)):
-                raise Unavailable(f"{self._topic.name}-{index} is still being given up here")
+                raise Unavailable(f"{self._topic.name}-{index} is still being released here")
             if state.owner not in ("", me):
                 member_key = paths.member_key(self._namespace, "storage", state.owner)
                 if await self._metadata.get(member_key) is not None:
                     raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")
                 compares.append(Unchanged(member_key, 0))
             if state.unclean or state.owner:
-                self._will_land()
+                self._note_pending()
             self.began = True
             self._used.add(index)
             state.owner, state.epoch, state.unclean = me, state.epoch + 1, False
@@ -180,7 +180,7 @@ class _Deletion:
                 after = ""
                 while page := await self._objects.list_from(prefix, after, _PAGE):
                     after = page[-1].key
-                    # What lies deeper is another cluster's, whose namespace begins with this topic's prefix.
+                    # Deeper keys belong to another cluster whose namespace begins with this topic's prefix.
                     doomed = [info.key for info in page if "/" not in info.key.removeprefix(prefix)]
                     if doomed:
                         await self._delete(doomed)
@@ -189,16 +189,16 @@ class _Deletion:
         await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])
 
     async def _delete(self, keys: list[str]) -> None:
-        # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+        # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.
         dated = self._objects.now()
         if not self._membership.proven:
             raise Unavailable("the lease cannot be confirmed at present")
         try:
             await self._objects.delete_many(keys, dated=dated)
         except KafscaleError:
-            self._will_land()
+            self._note_pending()
             raise
 
-    def _will_land(self) -> None:
-        """Something that was sent to the prefix may still take effect."""
+    def _note_pending(self) -> None:
+        """Record that a request to the prefix may still take effect."""
         self._settled_at = trio.current_time() + self._objects.settle_seconds

@@ -1,9 +1,9 @@
-"""Lets go of the old end of the log: by age, by size, by request, and where somebody else removed it.
+"""Move the log start by age, by size, by request, and past objects that were removed externally.
 
-The log start moves first, in the partition's state; only then what lies wholly below it is deleted, some objects at a
-time, and again after a crash in between. What is above the log start is never deleted. Nor is a hole in the middle ever
-skipped: the log start moves over missing objects only when a listing shows that nothing older is left, and the bucket
-has this cluster's mark: an endpoint may lead to an empty replica for a while.
+The log start moves first, in the partition's state. Only then the segments wholly below it are deleted, some objects at
+a time, and again after a crash in between. Objects above the log start are never deleted, and holes in the middle are
+never skipped: the log start moves past missing objects only if a listing shows no older ones and the bucket has this
+cluster's mark, because an endpoint may lead to an empty replica for a while.
 """
 
 from collections.abc import Awaitable, Callable
@@ -36,10 +36,10 @@ _UNLIMITED = -1
 
 
 class Retention:
-    """Looks at every partition of every topic once in a while; what nobody uses is taken over for that.
+    """Checks every assigned partition periodically, taking over unused ones for it.
 
-    ``move`` gives a partition a new log start and returns when that is in its state, or is for another owner to do. It
-    raises KafscaleError where that has to wait: the next check tries again.
+    ``move`` sets a partition's log start and returns when it is in the state or another owner must do it. It raises
+    KafscaleError if it is not possible now; the next check tries again.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Retention:
         self._move = move
         self._now_ms = now_ms
         self._check_seconds = check_seconds
-        # Partitions of which something cannot be read, and those whose log start has moved by request.
+        # Partitions with unreadable data, and those whose log start has moved by request.
         self._suspects: dict[Partition, None] = {}
         self._cleaned: dict[Partition, None] = {}
         self._wake = trio.Event()
 
     def look_at(self, partition: Partition) -> None:
-        """Something cannot be read: see whether the old end is gone, if that was not done just before."""
+        """Check soon whether the oldest objects of an unreadable partition are missing, unless just done."""
         if trio.current_time() >= partition.looked_at + _LOOK_SECONDS:
             self._suspects[partition] = None
             self._wake.set()
 
     def clean(self, partition: Partition) -> None:
-        """The log start has moved by request: delete what lies below it, and nothing by age or size."""
+        """Delete what is below a log start that moved by request, and nothing by age or size."""
         self._cleaned[partition] = None
         self._wake.set()
 
@@ -117,10 +117,10 @@ class Retention:
                     elif to_check and self._owned.may_acquire(ref) and await self._owned.has_records(ref):
                         await self._check(await self._owned.acquire(ref))
                 except (NotAvailable, *STORE_FAILURES) as error:
-                    log.debug("retention passes over a partition", topic=topic.name, partition=index, error=str(error))
+                    log.debug("retention check skipped", topic=topic.name, partition=index, error=str(error))
 
     async def _check(self, partition: Partition, *, suspect: bool = False) -> None:
-        """Move the partition's log start if it is due, and delete what lies below. ``suspect``: it may be damaged."""
+        """Move the partition's log start if due, and delete what is below it. ``suspect``: it may be damaged."""
         if partition.closed or partition.moving or partition.offline:
             return
         try:
@@ -132,7 +132,7 @@ class Retention:
             except Damaged as error:
                 if not suspect:
                     raise
-                log.error("damage holds up retention", partition=partition.name, reason=str(error))
+                log.error("retention blocked by damaged data", partition=partition.name, reason=str(error))
             await self._delete_below(partition)
             await self._delete_orphans(partition)
             if partition.config.compacted:
@@ -141,7 +141,7 @@ class Retention:
             if isinstance(error, Damaged) and not suspect:
                 await self._check(partition, suspect=True)
             else:
-                log.warning("retention goes on later", partition=partition.name, error=str(error))
+                log.warning("retention failed, retrying later", partition=partition.name, error=str(error))
 
     async def _clean(self, partition: Partition) -> None:
         if partition.closed or partition.moving or partition.offline:
@@ -149,7 +149,7 @@ class Retention:
         try:
             await self._delete_below(partition)
         except KafscaleError as error:
-            log.warning("records are deleted later", partition=partition.name, error=str(error))
+            log.warning("deleting records failed, retrying later", partition=partition.name, error=str(error))
 
     async def _move_to(self, partition: Partition, start: int, why: str) -> None:
         if start > partition.log.log_start:
@@ -160,14 +160,14 @@ class Retention:
         try:
             start = await self._old_end.start(partition.log)
         except Damaged as error:
-            log.error("objects are missing", partition=partition.name, reason=f"{error}: the log start stays")
+            log.error("log start not moved over missing objects", partition=partition.name, reason=str(error))
             return
-        await self._move_to(partition, start, "older objects are gone")
+        await self._move_to(partition, start, "older objects are missing")
 
     async def _due(self, partition: Partition) -> int:
-        """Where the log may start by its topic's configs. Raises Damaged, Unavailable.
+        """Return the log start according to the topic's configs. Raises Damaged, Unavailable.
 
-        Age is what this machine's clock says; where the object store's says something else nothing is too old.
+        Age is by the local clock. If that differs from the object store's, nothing is too old.
         """
         view, config = partition.log, partition.config
         start, end = view.log_start, view.high_watermark
@@ -178,7 +178,7 @@ class Retention:
         if config.retention_bytes != _UNLIMITED:
             too_much = (await self._reader.finder.extent_from(view, segment)).bytes - config.retention_bytes
         while segment is not None:
-            # As in Kafka, as much as the limit is kept at least.
+            # As in Kafka, at least retention.bytes are kept.
             too_much -= segment.size
             try:
                 if too_much < 0:
@@ -186,7 +186,9 @@ class Retention:
                         break
                     compared = compared or await self._clock_is_right(now_ms)
                     if not compared:
-                        log.warning("retention by time waits for the clock", partition=partition.name)
+                        log.warning(
+                            "retention by time skipped, clock differs from object store", partition=partition.name
+                        )
                         break
             except OfAnotherEpoch:
                 log.debug("object of another epoch skipped", partition=partition.name, base=segment.base_offset)
@@ -207,15 +209,15 @@ class Retention:
         return now_ms - newest > limit
 
     async def _clock_is_right(self, read_ms: int) -> bool:
-        """Whether it was when it showed ``read_ms``, as an answer of the object store says now. Raises Unavailable."""
+        """Return whether the clock was right at ``read_ms``, by asking the object store now. Raises Unavailable."""
         with suppress(ObjectNotFound):
             await self._objects.head(paths.cluster_mark_key(self._namespace))
-        # A clock that agrees now but shows an earlier time was ahead, and has been set back since.
+        # A clock that agrees now but shows an earlier time was ahead and has been set back.
         return clocks_agree(self._objects.clock_skew_seconds) and self._now_ms() >= read_ms
 
     async def _delete_below(self, partition: Partition) -> None:
         view = partition.log
-        # Read once: it may move on while this waits, and what it passes then is the next check's to delete.
+        # Read it once. If it moves meanwhile, the next check deletes the rest.
         log_start = kept_from = view.log_start
         if log_start <= partition.deleted_below:
             return
@@ -239,7 +241,7 @@ class Retention:
         partition.deleted_below = log_start
 
     async def _delete_orphans(self, partition: Partition) -> None:
-        """What dead owners left above the end that this one began at, once the log has passed it by."""
+        """Delete the leftovers of dead owners that the log has passed without using their keys."""
         view = partition.log
         passed = [key for key in partition.leftovers if key.base_offset < view.high_watermark]
         doomed = []
@@ -251,8 +253,8 @@ class Retention:
             partition.leftovers = [key for key in partition.leftovers if key not in passed]
 
     async def _delete(self, partition: Partition, keys: list[str]) -> bool:
-        """False: this owner cannot prove any more that it is the owner."""
-        # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+        """Delete the objects. Return False if this run cannot prove that it is still the owner."""
+        # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.
         dated = self._objects.now()
         if partition.closed or partition.moving or not self._membership.proven:
             return False

@@ -1,10 +1,9 @@
-"""Keeps `~topics/{topic}.json` up to date: what the metadata store says of a topic, beside its segments.
+"""Keep the topic objects, `~topics/{topic}.json`, up to date: copies of topic metadata next to the segments.
 
-Each topic's is written by the member to whom its partition 0 is given, some time after a change: nobody waits for it.
-Two members may believe that for a moment; each object has the metadata revision that it was made from, and an older one
-never replaces a newer one. What one of them sent may land after another has deleted the topic: so when a topic that
-was being deleted is gone, it is looked at later whether its object came back. That a topic is not known is no reason to
-delete its object.
+A topic's object is written by the member to which its partition 0 is assigned, some time after a change. Two members
+may do this for a moment, so each object has the metadata revision that it was made from, and an older one never
+replaces a newer one. A put may take effect after the topic was deleted, so the object is checked again some time after
+a deletion. An object is not deleted just because its topic is unknown.
 """
 
 import math
@@ -26,17 +25,17 @@ from kafscale.v1.metadata_pb2 import PartitionState
 log = structlog.get_logger()
 
 SECONDS_BETWEEN = 5.0
-"""Of one topic: more changes than that share a write."""
+"""Between two writes for one topic. Changes in between share a write."""
 _AT_THE_SAME_TIME = 4
 _ATTEMPTS = 4
 _LATE_SECONDS = 60.0
-"""For so long a put may be repeated, by one that has not seen yet that the topic is deleted."""
+"""How long a member that has not seen the deletion of a topic may retry a put."""
 _MAX_GONE = 10_000
 _READS_PER_TXN = 128
 
 
 class TopicObjects:
-    """`run` must be running. Log starts that other members move are seen every ``check_seconds``."""
+    """Writes topic objects while `run` is running. Checks for log starts moved by others every ``check_seconds``."""
 
     def __init__(
         self,
@@ -56,24 +55,24 @@ class TopicObjects:
         self._objects = objects
         self._namespace = namespace
         self._check_seconds = check_seconds
-        # By topic id, those given to this run only: the revision looked at, what is stored, when to look again.
+        # By topic id, only those assigned to this run: the revision seen, the stored object, when to write next.
         self._seen: dict[bytes, int] = {}
         self._stored: dict[bytes, TopicObject] = {}
         self._not_before: dict[bytes, float] = {}
         self._due: dict[bytes, float] = {}
         self._under_way: dict[bytes, trio.Event] = {}
-        # Topics whose deletion was seen to end: name, and when. Their objects are looked at once more.
+        # Deleted topics, by name and time of deletion, whose objects are checked once more.
         self._gone: dict[bytes, tuple[str, float]] = {}
         self._wake = trio.Event()
 
     def moved(self, topic_id: bytes) -> None:
-        """A log start of the topic has moved."""
+        """Called when a log start of the topic has moved."""
         if topic_id in self._seen:
-            self._ask(topic_id)
+            self._schedule(topic_id)
             self._wake.set()
 
     async def leave(self, topic_id: bytes) -> None:
-        """Wait until nothing of a topic that is not live any more is being written here."""
+        """Wait until no object of a deleted topic is being written here."""
         while (event := self._under_way.get(topic_id)) is not None:
             await event.wait()
 
@@ -86,11 +85,11 @@ class TopicObjects:
                 with trio.move_on_at(min([check_at, *self._due.values()])):
                     await self._wake.wait()
                 self._wake = trio.Event()
-                self._look()
+                self._refresh()
                 if trio.current_time() >= check_at:
                     check_at = trio.current_time() + self._check_seconds
                     for topic_id in self._seen:
-                        self._ask(topic_id)
+                        self._schedule(topic_id)
                     await self._sweep()
                 await self._write_due()
 
@@ -109,8 +108,8 @@ class TopicObjects:
             self._wake.set()
             view = await self._members.wait_change(view)
 
-    def _look(self) -> None:
-        """See which topics are given to this run, and which of them are not as they were."""
+    def _refresh(self) -> None:
+        """Update the set of topics assigned to this run, and schedule the changed ones."""
         topics = {
             topic.id: topic.mod_revision
             for topic in self._catalog.view.by_name.values()
@@ -122,14 +121,14 @@ class TopicObjects:
         for topic_id, revision in topics.items():
             if self._seen.get(topic_id) != revision:
                 self._seen[topic_id] = revision
-                self._ask(topic_id)
+                self._schedule(topic_id)
 
     def _is_assigned(self, topic_id: bytes) -> bool:
-        """Whether it is for this run to see to the topic's object."""
+        """Return whether this run must maintain the topic's object."""
         assigned = self._members.view.owner(topic_id, 0)
         return assigned is not None and assigned.run_id == self._membership.run_id
 
-    def _ask(self, topic_id: bytes) -> None:
+    def _schedule(self, topic_id: bytes) -> None:
         self._due.setdefault(topic_id, self._not_before.get(topic_id, -math.inf))
 
     async def _write_due(self) -> None:
@@ -147,19 +146,19 @@ class TopicObjects:
             return
         done = self._under_way[topic_id] = trio.Event()
         try:
-            made = await self._made(topic)
+            current = await self._current(topic)
             stored = self._stored.get(topic_id)
-            if made is not None and (stored is None or not stored.same_as(made)):
-                self._stored[topic_id] = await self._put(made)
+            if current is not None and (stored is None or not stored.same_as(current)):
+                self._stored[topic_id] = await self._put(current)
         except KafscaleError as error:
-            log.warning("topic object not stored, tried again later", topic=topic.name, error=str(error))
-            self._ask(topic_id)
+            log.warning("topic object not stored, retrying later", topic=topic.name, error=str(error))
+            self._schedule(topic_id)
         finally:
             del self._under_way[topic_id]
             done.set()
 
-    async def _made(self, topic: TopicInfo) -> TopicObject | None:
-        """What is to be stored now; None: the topic is not live any more. Raises Unavailable."""
+    async def _current(self, topic: TopicInfo) -> TopicObject | None:
+        """Return the object to be stored, or None if the topic is no longer live. Raises Unavailable."""
         keys = [
             paths.topic_key(self._namespace, topic.name),
             *(paths.partition_state_key(self._namespace, topic.name, index) for index in range(topic.partitions)),
@@ -169,7 +168,7 @@ class TopicObjects:
         for start in range(0, len(keys), _READS_PER_TXN):
             result = await self._metadata.txn((), [Get(key) for key in keys[start : start + _READS_PER_TXN]])
             found += result.reads
-            # Nothing that was read is older than the first.
+            # The revision of the first read, because later reads are newer.
             revision = revision or result.revision
         item, *states = found
         now = TopicInfo.read(item) if item is not None else None
@@ -185,57 +184,57 @@ class TopicObjects:
             metadata_revision=revision,
         )
 
-    async def _put(self, made: TopicObject) -> TopicObject:
-        """Store it unless a newer one is there; gives what is stored then. Raises Unavailable, Refused."""
-        key = paths.topic_object_key(self._namespace, made.name)
+    async def _put(self, current: TopicObject) -> TopicObject:
+        """Store the object unless a newer one is stored. Return the stored one. Raises Unavailable, Refused."""
+        key = paths.topic_object_key(self._namespace, current.name)
         for _ in range(_ATTEMPTS):
-            there = await self._there(key)
+            there = await self._stored_object(key)
             found = _parsed(key, there)
-            if found is not None and (found.same_as(made) or found.metadata_revision > made.metadata_revision):
+            if found is not None and (found.same_as(current) or found.metadata_revision > current.metadata_revision):
                 return found
-            # No await between these and the request: what is deleted is not to come back.
-            if not self._membership.proven or self._catalog.view.live_by_id(made.id) is None:
-                raise Unavailable("the topic is deleted, or the lease cannot be proven")
+            # No await between these checks and the request, so that a deleted object does not come back.
+            if not self._membership.proven or self._catalog.view.live_by_id(current.id) is None:
+                raise Unavailable("the topic is deleted, or the lease cannot be confirmed at present")
             try:
                 if there is None:
-                    await self._objects.put_if_absent(key, made.encode())
+                    await self._objects.put_if_absent(key, current.encode())
                 else:
-                    await self._objects.replace_if_match(key, made.encode(), there.etag)
+                    await self._objects.replace_if_match(key, current.encode(), there.etag)
             except PreconditionFailed:
                 continue
-            return made
-        raise Unavailable(f"{key}: others go on writing it")
+            return current
+        raise Unavailable(f"object {key} keeps changing")
 
     async def _sweep(self) -> None:
-        """Delete what came back of topics that were deleted some time ago."""
+        """Delete objects that were written after the deletion of their topics."""
         late = trio.current_time() - _LATE_SECONDS - self._objects.settle_seconds
         for topic_id, name in [(topic_id, name) for topic_id, (name, at) in self._gone.items() if at <= late]:
             try:
                 if self._is_assigned(topic_id):
                     await self._delete_late(name, topic_id)
             except KafscaleError as error:
-                log.warning("late topic objects are looked for again later", topic=name, error=str(error))
+                log.warning("check for late topic object failed, retrying later", topic=name, error=str(error))
                 return
             del self._gone[topic_id]
 
     async def _delete_late(self, name: str, topic_id: bytes) -> None:
-        """Raises Unavailable, Refused: to be done again."""
+        """Delete the object of one deleted topic. Raises Unavailable, Refused, to be retried."""
         key, topic_key = paths.topic_object_key(self._namespace, name), paths.topic_key(self._namespace, name)
-        found = _parsed(key, await self._there(key))
+        found = _parsed(key, await self._stored_object(key))
         if found is not None and found.id == topic_id and await self._metadata.get(topic_key) is None:
-            # The date first: whoever is stopped after the proof sends a delete that the store refuses.
+            # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.
             dated = self._objects.now()
             if not self._membership.proven:
-                raise Unavailable("the lease cannot be proven")
+                raise Unavailable("the lease cannot be confirmed at present")
             await self._objects.delete_many([key], dated=dated)
             log.info("late topic object deleted", topic=name)
-        # The object of a new topic of the name may have been met instead.
+        # This may have deleted the object of a new topic with the same name, so store that again.
         item = await self._metadata.get(topic_key)
-        again = await self._made(TopicInfo.read(item)) if item is not None else None
+        again = await self._current(TopicInfo.read(item)) if item is not None else None
         if again is not None:
             await self._put(again)
 
-    async def _there(self, key: str) -> Object | None:
+    async def _stored_object(self, key: str) -> Object | None:
         try:
             return await self._objects.get(key)
         except ObjectNotFound:
@@ -246,5 +245,5 @@ def _parsed(key: str, there: Object | None) -> TopicObject | None:
     try:
         return parse_topic_object(there.body) if there is not None else None
     except CorruptTopicObject as error:
-        log.warning("topic object is damaged and written anew", key=key, error=str(error))
+        log.warning("damaged topic object, replacing it", key=key, error=str(error))
         return None

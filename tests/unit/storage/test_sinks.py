@@ -59,7 +59,7 @@ async def test_records_without_a_key_are_not_staged_for_a_compacted_topic(autoju
             keyless = build_batch([*records, Record(2, 1_000, None, b"2")], base_offset=0, codec=codec)
             refused = await stage(caller, ref, keyed + keyless)
             assert refused.status == Status.INVALID
-            assert refused.detail == "records without a key, which a compacted topic does not take: 1 in one batch"
+            assert refused.detail == "a compacted topic requires keys: 1 records of a batch have none"
 
 
 async def test_what_may_not_be_appended_as_it_is_is_not_staged(autojump_clock: MockClock) -> None:
@@ -104,7 +104,7 @@ async def test_what_is_no_stage_of_the_epoch_is_not_committed(autojump_clock: Mo
         for stages in ([other], [late], [made, made], [made, other, late]):
             assert (await commit(caller, *stages)).status == Status.INVALID
         too_many = (await commit(caller, made, other, late)).detail
-        assert too_many == "3 stages are more than 2: repartition, or raise KAFSCALE_MAX_STAGES_PER_COMMIT"
+        assert too_many == "3 stages exceed the limit of 2: repartition, or raise KAFSCALE_MAX_STAGES_PER_COMMIT"
         assert (await sink_record(world)).epoch == -1
         assert (await commit(caller, made)).applied
         # One sink is all that may be remembered.
