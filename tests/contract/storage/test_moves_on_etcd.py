@@ -35,7 +35,7 @@ async def test_partitions_move_to_a_newcomer_and_back_from_one_that_stops(
                 return list(owners.values()).count(newcomer.caller.run_id) == len(given_to_the_newcomer)
 
             newcomer = await moving.start("b:1")
-            given_to_the_newcomer = [ref for ref in refs if moving.given(ref) is newcomer]
+            given_to_the_newcomer = [ref for ref in refs if moving.assigned(ref) is newcomer]
             came = await until(all_where_given, seconds=60)
             one = given_to_the_newcomer[0]
             for ref in refs:
@@ -44,7 +44,7 @@ async def test_partitions_move_to_a_newcomer_and_back_from_one_that_stops(
             moving.refusals = 0
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(newcomer.stop)
-                while moving.given(one) is newcomer:  # noqa: ASYNC110  the members' view is awaited by its name only
+                while moving.assigned(one) is newcomer:  # noqa: ASYNC110  the members' view is awaited by its name only
                     await trio.sleep(0.001)
                 _, answer = await moving.append(one, numbered(2))
                 answered = trio.current_time() - began

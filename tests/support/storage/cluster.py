@@ -1,4 +1,4 @@
-"""Several storage instances at once over the same stores, and a caller that finds owners as a gateway does."""
+"""Several storage instances over the same stores, and a caller that finds owners like a gateway does."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,15 +32,15 @@ PATIENCE = 30.0
 
 
 class Gate:
-    """Shut, it lets nothing through to the metadata store, and no answer back: as if the process were stopped."""
+    """A gate to the metadata store. Closed, it blocks requests and responses, as if the process were stopped."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._open = trio.Event()
         self._open.set()
-        # A transaction that writes this key is done, and its answer held back until the gate is opened.
+        # A transaction that writes this key is executed, and its response held back until the gate opens.
         self.hold_answer_of = ""
-        # Seconds for which the answers of transactions that write nothing are on their way.
+        # The delay of responses to transactions that write nothing, in seconds.
         self.hold_reads = 0.0
 
     def shut(self) -> None:
@@ -104,7 +104,7 @@ class _GatedWatch:
 
 @dataclass
 class Instance:
-    """One storage service in a task of its own."""
+    """One storage service in its own task."""
 
     address: str
     caller: Caller
@@ -123,7 +123,7 @@ class Instance:
         await self.ended.wait()
 
     def pause(self) -> None:
-        """Nothing of it reaches the metadata store any more; what is sent to it is not held up."""
+        """Cut it off from the metadata store. Requests to it are not held up."""
         self.gate.shut()
 
     def resume(self) -> None:
@@ -131,7 +131,7 @@ class Instance:
 
 
 class Cluster:
-    """``refusals``: how often `append` was sent elsewhere."""
+    """``refusals``: how often `append` was redirected to another instance."""
 
     def __init__(self, world: World, nursery: trio.Nursery, members: Members, metadata: MetadataStore) -> None:
         self.world = world
@@ -160,7 +160,7 @@ class Cluster:
                     task_status.started(instance)
                     await instance.stopping.wait()
         except* Unavailable:
-            # It could not store everything in time, and says so.
+            # It could not store everything in time and reports that.
             assert instance is not None
         finally:
             if instance is not None:
@@ -168,30 +168,30 @@ class Cluster:
                 instance.caller.ended.set()
                 instance.ended.set()
 
-    def given(self, ref: PartitionRef) -> Instance:
-        """The instance that a partition is given to."""
+    def assigned(self, ref: PartitionRef) -> Instance:
+        """Return the instance to which a partition is assigned."""
         live = self._members.view.owner(ref.topic_id, ref.partition)
         assert live is not None
         return self._by_run(live.run_id) or self.instances[0]
 
     async def append(self, ref: PartitionRef, records: bytes) -> tuple[Instance, PartitionAppended]:
-        """Append where it is taken, following hints; gives who took it."""
+        """Append to the owner, following hints. Return the instance that accepted it."""
         with trio.fail_after(PATIENCE):
-            asked = self.given(ref)
+            target = self.assigned(ref)
             while True:
                 try:
-                    answer = await asked.caller.append(ref, records)
+                    answer = await target.caller.append(ref, records)
                 except Unavailable:
                     answer = PartitionAppended(status=Status.UNAVAILABLE)
                 if answer.status not in (Status.NOT_OWNER, Status.UNAVAILABLE, Status.REFUSED_BEHIND):
-                    return asked, answer
+                    return target, answer
                 self.refusals += 1
                 hinted = self._by_run(answer.owner)
                 await trio.sleep(0.05 if hinted is None else 0.01)
-                asked = hinted or self.given(ref)
+                target = hinted or self.assigned(ref)
 
     async def append_durably(self, ref: PartitionRef, records: bytes) -> PartitionAppended:
-        """Append until it is committed, as an idempotent producer does."""
+        """Retry an append until it is committed, like an idempotent producer does."""
         while True:
             instance, answer = await self.append(ref, records)
             assert answer.status == Status.OK, answer.detail
@@ -203,10 +203,10 @@ class Cluster:
                     return answer
 
     async def read_all(self, ref: PartitionRef) -> list[bytes | None]:
-        return await self.given(ref).caller.read_all(ref)
+        return await self.assigned(ref).caller.read_all(ref)
 
     async def owner(self, ref: PartitionRef) -> str:
-        """The run that has the partition by its state."""
+        """Return the id of the run that owns the partition according to its state."""
         return (await self.state(ref)).owner
 
     async def state(self, ref: PartitionRef) -> PartitionState:
@@ -214,7 +214,7 @@ class Cluster:
         return PartitionState.FromString(item.value) if item else PartitionState()
 
     async def owners(self) -> dict[str, str]:
-        """The owner of every partition that has a state, by the state's key."""
+        """Return the owner of every partition that has a state, by the key of the state."""
         snapshot = await self.metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))
         return {item.key: PartitionState.FromString(item.value).owner for item in snapshot.items}
 
@@ -231,7 +231,7 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 async def cluster(
     world: World, *addresses: str, metadata: MetadataStore | None = None, **changes: Any
 ) -> AsyncIterator[Cluster]:
-    """Instances at these addresses; all of them are killed in the end. ``metadata``: none of the world's."""
+    """Start instances at these addresses, and kill them at the end. ``metadata`` replaces the world's store."""
     metadata = metadata or world.metadata
     members = Members(metadata, NAMESPACE, "storage")
     async with trio.open_nursery() as nursery:
@@ -244,7 +244,7 @@ async def cluster(
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, seconds: float = 30.0, step: float = 0.01) -> float:
-    """Wait for a condition that only the stores show; gives how long that took."""
+    """Wait for a condition that only the stores show. Return how long that took, in seconds."""
     began = trio.current_time()
     with trio.fail_after(seconds):
         while not await condition():  # noqa: ASYNC110  the stores have no event for it

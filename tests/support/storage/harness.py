@@ -74,7 +74,7 @@ async def inline(function: Callable[[], T]) -> T:
 
 
 class NoIndexer:
-    """Every indexer is gone: storage has to help itself."""
+    """All indexers are down, so storage must do their work."""
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
         raise Unavailable("no indexer")
@@ -84,7 +84,7 @@ class NoIndexer:
 
 
 def batch(*values: bytes, timestamp: int = 1_000) -> bytes:
-    """One batch with these values, as a producer sends it."""
+    """Return one batch with these values, as a producer sends it."""
     return build_batch([Record(i, timestamp, None, value, ()) for i, value in enumerate(values)], base_offset=0)
 
 
@@ -93,12 +93,12 @@ def state_key(ref: PartitionRef) -> str:
 
 
 def siblings(ref: PartitionRef, count: int) -> list[PartitionRef]:
-    """The first partitions of the topic of ``ref``."""
+    """Return the first ``count`` partitions of the topic of ``ref``."""
     return [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=index) for index in range(count)]
 
 
 def values(records: bytes) -> list[bytes | None]:
-    """All values in fetched batches."""
+    """Return all values in fetched batches."""
     return [
         record.value
         for position, header in walk(records)
@@ -108,12 +108,12 @@ def values(records: bytes) -> list[bytes | None]:
 
 @dataclass
 class Caller:
-    """A gateway reduced to its bones: numbered appends on one commit stream, and what the stream told."""
+    """A minimal gateway: numbered appends on one commit stream, and the events of the stream."""
 
     storage: SegmentStorageClient
     service: StorageService
     stream_id: str
-    # The run ids that its service has had; those of no service at all: none.
+    # The run ids that its service has had; empty for a caller without a service of its own.
     runs: list[str] = field(default_factory=list)
     sequence: int = 0
     news: list[Committed] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Caller:
         return reply.results[0]
 
     async def durable(self, appended: PartitionAppended, ref: PartitionRef | None = None) -> bool:
-        """Wait as a gateway does: True when the append is committed, False when its epoch is lost.
+        """Wait like a gateway does. Return True if the append is committed, False if its epoch is lost.
 
         ``ref`` is needed where appends to several partitions are under way.
         """
@@ -196,13 +196,13 @@ class Caller:
         end: Bound | None = None,
         **options: Any,
     ) -> list[PartitionPlan]:
-        """From the earliest to the latest offset where no bounds are given."""
+        """Plan a scan, from the earliest to the latest offset by default."""
         start, end = start or Bound(earliest=True), end or Bound(latest=True)
         scans = [PartitionScan(partition=ref, start=start, end=end) for ref in refs]
         return list((await self.storage.plan_scan(PlanScanRequest(scans=scans, **options), timeout=TIMEOUT)).plans)
 
     async def scan(self, ref: PartitionRef, start: int, end: int, **options: Any) -> list[ScanPiece]:
-        """All pieces of the stream."""
+        """Return all pieces of a scan."""
         pieces = []
         async with self.storage.scan(ScanRequest(partition=ref, start=start, end=end, **options)) as stream:
             with trio.fail_after(TIMEOUT):
@@ -230,7 +230,7 @@ class Caller:
         return await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)
 
     async def fill(self, ref: PartitionRef, segments: int, batches: int = 4) -> None:
-        """Segments of so many batches of 50 records, all committed."""
+        """Append and commit segments of ``batches`` batches of 50 records."""
         for s in range(segments):
             for b in range(batches):
                 appended = await self.append(ref, batch(*(b"%d.%d.%d" % (s, b, i) for i in range(50))))
@@ -239,7 +239,7 @@ class Caller:
 
 
 class World:
-    """Stores that outlive the services started on them. ``indexing``: an indexer answers. ``counters``: of them all."""
+    """Stores that outlive the services started on them. ``indexing``: an indexer answers. ``counters`` are shared."""
 
     def __init__(
         self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0, indexing: bool = False
@@ -266,7 +266,7 @@ class World:
         objects: ObjectStore | None = None,
         **changes: Any,
     ) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
-        """A started service; leaving stops it gracefully, or as a kill would. It may have stores of its own."""
+        """Start a service, optionally with its own stores. On exit it is stopped gracefully or killed."""
         metadata = metadata or self.metadata
         catalog = TopicCatalog(metadata, NAMESPACE)
         members = Members(metadata, NAMESPACE, "storage")
@@ -322,7 +322,7 @@ class World:
         partitions: int = 3,
         configs: Mapping[str, str] | None = None,
     ) -> PartitionRef:
-        """A new topic's first partition."""
+        """Create a topic and return its first partition."""
         self.now_ms += 1
         made = await catalog.create(
             name, partitions, configs or {}, now_ms=self.now_ms, topic_id=self.now_ms.to_bytes(16, "big")
@@ -330,7 +330,7 @@ class World:
         return PartitionRef(topic=name, topic_id=made.id, partition=0)
 
     async def seize(self, ref: PartitionRef) -> None:
-        """Make another run the partition's owner, in its next epoch."""
+        """Make another run the partition's owner, in the next epoch."""
         key = state_key(ref)
         item = await self.metadata.get(key)
         assert item is not None

@@ -1,4 +1,4 @@
-"""A driver of sinks, as Spark's is, and instances that die or stop at a chosen step of what is done for a sink."""
+"""A driver of sinks, like Spark's, and instances that die or stop at a chosen step of a sink's work."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -58,7 +58,7 @@ async def sink_record(world: World, sink: str = "s") -> Sink:
 
 
 def no_segments(call: Call) -> Fault | None:
-    """No log moves while this is the object store's plan."""
+    """A plan for the object store with which no log moves."""
     return Fault(error=Unavailable("no")) if call.key.endswith(".kfs") else None
 
 
@@ -67,13 +67,13 @@ async def stage_keys(world: World) -> list[str]:
 
 
 async def logs(cluster: Cluster, refs: Sequence[PartitionRef]) -> list[list[bytes | None]]:
-    """All values of each partition, when each can be read."""
+    """Return all values of each partition, once all of them can be read."""
     with trio.fail_after(300):
         while True:
             try:
                 return [await cluster.read_all(ref) for ref in refs]
             except AssertionError:
-                # Partitions are still on their way to another instance.
+                # Partitions are still moving to another instance.
                 await trio.sleep(0.5)
 
 
@@ -82,7 +82,7 @@ def values_of(epoch: int, partition: int, count: int = 6) -> list[bytes]:
 
 
 class Driver:
-    """Writes epochs to partitions through whoever answers; repeats what is not answered until it is."""
+    """Writes epochs to partitions through any live instance, retrying until there is a response."""
 
     def __init__(self, cluster: Cluster, refs: Sequence[PartitionRef], *, sink: str = "s") -> None:
         self._cluster = cluster
@@ -91,12 +91,12 @@ class Driver:
         self.committed: list[int] = []
 
     async def write(self, epoch: int, *, wait_ms: int = 30_000) -> bool:
-        """Stage and commit an epoch; gives whether every partition shows it. Each partition gets two stages."""
+        """Stage and commit an epoch. Return whether every partition has it. Each partition gets two stages."""
         stages = []
         for ref in self._refs:
             six = values_of(epoch, ref.partition)
             for records in (batch(*six[:2]) + batch(six[2]), batch(*six[3:5]) + batch(six[5])):
-                # What a killed task leaves.
+                # A killed task leaves this.
                 await self.ask(partial(stage, ref=ref, records=batch(b"never"), epoch=epoch, sink=self._sink))
                 reply = await self.ask(partial(stage, ref=ref, records=records, epoch=epoch, sink=self._sink))
                 assert reply.status == Status.OK, reply.detail
@@ -111,7 +111,7 @@ class Driver:
         return [value for epoch in self.committed for value in values_of(epoch, ref.partition)]
 
     async def ask(self, call: Callable[[Caller], Awaitable[R]]) -> R:
-        """The newest instance first; the next one where it does not answer, as Spark's retries do."""
+        """Call the newest instance first, and the next one if it does not answer, like Spark's retries."""
         with trio.fail_after(PATIENCE):
             while True:
                 for instance in reversed(self._cluster.instances):
@@ -133,7 +133,7 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 class Step:
-    """One request to a store, by what it is for: ``txn`` and ``call`` say whether one is it."""
+    """One request to a store, identified by its purpose: ``txn`` and ``call`` return whether a request is one."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ def _states(operations: Iterable[Operation]) -> list[PartitionState]:
 
 
 def steps(partitions: int) -> list[Step]:
-    """All that is done for one epoch to so many partitions of one topic."""
+    """Return all steps of one epoch for this number of partitions of one topic."""
 
     def is_stage(key: str) -> bool:
         parsed = paths.parse_stage_key(key)
@@ -190,7 +190,7 @@ def steps(partitions: int) -> list[Step]:
 
 
 class Stop:
-    """Lets one instance die, or stand still for ``pause`` seconds, at the first request that is ``step``.
+    """Kills one instance, or stops it for ``pause`` seconds, at the first request that is ``step``.
 
     ``done``: the request has its effect before; else it never has, or, of one that stands still, afterwards.
     """
@@ -266,7 +266,7 @@ class StoppingObjects:
 
 
 class Flaky:
-    """A store of which a share of the requests has no answer, done or not done as ``random`` says."""
+    """A store that leaves a share of the requests without response, executed or not depending on ``random``."""
 
     def __init__(self, store: Any, random: Callable[[], float], share: float) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The read caches stay within their bytes; the least recently used goes first."""
+"""The read caches keep to their size in bytes and evict the least recently used entry first."""
 
 from services.storage.reading.cache import LruCache, SegmentId
 

@@ -1,4 +1,4 @@
-"""Catalog pages: written as the log grows, read instead of segments, believed only as far as they fit the log."""
+"""Catalog pages: written as the log grows, read instead of segments, used only if they match the log."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +26,7 @@ PREFIX = paths.catalog_prefix(NAMESPACE, "orders", 0)
 
 
 async def produce(caller: Caller, ref: PartitionRef, times: Sequence[int]) -> None:
-    """One segment of one record for each time."""
+    """Append one segment of one record for each timestamp."""
     for time in times:
         appended = await caller.append(ref, batch(b"x", timestamp=time))
         await caller.flush(ref)
@@ -39,7 +39,7 @@ async def pages(world: World) -> dict[str, CatalogContent]:
 
 
 async def bases(world: World) -> list[tuple[int, int, int]]:
-    """The first base, the end and the number of segments of each page, by name."""
+    """Return the first base, the end and the number of segments of each page, by key."""
     return [
         (found.segments[0].base_offset, found.segments[-1].next_offset, len(found.segments))
         for _, found in sorted((await pages(world)).items())
@@ -47,7 +47,7 @@ async def bases(world: World) -> list[tuple[int, int, int]]:
 
 
 def read_segments(world: World) -> list[Call]:
-    """Requests for segments' bytes."""
+    """Return how many requests read segments."""
     return [call for call in world.objects.calls if call.kind in ("get", "get_range") and call.key.endswith(".kfs")]
 
 
@@ -96,7 +96,7 @@ async def test_pages_go_on_where_a_former_owner_stopped(autojump_clock: MockCloc
         assert not read_pages(world)
         await produce(caller, ref, range(START + 200, START + 214))
         await trio.sleep(1)
-        # 86 segments that former owners had committed since the last page were read for it, each once.
+        # 86 segments that former owners had committed since the last page were read for it, once each.
         assert len({call.key for call in read_segments(world)}) == 86
         assert await bases(world) == [(0, 64, 64), (64, 128, 64), (128, 192, 64)]
     written = await pages(world)
@@ -157,7 +157,7 @@ async def test_what_waits_for_its_page_is_bounded(autojump_clock: MockClock) -> 
 
 
 async def _log_of_200(world: World, times: Sequence[int] | None = None) -> PartitionRef:
-    """200 segments, of two owners, with three pages; times rise by a second unless given."""
+    """200 segments of two owners with three pages. Timestamps rise by a second by default."""
     times = times or range(START, START + 200_000, 1000)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -179,11 +179,11 @@ async def test_after_a_restart_times_are_looked_up_in_pages(autojump_clock: Mock
         assert len(read_pages(world)) == 3
         assert len(read_segments(world)) == 1
         assert len(world.objects.calls) <= 8
-        # Pages are read once; of those all of whose records are older nothing at all is asked any more.
+        # Pages are read once. Pages with only older records cause no requests after that.
         world.objects.calls.clear()
         assert (await caller.offset_at(ref, START + 70_500)).offset == 71
         assert [call.key for call in world.objects.calls] == [paths.segment_key(NAMESPACE, "orders", 0, 71)]
-        # Behind the last page segments are read, and what they say is remembered.
+        # Segments after the last page are read, and their timestamps remembered.
         assert (await caller.offset_at(ref, START + 300_000)).offset == -1
         world.objects.calls.clear()
         assert (await caller.offset_at(ref, START + 300_000)).offset == -1
@@ -199,7 +199,7 @@ async def test_the_largest_time_is_looked_up_in_pages(autojump_clock: MockClock)
         world.objects.calls.clear()
         found = await caller.offset_at(ref, MAX_TIMESTAMP)
         assert (found.offset, found.timestamp) == (17, START + 900_000)
-        # Those behind the last page, and the two that hold it.
+        # Those after the last page, and the two that hold it.
         assert len({call.key for call in read_segments(world)}) == 8 + 2
 
 
@@ -212,7 +212,7 @@ async def test_after_a_restart_retention_by_time_reads_pages(autojump_clock: Moc
         world.objects.calls.clear()
         await trio.sleep(CHECK + 10)
         assert (await caller.fetch(ref, 0)).log_start == 140
-        # The header of the first one, to see that it is there, and the one that holds the log start after that.
+        # The header of the first one, to check that it exists, and then the one that holds the log start.
         assert len(read_segments(world)) <= 2
         assert len(read_pages(world)) == 3
         assert len([call for call in world.objects.calls if call.kind == "list_from"]) <= 8
@@ -245,7 +245,7 @@ async def test_pages_go_only_after_the_log_start_has_moved_and_only_by_a_proven_
 
 
 async def _replace(world: World, base: int, content: CatalogContent, *, epoch: int) -> None:
-    """Put a page at a base, for another epoch, in place of the one that is there."""
+    """Replace a page with one at another base or of another epoch."""
     keys = [info.key for info in await world.objects.list_from(f"{PREFIX}{base:020d}-")]
     await world.objects.delete_many(keys)
     ref = PartitionRef(topic=content.topic, topic_id=content.topic_id, partition=content.partition)
@@ -258,7 +258,7 @@ async def _page_at(world: World, base: int) -> CatalogContent:
 
 
 async def test_a_page_by_a_stale_owner_of_what_it_never_committed_misleads_nobody(autojump_clock: MockClock) -> None:
-    """It says that its segments are old: retention must not take its word, nor look-ups pass over them."""
+    """A page claims that its segments are old: retention must not trust it, and lookups must not skip them."""
     world = World(indexing=True)
     world.now_ms = START + 1000 * HOUR
     ref = await _log_of_200(world, [START + 900 * HOUR + i for i in range(200)])
@@ -382,7 +382,7 @@ async def test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pa
         assert (await caller.offset_at(ref, START + 150_000)).offset == 150
         world.objects.calls.clear()
         assert (await caller.offset_at(ref, START + 150_000)).offset == 150
-        # Of pages that were read once it is known which ones hold nothing so new.
+        # Pages that were read once are known to hold nothing that new.
         assert len(read_pages(world)) == 1
         assert len(read_segments(world)) == 1
         assert await caller.read_all(ref, 180) == [b"x"] * 20

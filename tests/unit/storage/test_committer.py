@@ -18,7 +18,7 @@ async def test_a_fenced_partition_does_not_take_others_of_its_transaction_along(
             await caller.append(ref, batch(b"before"))
         await caller.flush(first, lost, kept)
         await trio.sleep(1)
-        # While one commit is under way the others become ready, and share the next one.
+        # While one commit is in progress the others become ready, and share the next one.
         world.metadata.faults.append(Fault(method="txn", delay=5))
         await caller.append(first, batch(b"slow"))
         await trio.sleep(1)

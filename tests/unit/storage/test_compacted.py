@@ -1,4 +1,4 @@
-"""What is kept of compacted topics, and what is shown of it."""
+"""The retention and the reported size of compacted topics."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Topic configs count as soon as they change, for what is buffered too."""
+"""Changed topic configs take effect immediately, also for buffered records."""
 
 from collections.abc import Mapping
 
@@ -131,7 +131,7 @@ async def test_partitions_that_a_topic_gets_are_taken_over_and_written(autojump_
         refused = await caller.append(new, batch(b"too early"))
         assert refused.status == Status.UNKNOWN_TOPIC
         await catalog.grow(ref.topic_id, 5)
-        # For so long a take-over that failed counts as trouble that goes on, for which appends do not wait.
+        # For this long a failed take-over counts as continuing, and appends do not wait for it.
         await trio.sleep(11)
         appended = await caller.append(new, batch(b"x"))
         assert await caller.durable(appended, new)

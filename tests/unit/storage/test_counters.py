@@ -1,4 +1,4 @@
-"""What a storage instance counts: what came in and went out, and why buffers were flushed."""
+"""The counters of a storage instance: bytes in and out, and why buffers were flushed."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def test_a_flush_is_counted_by_why_it_came(trigger: str, sizes: list[int],
     settings: dict[str, Any] = {"segment_bytes": _FULL, "early_flush_bytes": 2_000, "flush_interval_ms": 60_000}
     async with world.service(**settings) as (caller, catalog):
         ref = await world.topic(catalog)
-        # What comes first is stored at once: the interval counts from the last flush.
+        # The first records are stored immediately, because the interval counts from the last flush.
         assert await caller.durable(await caller.append(ref, batch(b"first")))
         assert world.counters.flushes == {"interval": 1}
         for size in sizes:
@@ -58,10 +58,10 @@ async def test_a_take_over_is_timed_with_the_tries_before_it(autojump_clock: Moc
     assert (sum(seconds.counts), seconds.total) == (1, 0)
     async with world.service(graceful=False) as (caller, _):
         asked = trio.current_time()
-        # The dead owner's lease has to run out.
+        # The dead owner's lease must expire.
         while (await caller.fetch(ref, 0)).status != Status.OK:  # as a gateway tries again
             await trio.sleep(0.1)
-            # Between two tries too.
+            # Also between two attempts.
             assert caller.service.current is not None
             assert caller.service.current.owned.loading == 1
         assert caller.service.current is not None

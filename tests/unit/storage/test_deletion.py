@@ -1,4 +1,4 @@
-"""Topics are deleted by one instance while the others give up what they have of them."""
+"""Topics are deleted by one instance while the others release their partitions."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -25,19 +25,19 @@ PARTITIONS = 6
 
 
 async def _used(two: Cluster) -> list[PartitionRef]:
-    """A topic with a record in each partition, which every instance owns some of."""
+    """A topic with a record in each partition, with partitions on every instance."""
     first = await two.world.topic(two.instances[0].catalog, partitions=PARTITIONS)
     await trio.sleep(1)
     refs = siblings(first, PARTITIONS)
     for ref in refs:
         await two.append_durably(ref, batch(b"old"))
-    assert len({two.given(ref).address for ref in refs}) == len(two.instances)
+    assert len({two.assigned(ref).address for ref in refs}) == len(two.instances)
     return refs
 
 
 def _responsible(two: Cluster, refs: list[PartitionRef]) -> tuple[Instance, Instance]:
-    """Who is to delete the topic, and another instance."""
-    responsible = two.given(refs[0])
+    """Return the instance that will delete the topic, and another one."""
+    responsible = two.assigned(refs[0])
     return responsible, next(one for one in two.instances if one is not responsible)
 
 
@@ -76,7 +76,7 @@ async def test_one_instance_deletes_and_the_others_only_give_up(autojump_clock: 
         responsible.pause()
         await other.catalog.mark_deleting("orders")
         await trio.sleep(4)
-        # The other one has given its partitions back, and deletes nothing while the first one lives.
+        # The other one has released its partitions, and deletes nothing while the first one lives.
         assert other.caller.run_id not in (await two.owners()).values()
         assert len(await _left(two.world)) == 2 * PARTITIONS
         responsible.resume()
@@ -89,7 +89,7 @@ async def test_an_upload_under_way_at_another_instance_is_waited_for(autojump_cl
     async with cluster(world, "a:1", "b:1") as two:
         refs = await _used(two)
         _, other = _responsible(two, refs)
-        ref = next(ref for ref in refs if two.given(ref) is other)
+        ref = next(ref for ref in refs if two.assigned(ref) is other)
         held = trio.Event()
         key = paths.segment_key(NAMESPACE, "orders", ref.partition, 1)
         world.objects.plan = lambda call: Fault(hold=held) if call.key == key and not held.is_set() else None
@@ -110,7 +110,7 @@ async def test_a_dead_instances_last_requests_are_waited_for(autojump_clock: Moc
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used(two)
         _, other = _responsible(two, refs)
-        ref = next(ref for ref in refs if two.given(ref) is other)
+        ref = next(ref for ref in refs if two.assigned(ref) is other)
 
         def plan(call: Call) -> Fault | None:
             late = call.key == paths.segment_key(NAMESPACE, "orders", ref.partition, 1)
@@ -151,7 +151,7 @@ async def test_the_next_one_goes_on_where_the_one_who_deleted_died(autojump_cloc
         began = trio.current_time()
         await responsible.kill()
         await other.catalog.wait_free("orders")
-        # The lease ends, then what the dead one had sent can land no more.
+        # The lease expires; after that, requests of the dead one can no longer take effect.
         assert 15 < trio.current_time() - began < 30
         assert await _left(world) == []
         await _comes_back_empty(two, refs)
@@ -181,7 +181,7 @@ async def test_a_paused_deleter_deletes_nothing_of_the_next_topic(autojump_clock
         await trio.sleep(1)
         assert (await other.caller.append(made[0], batch(b"new"))).status == Status.OK
         await other.caller.flush(made[0])
-        # The listing that the paused one had begun now shows the new topic's first segment.
+        # The listing that the paused one began now shows the new topic's first segment.
         held.set()
         await trio.sleep(5)
         assert paths.segment_key(NAMESPACE, "orders", 0, 0) in await _left(world)
@@ -198,7 +198,7 @@ async def test_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_cloc
         late = MetadataFault(method="txn", key=state_key(refs[0]), delay=20)
 
         def plan(call: Call) -> None:
-            # The last thing to be deleted: then the partitions' keys are, and the name is free.
+            # The last delete: after it, the partitions' keys are deleted and the name is free.
             if call.kind == "delete_many" and call.key == paths.topic_object_key(NAMESPACE, "orders"):
                 world.metadata.faults = [late]
 
@@ -208,7 +208,7 @@ async def test_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_cloc
             while late.times:  # noqa: ASYNC110  the store has no event for it
                 await trio.sleep(0.01)
         responsible.pause()
-        # The lease ends; the other one deletes until nothing that the first one sent can land; the first one's lands.
+        # The lease expires. The other one deletes until no request of the first one can take effect; then that does.
         await trio.sleep(21)
         await responsible.kill()
         await two.start(responsible.address)
@@ -247,7 +247,7 @@ async def test_nothing_is_deleted_while_a_take_over_of_this_run_may_release_the_
     ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=0)
     key = state_key(ref)
     metadata, objects = MemoryMetadataStore(), MemoryObjectStore()
-    # The owner before has gone, and nobody has the partition now.
+    # The former owner is gone, and the partition has no owner now.
     state = PartitionState(format=1, topic_id=topic.id, epoch=1)
     puts = [Put(paths.topic_key(NAMESPACE, topic.name), topic.value()), Put(key, state.SerializeToString())]
     await metadata.txn((), puts)
@@ -272,7 +272,7 @@ async def test_a_cluster_whose_namespace_lies_below_a_topics_prefix_keeps_its_ob
     autojump_clock: MockClock,
 ) -> None:
     world = World()
-    # Cluster test/orders has a topic "0" with a partition 0, so its keys begin as those of partition 0 of "orders" do.
+    # Cluster test/orders has a topic "0" with a partition 0, so its keys begin like those of partition 0 of "orders".
     others = {paths.segment_key(f"{NAMESPACE}/orders", "0", 0, base) for base in (0, 1, 7)}
     for key in others:
         await world.objects.put_if_absent(key, b"another cluster's")

@@ -1,4 +1,4 @@
-"""Where leader epochs end, by Kafka's rules for OffsetForLeaderEpoch."""
+"""The end offsets of leader epochs, by Kafka's rules for OffsetForLeaderEpoch."""
 
 import trio
 from trio.testing import MockClock
@@ -46,11 +46,11 @@ async def test_epoch_ends_are_told_by_the_owner_over_its_changes(autojump_clock:
         for number in range(4):
             appended = await moving.append_durably(ref, batch(b"x"))
             ends[appended.epoch] = appended.end_offset
-            former = moving.given(ref)
+            former = moving.assigned(ref)
             await moving.start(f"{number}:1")
             await former.stop()
         await trio.sleep(1)
-        owner = moving.given(ref)
+        owner = moving.assigned(ref)
         assert len(ends) == 4
         for epoch, end in ends.items():
             told = await owner.caller.epoch_end(ref, epoch)

@@ -1,4 +1,4 @@
-"""Who may write, replace and answer: compared with the metadata, or proven by the lease."""
+"""Who may write, replace and answer, checked against the metadata or proven by the lease."""
 
 import pytest
 import trio
@@ -17,7 +17,7 @@ from tests.support.storage.harness import NAMESPACE, World, batch, siblings, sta
 
 
 def segment_of(epoch: int, base_offset: int, records: bytes) -> bytes:
-    """The object that an owner in ``epoch`` would put."""
+    """Return the object that an owner in ``epoch`` would put."""
     buffer = WriteBuffer(epoch=epoch, next_offset=base_offset, segment_bytes=1 << 20)
     buffer.append(records)
     buffer.seal("size")
@@ -57,7 +57,7 @@ async def test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed(auto
         world.metadata.faults.append(no_answer("keep_alive", times=1_000))
 
         async def statuses() -> list[Status]:
-            """Of an append without and with acks=all, of a fetch below, at and above the end, of the end's offset."""
+            """Statuses of appends with acks=1 and acks=all, fetches below, at and above the end, and ListOffsets."""
             unacknowledged = await caller.append(ref, batch(b"y"), unacknowledged=True)
             acknowledged = await caller.append(ref, batch(b"z"))
             assert await caller.durable(acknowledged)
@@ -68,7 +68,7 @@ async def test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed(auto
         await trio.sleep(7)
         assert await statuses() == [Status.OK] * 4 + [Status.OFFSET_OUT_OF_RANGE, Status.OK]
         await trio.sleep(2)
-        # Records below the known end need no lease: nobody can change them any more.
+        # Records below the known end need no lease, because they can no longer change.
         assert await statuses() == [Status.NOT_OWNER, Status.OK, Status.OK] + [Status.NOT_OWNER] * 3
 
 
@@ -99,7 +99,7 @@ async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced
         ours = batch(b"ours" * 10_000)
         assert not await caller.durable(await caller.append(ref, ours))
         assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
-        # What it had buffered is not kept, nor counted.
+        # Its buffered records are discarded and not counted.
         assert (await caller.append(siblings(ref, 2)[1], ours)).status == Status.OK
         await trio.sleep(60)
         assert (await world.objects.get(key)).body == theirs
@@ -121,7 +121,7 @@ async def test_a_partition_that_goes_offline_during_a_commit_keeps_what_that_com
         await trio.sleep(10)
         assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
         assert await caller.read_all(ref) == [b"first", b"under way" * 1_000]
-        # Its room in the buffers is given back once.
+        # Its buffer space is freed once.
         other = siblings(ref, 2)[1]
         assert (await caller.append(other, batch(b"x" * 60_000))).status == Status.OK
         assert (await caller.append(other, batch(b"x" * 6_000))).status == Status.BUFFER_FULL
@@ -134,7 +134,7 @@ async def test_an_offset_that_is_given_and_not_committed_is_not_out_of_range(aut
         for value in (b"b", b"c"):
             acked = await caller.append(ref, batch(value), unacknowledged=True)
         assert (acked.status, acked.base_offset) == (Status.OK, 2)
-        # A consumer seeks to what its producer was told; or to the end, which a commit of unknown outcome has moved.
+        # A consumer seeks to an offset that its producer got, or to the end, which an unconfirmed commit has moved.
         fetched = [await caller.fetch(ref, offset) for offset in (2, 3, 4)]
         assert [one.status for one in fetched] == [Status.OK, Status.OK, Status.OFFSET_OUT_OF_RANGE]
         assert [(one.records, one.high_watermark) for one in fetched] == [(b"", 1)] * 3
@@ -152,7 +152,7 @@ async def test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_p
         theirs = segment_of(first.epoch + 1, 2, batch(b"theirs"))
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, 2), theirs)
         await trio.sleep(1)
-        # The commit applies when the partition is offline already, its answer is lost, and its repetition takes long.
+        # The commit is applied when the partition is offline already, its response is lost, and its retry is slow.
         world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=2, after=Unavailable("lost")))
         world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=5))
         assert (await caller.append(ref, batch(b"committed"))).status == Status.OK

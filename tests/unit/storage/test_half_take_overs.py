@@ -1,4 +1,4 @@
-"""A take-over that fails after its fence has made its run the owner: nobody else can have the partition meanwhile."""
+"""A take-over that fails after fencing leaves its run as the owner, so that no other run can take over meanwhile."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ async def _used_topic(one: Cluster, partitions: int) -> list[PartitionRef]:
 
 
 async def _restarted_without_listings(one: Cluster, address: str) -> None:
-    """The only instance dies, and comes back while the object store lists no partition."""
+    """The only instance dies, and restarts while the object store cannot list the partition."""
 
     def plan(call: Call) -> Fault | None:
         return Fault(error=Unavailable("503")) if call.kind == "list_from" and "~" not in call.key else None
@@ -71,7 +71,7 @@ async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(a
     async with cluster(World(), "a:1", "b:1", moves_in_flight=2) as two:
         refs = await _used_topic(two, 24)
         dead, left = two.instances
-        lost = sorted((ref for ref in refs if two.given(ref) is dead), key=state_key)
+        lost = sorted((ref for ref in refs if two.assigned(ref) is dead), key=state_key)
         await dead.kill()
         bad, good = lost[:4], lost[4:]
         for ref in bad:
@@ -84,7 +84,7 @@ async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(a
             return all(owners[state_key(ref)] == left.caller.run_id for ref in wanted)
 
         await until(partial(taken, good), seconds=60)
-        # A newcomer's coming and going begins the same search again.
+        # A run that joins and leaves starts the same search again.
         await (await two.start("c:1")).kill()
         await trio.sleep(60)
         for ref in bad:

@@ -1,4 +1,4 @@
-"""Idempotent producers on the real service: over restarts, take-overs, failures, and without reading the whole log."""
+"""Idempotent producers on the real service: across restarts, take-overs and failures, without reading whole logs."""
 
 import pytest
 import trio
@@ -105,7 +105,7 @@ async def test_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: Mo
         for sequence in range(15):
             assert await caller.durable(await send(caller, ref, sequence))
         world.objects.plan = plan
-        # The 16th commit makes a snapshot, the 17th, not of this producer, refers to it; sequence 16 stays behind.
+        # The 16th commit writes a snapshot, and the 17th, of another producer, refers to it; sequence 16 is not in it.
         appended = [await send(caller, ref, 15), await caller.append(ref, batch(b"of nobody"))]
         assert (await send(caller, ref, 16)).base_offset == 17
         for each in appended:
@@ -138,7 +138,7 @@ async def test_a_quiet_producer_is_remembered_without_reading_the_log(autojump_c
         assert (again.status, again.base_offset) == (Status.OK, 0)
         assert (await caller.append(ref, numbered(1, producer_id=99))).base_offset == 201
         assert world.objects.count("get") <= 1 + 24
-        # One object, however long the log is: what no state refers to is deleted.
+        # One object for any length of the log: snapshots without a referring state are deleted.
         assert len(await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))) == 1
 
 
@@ -236,7 +236,7 @@ async def test_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock:
         world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "put_if_absent" else None
         assert [(await send(caller, ref, sequence, 4)).status for sequence in (0, 4, 8, 12)] == [Status.OK] * 4
         assert (await send(caller, ref, 16, 4)).status == Status.BUFFER_FULL
-        # It would fit, and it would overtake.
+        # It would fit, but it would overtake.
         assert (await send(caller, ref, 20)).status == Status.OUT_OF_ORDER_SEQUENCE
         world.objects.plan = None
         await caller.flush(ref)
@@ -337,7 +337,7 @@ async def test_a_dead_owners_object_inside_the_log_does_not_stop_the_next_one(au
     world.metadata.faults.clear()
     await trio.sleep(60)
     async with world.service(graceful=False) as (caller, _):
-        # One segment over the names of both, so that the second one's object lies inside the log.
+        # One segment across the keys of both, so that the second one's object is inside the log.
         await send(caller, ref, 1, 3)
         await caller.flush(ref)
     await trio.sleep(60)
@@ -364,7 +364,7 @@ async def test_faults_on_every_second_put_leave_no_duplicate_and_no_gap(autojump
         if call.kind not in ("put_if_absent", "replace_if_match"):
             return None
         puts += 1
-        # In turn: an error before anything happened, and a put that happened and whose answer is lost.
+        # Alternately: an error before the put, and a put that succeeds but whose response is lost.
         return Fault(error=Unavailable("flaky"), applied="before" if puts % 4 else "never") if puts % 2 else None
 
     async with world.service() as (caller, catalog):

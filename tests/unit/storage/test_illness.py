@@ -1,4 +1,4 @@
-"""S3 or the metadata store is ill: nothing is lost, what can be served is served, and all goes on by itself."""
+"""S3 or the metadata store fails: no records are lost, cached data is served, and the service recovers on its own."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def slow_down(call: Call) -> Fault | None:
 
 
 async def until_served(caller: Caller, ref: PartitionRef, offset: int) -> None:
-    """Ask as a consumer does, who is told to try again."""
+    """Fetch like a consumer that retries."""
     for _ in range(120):
         if (await caller.fetch(ref, offset)).status == Status.OK:
             return
@@ -33,8 +33,8 @@ async def until_served(caller: Caller, ref: PartitionRef, offset: int) -> None:
     pytest.fail("not served again within a minute")
 
 
-class IllWorld(World):
-    """The service's objects are retried, and judged, as a process does it."""
+class FailingWorld(World):
+    """The service's object store retries and reports its health, as in a process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class IllWorld(World):
 async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_back(
     autojump_clock: MockClock,
 ) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     world.wrapped()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -61,7 +61,7 @@ async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_
             await trio.sleep(0.7)
         assert all(one.status == Status.OK for one in appended)
         assert not any(news.high_watermark > 1 for news in caller.news)
-        # Cached reads go on meanwhile.
+        # Cached reads continue meanwhile.
         assert values((await caller.fetch(ref, 0)).records) == [b"before"]
         assert world.health.finding().state is State.UNAVAILABLE
         world.bare.plan = None
@@ -72,7 +72,7 @@ async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_
 
 
 async def test_buffers_are_bounded_and_refuse_retriably_until_s3_is_back(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     world.wrapped()
     async with world.service(partition_buffer_bytes=100_000, buffer_bytes=150_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -90,7 +90,7 @@ async def test_buffers_are_bounded_and_refuse_retriably_until_s3_is_back(autojum
 
 
 async def test_throttling_during_start_and_take_over_is_waited_for(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.fill(ref, 2)
@@ -117,7 +117,7 @@ async def test_throttling_during_start_and_take_over_is_waited_for(autojump_cloc
 
 
 async def test_slow_puts_refuse_nothing(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     world.wrapped()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -144,14 +144,14 @@ async def test_a_cold_scan_does_not_push_out_the_tail() -> None:
         assert cache.used_bytes <= 100
     assert sum(key(base) in cache for base in range(10)) >= 7
     assert sum(key(base) in cache for base in range(1000, 2000)) >= 2
-    # And what is written does not push out all that readers read back.
+    # New segments do not evict everything that was read back for readers.
     for base in range(10, 100):
         cache.put(key(base), bytes(10))
     assert sum(key(base) in cache for base in range(1000, 2000)) == 2
 
 
 async def test_lagging_readers_do_not_delay_produce(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         for number in range(60):
@@ -196,7 +196,7 @@ async def test_without_etcd_acks_stop_with_the_lease_reads_go_on_and_all_resumes
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"a", b"b")))
         world.metadata.faults.append(no_answer(times=10**9))
-        # While the lease is proven, ends and acks=1 are answered; acks=all waits for its commit.
+        # While the lease is proven, offsets and acks=1 are answered; acks=all waits for its commit.
         waiting = await caller.append(ref, batch(b"c"))
         assert waiting.status == Status.OK
         assert (await caller.append(ref, batch(b"d"), unacknowledged=True)).status == Status.OK
@@ -247,7 +247,7 @@ REFUSALS: dict[str, tuple[Method, str]] = {
 async def test_what_etcd_refuses_for_a_while_ends_nothing(
     autojump_clock: MockClock, method: Method, key: str, lost: bool
 ) -> None:
-    """As when somebody mends the rights of etcd's users while the process runs."""
+    """As when an administrator fixes the rights of etcd's users while the process runs."""
     world = World(replace(World().settings, lease_ttl_seconds=10, retention_bytes=10**9, retention_check_ms=5_000))
     async with world.service() as (caller, catalog):
         ref, idle, _ = [await world.topic(catalog, name) for name in ("orders", "idle", "unused")]

@@ -1,4 +1,4 @@
-"""What is left behind: objects that no commit made part of the log, indexes without a segment, what is still to go."""
+"""Leftovers: objects that no commit made part of the log, indexes without a segment, and deletions that remain."""
 
 import trio
 from trio.testing import MockClock
@@ -43,7 +43,7 @@ async def test_a_dead_owners_object_inside_the_log_is_passed_over(autojump_clock
         assert await caller.durable(await caller.append(ref, batch(b"first")))
     assert await _die_with_uncommitted(world, ref, 4, records=2) == 4
     async with world.service() as (caller, _):
-        # One segment from 1 to 12, where the dead owner's stay at 3, 5 and 7.
+        # One segment from 1 to 12; the dead owner's at 3, 5 and 7 remain.
         for i in range(4):
             await caller.append(ref, batch(*(b"%d" % (1 + 3 * i + j) for j in range(3))))
         await caller.flush(ref)
@@ -70,7 +70,7 @@ async def test_indexes_without_a_segment_do_not_hide_the_log_behind_them(autojum
 
 
 async def test_what_is_of_an_earlier_topic_is_told_by_its_header_alone(autojump_clock: MockClock) -> None:
-    """However much it is: what KafScale 1 had under the name, too."""
+    """Regardless of the number of objects: this includes those that KafScale 1 had under the name."""
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -105,7 +105,7 @@ async def test_the_log_is_found_below_a_dead_owners_object(autojump_clock: MockC
     await trio.sleep(60)
     async with world.service(graceful=False) as (caller, _):
         for records in (8000, 1):
-            # The last segment is known from the state, the one before it has to be found.
+            # The last segment is known from the state, the one before it must be found.
             await caller.append(ref, batch(*[b"kept"] * records))
             await caller.flush(ref)
     await trio.sleep(60)
@@ -123,7 +123,7 @@ async def test_what_a_log_start_passes_during_a_deletion_is_deleted_next(autojum
     held: list[Call] = []
 
     def plan(call: Call) -> Fault | None:
-        """The first search for the segment that the log start lies in."""
+        """The first search for the segment that holds the log start."""
         if held or call.kind not in ("get_range", "list_from") or "~" in call.key:
             return None
         held.append(call)
@@ -146,7 +146,7 @@ async def test_what_a_log_start_passes_during_a_deletion_is_deleted_next(autojum
 
 
 async def _die_with_uncommitted(world: World, ref: PartitionRef, segments: int, *, records: int) -> int:
-    """Store segments without a commit, as far as the service does that, and die; gives how many they were."""
+    """Store segments without a commit, as many as the service does, and die. Return how many they were."""
     async with world.service(graceful=False, segment_bytes=1024, flush_interval_ms=60_000) as (caller, _):
         assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.objects.calls.clear()

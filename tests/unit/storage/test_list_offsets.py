@@ -1,4 +1,4 @@
-"""Offsets by time: of what this run wrote, and of what it finds."""
+"""Offsets by timestamp, of segments of this run and of earlier ones."""
 
 from typing import cast
 
@@ -90,7 +90,7 @@ async def test_a_listing_that_lacks_the_last_segment_is_not_believed(autojump_cl
             await caller.flush(ref)
     endpoint = Endpoint(world.objects)
     async with world.service(objects=cast(ObjectStore, endpoint)) as (caller, _):
-        # A page tells of the oldest segments, the partition's state of the last one; those between have to be listed.
+        # A page has the oldest segments and the state the last one; those between must be listed.
         assert (await caller.offset_at(ref, 1_000)).offset == 0
         endpoint.lists_nothing = True
         assert (await caller.offset_at(ref, 1_066)).status == Status.DAMAGED

@@ -1,4 +1,4 @@
-"""What reading costs the object store: bounded, shared, and ahead of who reads in order."""
+"""The cost of reads for the object store: bounded, shared, and ahead of sequential readers."""
 
 import trio
 from trio.testing import MockClock
@@ -10,7 +10,7 @@ from tests.support.storage.harness import Caller, World
 
 
 async def _together(caller: Caller, ref: PartitionRef, *offsets: int) -> None:
-    """Fetch at all of them at the same time."""
+    """Fetch at all these offsets concurrently."""
 
     async def fetch(offset: int) -> None:
         fetched = await caller.fetch(ref, offset)
@@ -22,7 +22,7 @@ async def _together(caller: Caller, ref: PartitionRef, *offsets: int) -> None:
 
 
 def _got(world: World, kind: str) -> list[int]:
-    """The bases of the segments, or indexes, that were read whole since the calls were cleared."""
+    """Return the bases of the segments or indexes that were read whole since the calls were cleared."""
     keys = [paths.parse_segment_key(call.key) for call in world.objects.calls if call.kind == "get"]
     return sorted(key.base_offset for key in keys if key is not None and key.kind == kind)
 
@@ -54,7 +54,7 @@ async def test_readers_of_one_cold_segment_share_its_reads(autojump_clock: MockC
     async with world.service(readahead_segments=0) as (caller, _):
         await _together(caller, ref, 0, 0, 10)
         assert (_got(world, "index"), _got(world, "kfs")) == ([0], [])
-        # They go on in order, which takes the whole segment.
+        # They continue in order, so the whole segment is read.
         await _together(caller, ref, 50, 50, 50)
         assert (_got(world, "index"), _got(world, "kfs")) == ([0], [50])
 

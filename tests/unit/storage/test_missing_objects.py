@@ -1,4 +1,4 @@
-"""Objects of the old end that somebody else has removed, and those that only seem to be gone."""
+"""Oldest objects that were removed externally, and objects that only seem to be missing."""
 
 import pytest
 import trio
@@ -43,7 +43,7 @@ async def test_what_others_removed_is_passed_although_the_log_starts_in_the_midd
         await truncate(caller, ref, 1)
     await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 0)])
     async with world.service(retention_check_ms=1000) as (caller, _):
-        # A check that fails before somebody reads must not count as a look for what is missing.
+        # A check that fails before a read must not count as a check for missing objects.
         await trio.sleep(2)
         await caller.fetch(ref, 1)
         await trio.sleep(5)
@@ -68,7 +68,7 @@ async def test_a_store_without_the_clusters_mark_moves_no_log_start(
             return sum(call.kind == "get" and call.key == MARK for call in world.objects.calls)
 
         def plan(call: Call) -> None:
-            """The endpoint leads elsewhere for a while; or back, when the mark is read for the first time only."""
+            """The endpoint leads elsewhere, except for the first read of the mark if ``only_the_listing``."""
             first = call.key == MARK and marks() == 1
             world.objects._objects = kept if first and only_the_listing else elsewhere
 

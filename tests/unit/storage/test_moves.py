@@ -63,12 +63,12 @@ async def test_an_idle_partition_is_where_it_belongs_within_a_second(autojump_cl
     async with cluster(World(), "a:1") as one:
         (ref,) = await _used_topic(one, 1)
         addresses = (f"{letter}:1" for letter in "bcdefghijklmnopqrstuvwxyz")
-        while one.given(ref).address == "a:1":
+        while one.assigned(ref).address == "a:1":
             began = trio.current_time()
             newcomer = await one.start(next(addresses))
         await until(lambda: _all_where_given(one, [ref]))
         assert trio.current_time() - began < 1
-        # Nobody has asked for it: it is there for retention, too.
+        # No request needed it: it was taken over for retention, too.
         assert await one.owner(ref) == newcomer.caller.run_id
 
 
@@ -83,14 +83,14 @@ async def test_no_more_partitions_are_on_the_move_than_set(autojump_clock: MockC
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
         await one.start("b:1")
         await trio.sleep(5)
-        given_away = [ref for ref in refs if one.given(ref).address == "b:1"]
+        given_away = [ref for ref in refs if one.assigned(ref).address == "b:1"]
         refused = [ref for ref in refs if (await old.append(ref, batch(b"more"))).status == Status.NOT_OWNER]
         assert (len(refused), set(map(str, refused)) <= set(map(str, given_away))) == (8, True)
         assert len(given_away) > 20
         held.set()
         await until(lambda: _all_where_given(one, refs))
         for ref in refs:
-            await one.given(ref).caller.flush(ref)
+            await one.assigned(ref).caller.flush(ref)
             found = await one.read_all(ref)
             assert found[:2] == [b"0", b"buffered"]
             assert len(found) == 2 + (ref not in refused)
@@ -117,7 +117,7 @@ async def test_members_that_come_and_go_lose_and_double_nothing(autojump_clock: 
 async def test_what_is_sent_again_after_a_move_is_told_its_first_offset(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         refs = await _used_topic(two, 8)
-        moved = [ref for ref in refs if two.given(ref).address == "a:1"]
+        moved = [ref for ref in refs if two.assigned(ref).address == "a:1"]
         first = {ref.partition: await two.append_durably(ref, numbered(1)) for ref in moved}
         two.world.objects.calls.clear()
         await two.instances[0].stop()
@@ -127,7 +127,7 @@ async def test_what_is_sent_again_after_a_move_is_told_its_first_offset(autojump
             assert again.base_offset == first[ref.partition].base_offset
             assert again.epoch > first[ref.partition].epoch
             assert await two.read_all(ref) == numbers(2)
-            # What the new owner knows of producers came from the snapshot: nothing of the log was read for it.
+            # The new owner restored the producers from the snapshot and read nothing of the log.
         reads = [call.key for call in two.world.objects.calls if call.kind in ("get", "get_range")]
         assert sum("~producers" in key for key in reads) == len(moved)
 
@@ -137,7 +137,7 @@ async def test_a_stop_hands_all_over_within_one_refusal(autojump_clock: MockCloc
     async with cluster(world, "a:1", "b:1", flush_interval_ms=600_000) as two:
         refs = await _used_topic(two, 10)
         first = two.instances[0]
-        theirs = [ref for ref in refs if two.given(ref) is first]
+        theirs = [ref for ref in refs if two.assigned(ref) is first]
         buffered = {ref.partition: await first.caller.append(ref, numbered(1)) for ref in theirs}
         world.objects.plan = lambda call: Fault(delay=0.2) if call.kind == "put_if_absent" else None
         async with trio.open_nursery() as nursery:
@@ -156,7 +156,7 @@ async def test_an_instance_takes_nothing_that_another_is_to_have(autojump_clock:
         first = await two.world.topic(two.instances[0].catalog, partitions=8)
         await trio.sleep(1)
         for ref in siblings(first, 8):
-            given = two.given(ref)
+            given = two.assigned(ref)
             (other,) = [instance for instance in two.instances if instance is not given]
             appended, fetched = await other.caller.append(ref, batch(b"x")), await other.caller.fetch(ref, 0)
             found, truncated = await other.caller.offset_at(ref, -1), await other.caller.delete_records(ref, 0)
@@ -179,7 +179,7 @@ async def test_what_was_refused_stays_so_when_the_partition_comes_back(autojump_
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
         newcomer = await one.start("b:1")
         await trio.sleep(1)
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         assert (await old.append(ref, batch(b"2"))).status == Status.NOT_OWNER
         unseen = old.sequence - 1
         held.set()
@@ -198,7 +198,7 @@ async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_has_end
     async with cluster(World(), "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used_topic(two, 10)
         dead = two.instances[0]
-        theirs = [ref for ref in refs if two.given(ref) is dead]
+        theirs = [ref for ref in refs if two.assigned(ref) is dead]
         await dead.kill()
         await trio.sleep(5)
         survivor = two.instances[0].caller
@@ -242,7 +242,7 @@ async def test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
         newcomer = await one.start("b:1", cache_size=0)
         await trio.sleep(4)
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         assert await one.owner(ref) == old.run_id
         assert not await old.durable(buffered[ref.partition], ref)
         await until(lambda: _all_where_given(one, refs), seconds=2)
@@ -273,7 +273,7 @@ async def test_a_partition_of_an_unanswered_delete_is_given_back_when_that_can_l
             await old.delete_records(ref, 1)
         await trio.sleep(2)
         newcomer = await one.start("b:1")
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         await trio.sleep(11)
         assert await one.owner(ref) == old.run_id
         await until(lambda: _all_where_given(one, refs), seconds=5)
@@ -293,7 +293,7 @@ async def test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_onc
             assert (await old.append(ref, numbered(1))).status == Status.OK
         world.objects.plan = lambda call: Fault(delay=10) if _stores_a_segment(call) else None
         new = (await one.start("b:1")).caller
-        (moving, *_) = [ref for ref in refs if one.given(ref).caller is new]
+        (moving, *_) = [ref for ref in refs if one.assigned(ref).caller is new]
         await trio.sleep(0.1)
         waits = []
         for _ in range(50):
@@ -318,7 +318,7 @@ async def test_readers_are_served_until_a_partition_is_given_back(autojump_clock
         world.objects.plan = lambda call: Fault(delay=3) if call.kind == "put_if_absent" else None
         newcomer = await one.start("b:1")
         await trio.sleep(1)
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         during = await old.append(ref, numbered(2))
         assert (during.status, during.owner) == (Status.NOT_OWNER, newcomer.caller.run_id)
         assert (await old.fetch(ref, 0)).status == Status.OK
@@ -344,7 +344,7 @@ async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_appen
         refs = siblings(await world.topic(a.catalog, partitions=16), 16)
         b = await two.start("b:1")
         await trio.sleep(1)
-        moving, slow = (next(ref for ref in refs if two.given(ref) is given) for given in (b, a))
+        moving, slow = (next(ref for ref in refs if two.assigned(ref) is given) for given in (b, a))
         await b.stop()
         await trio.sleep(1)
         assert (await a.caller.append(moving, numbered(0))).status == Status.OK
@@ -353,7 +353,7 @@ async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_appen
         world.objects.plan = lambda call: Fault(delay=1) if (call.kind, call.key) == ("list_from", prefix) else None
 
         async def append_to_both() -> None:
-            # The second one is to be taken over first; the first one is handed over meanwhile.
+            # The second one is taken over first; the first one is handed over meanwhile.
             await a.caller.send(
                 PartitionAppend(partition=moving, records=numbered(1)),
                 PartitionAppend(partition=slow, records=batch(b"x")),
@@ -375,7 +375,7 @@ async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_appen
 
 
 class _HeldState:
-    """The next ``get`` of a key waits until ``release`` is set, and then reads."""
+    """The next ``get`` of a key waits until ``release`` is set, and reads after that."""
 
     def __init__(self, inner: MemoryMetadataStore) -> None:
         self._inner = inner
@@ -403,7 +403,7 @@ async def test_a_fetch_during_which_the_partition_left_and_came_back_tells_no_ea
         refs = siblings(await world.topic(a.catalog, partitions=16), 16)
         b = await two.start("b:1")
         await trio.sleep(1)
-        moving = next(ref for ref in refs if two.given(ref) is b)
+        moving = next(ref for ref in refs if two.assigned(ref) is b)
         await b.stop()
         await trio.sleep(1)
         await two.append_durably(moving, numbered(0))

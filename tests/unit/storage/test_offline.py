@@ -1,4 +1,4 @@
-"""A partition that cannot be read when it is taken over: it is read again, and takes records when that succeeds."""
+"""A partition that cannot be read during take-over is retried, and accepts records when that succeeds."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -67,7 +67,7 @@ def _endpoint(world: World) -> tuple[Endpoint, ObjectStore]:
 
 
 async def _killed_after(world: World, batches: int) -> PartitionRef:
-    """So many committed segments of an idempotent producer, whose owner dies."""
+    """This many committed segments of an idempotent producer, whose owner dies."""
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
         for number in range(batches):
@@ -106,7 +106,7 @@ async def test_a_partition_is_online_again_when_its_objects_are_there_again(auto
         endpoint.empty = True
         first = await send(caller, ref, 3)
         assert (first.status, "mark" in first.detail) == (Status.DAMAGED, True)
-        # An empty list would say that the log has no producers.
+        # An empty list would mean that the log has no producers.
         producers = await shown(caller, ref)
         assert (producers.status, list(producers.producers)) == (Status.DAMAGED, [])
         await trio.sleep(600)
@@ -196,7 +196,7 @@ async def test_one_bad_read_of_a_header_takes_no_segment_out_of_the_log(autojump
     async with world.service(objects=objects) as (caller, _):
         endpoint.garble = lambda key: key == paths.segment_key(NAMESPACE, ref.topic, ref.partition, 0)
         await caller.fetch(ref, 0)
-        # Retention would delete what it believed to be no part of the log.
+        # Retention would delete objects that seem not to belong to the log.
         await trio.sleep(600)
         assert await caller.read_all(ref) == [b"0", b"1", b"2"]
 
@@ -225,7 +225,7 @@ async def test_an_upload_that_ends_with_its_failed_sibling_may_still_land(autoju
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"0")))
-        # Something else has put an object of the same epoch there, while the index is on its way.
+        # Another process puts an object of the same epoch there while the index is being stored.
         foreign = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 0))).body
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1), foreign)
         world.objects.plan = lambda call: (

@@ -1,4 +1,4 @@
-"""Restart, take-over, fencing, deletion: who may write, and what the log is after."""
+"""Restart, take-over, fencing, deletion: who may write, and the log afterwards."""
 
 import pytest
 import trio
@@ -107,7 +107,7 @@ async def test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
         await world.seize(old)
         await catalog.mark_deleting("orders")
         await trio.sleep(5)
-        # The other one deletes it all, and a new topic is made, between two tries of ours.
+        # The other one deletes everything, and a new topic is created, between two attempts of ours.
         await world.objects.delete_many(info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/"))
         await catalog.finish_delete("orders", old.topic_id, 10, deleter=other)
         await world.metadata.txn((), [Delete(other)])
@@ -119,7 +119,7 @@ async def test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
 
 
 async def _dies_with_a_stray_put(world: World) -> PartitionRef:
-    """A new topic whose owner dies within a second of its first upload, which is still under way."""
+    """A new topic whose owner dies within a second of its first upload, which is still in progress."""
 
     def plan(call: Call) -> Fault | None:
         if call.kind == "put_if_absent" and call.key.endswith(".kfs"):
@@ -188,7 +188,7 @@ async def test_appends_while_a_run_ends_find_its_end_and_no_defect(
         await world.metadata.revoke_lease(members.items[0].lease)
         await lost.wait()
         answers = set()
-        # At every step of the run's end: each append begins a flush, which is a task of the run.
+        # At every step of the run's end, because each append starts a flush, which is a task of the run.
         for _ in range(100):
             try:
                 answers.add((await caller.append(ref, batch(b"late"))).status)

@@ -1,4 +1,4 @@
-"""What is known of pages and segments stays what the log is, in whatever order it is learnt, and within its bounds."""
+"""The known pages and segments match the log regardless of the order of updates, and stay within their limits."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def test_pages_below_the_log_start_are_forgotten() -> None:
     assert known.covering(64) is not None
     known.forget_below(128)
     assert known.covering(64) is None
-    # Where it ends is not known.
+    # Its end is unknown.
     known.forget_below(500)
     assert known.covering(128) is not None
 
@@ -57,7 +57,7 @@ def test_pages_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 SEGMENTS = [KnownSegment(base, 10 + base, 1000 + base) for base in range(0, 400, 4)]
-"""The log: a segment every four offsets. Objects of dead owners lie between them."""
+"""The log: a segment every four offsets, with objects of dead owners between them."""
 
 _Step = Callable[[SegmentMap], None]
 
@@ -101,6 +101,6 @@ def test_what_a_page_says_holds_for_its_stretch_and_hides_nothing_elsewhere(
                 assert known.after(offset - offset % 4) == SEGMENTS[offset // 4 + 1]
         elif not room or elsewhere[offset] is not None:
             assert known.holding(offset) == elsewhere[offset]
-    # New commits still follow the tail.
+    # New commits still extend the tail.
     known.committed(KnownSegment(400, 1, 5), 404)
     assert known.holding(403) == KnownSegment(400, 1, 5)

@@ -1,4 +1,4 @@
-"""Owners that are paused, cut off or late while another one goes on: what they left or send harms nothing."""
+"""Owners that are paused, cut off or late while another one continues: their leftovers and requests do no harm."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -19,15 +19,15 @@ PARTITIONS = 8
 
 
 async def _of(two: Cluster, instance: Instance, ref: PartitionRef) -> PartitionRef:
-    """A partition of the topic that is given to ``instance``, with the record "0"."""
+    """A partition of the topic that is assigned to ``instance``, with the record "0"."""
     await trio.sleep(1)
-    found = next(one for one in siblings(ref, PARTITIONS) if two.given(one) is instance)
+    found = next(one for one in siblings(ref, PARTITIONS) if two.assigned(one) is instance)
     assert (await two.append_durably(found, batch(b"0"))).base_offset == 0
     return found
 
 
 def _hold_first_puts(world: World, *keys: str) -> trio.Event:
-    """The first upload of each of these objects waits for what is given."""
+    """The first upload of each of these objects waits for the returned event."""
     held, waiting = trio.Event(), set(keys)
 
     def plan(call: Call) -> Fault | None:
@@ -66,7 +66,7 @@ async def test_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: Mo
         assert (await world.objects.head(late)).size > 0
         await two.append_durably(ref, batch(b"last"))
         assert await b.caller.read_all(ref, 61) == [*theirs, b"last"]
-        # Who knows nothing yet finds the late one in a listing.
+        # A run without knowledge finds the late one in a listing.
         c = await two.start("c:1", cache_size=0)
         assert await c.caller.read_all(ref, 61, scan=True) == [*theirs, b"last"]
         await b.kill()
@@ -101,7 +101,7 @@ async def test_a_partition_is_given_back_with_the_end_that_was_committed(autojum
         for ref in siblings(first, PARTITIONS):
             await one.append_durably(ref, batch(b"0"))
         b = await one.start("b:1")
-        ref = next(one_ref for one_ref in siblings(first, PARTITIONS) if one.given(one_ref) is a)
+        ref = next(one_ref for one_ref in siblings(first, PARTITIONS) if one.assigned(one_ref) is a)
         a.gate.hold_answer_of = paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
         await a.caller.append(ref, batch(b"1"))
         await trio.sleep(1)
@@ -128,7 +128,7 @@ async def test_what_was_put_and_not_committed_is_not_served_when_ownership_comes
             await a.caller.append(ref, batch(b"a"))
         await trio.sleep(1)
         b = await one.start("b:1")
-        ref = next(ref for ref in refs if one.given(ref) is b)
+        ref = next(ref for ref in refs if one.assigned(ref) is b)
         assert (await world.objects.head(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1))).size > 0
         await _taken_by(one, ref, b)
         await one.append_durably(ref, batch(b"b"))
@@ -150,7 +150,7 @@ async def test_a_stale_owner_tells_nobody_that_an_offset_is_out_of_range(autojum
             await two.append_durably(ref, batch(value))
         assert (await b.caller.fetch(ref, 4)).status == Status.OK
         assert (await a.caller.fetch(ref, 4)).status == Status.NOT_OWNER
-        # What it knows to be committed it may still tell.
+        # It may still report what it knows to be committed.
         assert (await a.caller.fetch(ref, 0)).status == Status.OK
         a.resume()
         await trio.sleep(1)
@@ -178,7 +178,7 @@ async def test_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock
         former.resume()
         await trio.sleep(5)
         assert not any(news.high_watermark >= buffered.end_offset for news in former.caller.news)
-        assert await one.owner(ref) == (one.given(ref)).caller.run_id
+        assert await one.owner(ref) == (one.assigned(ref)).caller.run_id
         assert await one.read_all(ref) == [b"0", b"next"]
 
 
@@ -236,10 +236,10 @@ async def test_a_former_owner_that_tidies_up_late_leaves_the_snapshot_that_the_s
 
 
 async def _given_to(one: Cluster, ref: PartitionRef, objects: ObjectStore) -> Instance:
-    """A new instance that the partition is given to."""
+    """A new instance to which the partition is assigned."""
     for number in range(2, 20):
         started = await one.start(f"b:{number}", objects=objects)
-        if one.given(ref) is started:
+        if one.assigned(ref) is started:
             return started
         await started.stop()
     raise AssertionError("none")
@@ -250,7 +250,7 @@ async def test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records(au
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
         ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
-        # There is nothing to commit for these when they are asked for again.
+        # Nothing must be committed when these are requested again.
         assert (await a.caller.delete_records(ref, -1)).log_start == 1
         assert (await a.caller.delete_records(ref, 0)).log_start == 1
         a.pause()
@@ -285,7 +285,7 @@ async def test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost(asked: 
 
 
 class _StoppedBeforeSending:
-    """Stopped on its way into the store with a delete of segments: what is dated after that is dated late."""
+    """A process paused while it sends a delete of segments: the delete keeps the date from before the pause."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner

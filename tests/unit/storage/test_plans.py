@@ -1,4 +1,4 @@
-"""PlanScan: bounds as offsets, and splits of even bytes."""
+"""PlanScan: resolves bounds to offsets and cuts ranges into splits of equal bytes."""
 
 import pytest
 import trio
@@ -48,7 +48,7 @@ async def test_latest_is_what_is_committed_now(autojump_clock: MockClock) -> Non
 async def test_splits_that_surely_hold_nothing_new_enough_are_left_out(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
-        # Two pages, whose later one is not older all through, and a rest.
+        # Two pages, the second of which is not all older, and a remainder.
         for number in range(150):
             await two.append_durably(ref, batch(b"%d" % number, timestamp=1_000 + number))
         await trio.sleep(10)
@@ -112,7 +112,7 @@ async def test_what_came_since_the_last_plan_is_planned_without_a_listing(autoju
     async with cluster(world, "a:1", "b:1") as two:
         ref, *_ = await two_instances(two, partitions=20)
         refs, (asked, _) = siblings(ref, 20), two.instances
-        assert len({two.given(one).address for one in refs}) == 2
+        assert len({two.assigned(one).address for one in refs}) == 2
         for trigger in range(4):
             for one in refs:
                 for _ in range(3):
@@ -123,7 +123,7 @@ async def test_what_came_since_the_last_plan_is_planned_without_a_listing(autoju
             assert {len(plan.splits) for plan in plans} == {1}
             if trigger:
                 assert world.objects.count("list_from", "get", "get_range") == calls
-                # What is not known of others' partitions is taken to be as what is.
+                # The unknown part of others' partitions is assumed to be like the known part.
                 assert len({split.bytes for plan in plans for split in plan.splits}) == 1
 
 
@@ -146,7 +146,7 @@ async def test_a_scan_of_what_came_since_lists_once(autojump_clock: MockClock) -
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1", cache_size=0) as two:
         ref, _, other = await two_instances(two)
-        # More offsets than a search without any knowledge steps back at first.
+        # More offsets than the first step back of a search without known segments.
         await two.append_durably(ref, batch(*[b"0"] * 10_000))
         await other.plan(ref)
         for number in range(9):
@@ -175,7 +175,7 @@ async def test_a_partition_of_a_hundred_thousand_segments_is_planned_from_its_pa
 
 
 async def catalogued(world: World, ref: PartitionRef, segments: int, records: int) -> None:
-    """A log of which only the pages and the state are there: what else is asked for is missing."""
+    """A log with only its pages and its state. Reads of other objects fail."""
     for first in range(0, segments, SEGMENTS_PER_PAGE):
         bases = range(first * records, min(first + SEGMENTS_PER_PAGE, segments) * records, records)
         entries = [
@@ -222,7 +222,7 @@ async def test_an_owner_without_a_lease_does_not_say_where_the_log_ends(autojump
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, _ = await two_instances(two)
         await two.append_durably(ref, batch(b"0"))
-        paused = two.given(ref)
+        paused = two.assigned(ref)
         paused.pause()
         await trio.sleep(30)
         await two.append_durably(ref, batch(b"1"))

@@ -23,14 +23,14 @@ def header(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 
 
 
 class Log:
-    """A table, and the end of the log that it is about."""
+    """A table, and the end of its log."""
 
     def __init__(self, limit: int = 100) -> None:
         self.table = ProducerTable(limit)
         self.end = 0
 
     def append(self, came: BatchHeader, now_ms: int = 0) -> int:
-        """The offset that the batch gets, or that it had."""
+        """Return the offset that the batch gets, or that it already had."""
         original = self.table.original(came)
         if original is not None:
             return original.base_offset

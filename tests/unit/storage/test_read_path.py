@@ -33,7 +33,7 @@ async def test_a_cold_fetch_is_one_ranged_read_and_its_index_is_read_once(autoju
         ref = await world.topic(catalog)
         await caller.fill(ref, 5)
     async with world.service(cache_size=0, readahead_segments=0) as (caller, _):
-        # The segments are known from here on.
+        # The segments are known from now on.
         await caller.fetch(ref, 0, max_bytes=1)
         segment = paths.segment_key(NAMESPACE, ref.topic, 0, 400)
         for reads in (
@@ -246,7 +246,7 @@ async def test_start_up_cost_does_not_grow_with_the_log(autojump_clock: MockCloc
             assert await world.objects.list_from(paths.segment_key(NAMESPACE, ref.topic, 0, segments - 1)) != []
         return found
 
-    # With their indexes, 600 segments are more keys than a listing gives at once.
+    # With their indexes, 600 segments are more keys than one listing returns.
     assert await calls(600) == await calls(1)
 
 
@@ -281,7 +281,7 @@ def test_segment_map_tells_of_gaps_by_what_is_around_them() -> None:
     assert known.before(119) == known.before(100) == (_known(90), 100)
     known.listed(100, [_known(100), _known(110)], 120)
     assert known.gap(110) is None
-    # A listing that ended with a segment: where that one ends is not known.
+    # A listing that ended with a segment, so the end of that one is unknown.
     known.listed(200, [_known(200)], 201)
     assert known.gap(150) == (130, 200, 700)
 
@@ -317,7 +317,7 @@ async def test_keys_that_are_no_segments_are_passed_over_however_many_there_are(
     after = paths.segment_key(NAMESPACE, ref.topic, ref.partition, base)
     for number in range(2_100):
         await world.objects.put_if_absent(f"{after}.foreign-{number}", b"")
-    # A listing that leads nowhere is not repeated for ever.
+    # A listing without progress is not repeated forever.
     world.objects.plan = lambda call: Fault(delay=0.1) if call.kind == "list_from" else None
     async with world.service(cache_size=0) as (caller, _):
         with trio.fail_after(60):

@@ -1,4 +1,4 @@
-"""The old end of the log: what lets go of it, in which order, and what is never let go."""
+"""Retention of the log: what moves the log start, in which order, and what is never deleted."""
 
 from functools import partial
 
@@ -20,12 +20,12 @@ from tests.support.storage.harness import NAMESPACE, Caller, World, batch, sibli
 
 HOUR = 3_600_000
 CHECK = 300
-"""Seconds between two looks, the default."""
+"""Seconds between two checks, the default."""
 MARK = paths.cluster_mark_key(NAMESPACE)
 
 
 async def bases(world: World) -> list[int]:
-    """Where the stored segments of the topic begin."""
+    """Return the base offsets of the topic's stored segments."""
     keys = [paths.parse_segment_key(info.key) for info in await world.objects.list_from(f"{NAMESPACE}/orders/")]
     assert {key.base_offset for key in keys if key and key.kind == "index"} == {
         key.base_offset for key in keys if key and key.kind == "kfs"
@@ -34,7 +34,7 @@ async def bases(world: World) -> list[int]:
 
 
 async def fill(world: World, caller: Caller, ref: PartitionRef, ages_hours: list[float], size: int = 10) -> None:
-    """A segment of two records for each age."""
+    """Append a segment of two records for each age."""
     for hours in ages_hours:
         timestamp = world.now_ms - int(hours * HOUR)
         await caller.append(ref, batch(b"x" * size, b"x" * size, timestamp=timestamp))
@@ -50,7 +50,7 @@ async def test_what_is_too_old_goes_and_the_log_start_with_it(autojump_clock: Mo
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 48, 25, 23, 48, 1])
         await trio.sleep(CHECK + 10)
-        # In order of the log: what stands behind a newer segment is kept, however old.
+        # In log order: old segments after a newer one are kept.
         assert await bases(world) == [6, 8, 10]
         gone, there = await caller.fetch(ref, 5), await caller.fetch(ref, 6)
         assert (gone.status, gone.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
@@ -65,7 +65,7 @@ async def test_a_clock_that_jumped_ahead_makes_nothing_old(autojump_clock: MockC
         world.objects.clock_skew_seconds = -30 * 24 * 3600.0
         world.objects.plan = lambda call: Fault(error=Unavailable("skew")) if call.kind == "delete_many" else None
         await trio.sleep(CHECK + 10)
-        # By size as ever.
+        # By size as usual.
         assert await log_start(caller, ref) == 8
         world.objects.plan, world.objects.clock_skew_seconds = None, 0.0
         await trio.sleep(CHECK)
@@ -78,7 +78,7 @@ async def test_the_store_is_asked_for_its_clock_before_anything_is_too_old(autoj
         await fill(world, caller, ref, [0] * 3)
         world.now_ms += 30 * 24 * HOUR
 
-        # Nothing has been asked of the store since the jump.
+        # There were no requests to the store since the jump.
         def plan(call: Call) -> None:
             if (call.kind, call.key) == ("head", MARK):
                 world.objects.clock_skew_seconds = -30 * 24 * 3600.0
@@ -211,7 +211,7 @@ async def test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it(auto
     async with world.service(retention_ms=24 * HOUR) as (caller, _):
         await fill(world, caller, ref, [0])
         await trio.sleep(CHECK + 10)
-        # Offset 4 and 5 are not in the log yet.
+        # Offsets 4 and 5 are not in the log yet.
         assert await bases(world) == [0, 2, 4, 5]
         await fill(world, caller, ref, [0])
         await trio.sleep(CHECK)
@@ -263,7 +263,7 @@ async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segm
         assert await truncate(caller, ref, 11) == (Status.OFFSET_OUT_OF_RANGE, 0)
         assert await truncate(caller, ref, -2) == (Status.OFFSET_OUT_OF_RANGE, 0)
         await trio.sleep(1)
-        # The segment that holds the log start is kept whole; what it has below is not served.
+        # The segment that holds the log start is kept whole; its records below the log start are not served.
         assert await bases(world) == [4, 6, 8]
         assert (await caller.fetch(ref, 4)).status == Status.OFFSET_OUT_OF_RANGE
     await trio.sleep(60)

@@ -26,7 +26,7 @@ COUNT = ScanRequest.COUNT
 
 
 def scanned(pieces: Iterable[ScanPiece], start: int, end: int) -> list[tuple[int, bytes | None]]:
-    """Offsets and values of the wanted records; what every stream of pieces keeps to is checked."""
+    """Return offsets and values of the requested records, after checking the rules for all streams of pieces."""
     found = []
     expected = start
     for piece in pieces:
@@ -48,7 +48,7 @@ def scanned(pieces: Iterable[ScanPiece], start: int, end: int) -> list[tuple[int
 
 
 async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -> None:
-    """A log as KafScale 1 left it: batches of three records at these offsets, others are missing."""
+    """A log written by KafScale 1: batches of three records at these offsets, with gaps between them."""
     end = 0
     for bases in segments:
         body = b""
@@ -66,16 +66,16 @@ async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -
 
 
 async def two_instances(two: Cluster, partitions: int = 1) -> tuple[PartitionRef, Caller, Caller]:
-    """A partition without records, its owner-to-be and another instance, which both know of the topic."""
+    """An empty partition, its future owner and another instance, which both know the topic."""
     ref = await two.world.topic(two.instances[0].catalog, partitions=partitions)
     await trio.sleep(1)
-    owner = two.given(ref)
+    owner = two.assigned(ref)
     (other,) = [instance for instance in two.instances if instance is not owner]
     return ref, owner.caller, other.caller
 
 
 def filled(segments: int, batches: int = 4) -> list[tuple[int, bytes | None]]:
-    """What `Caller.fill` appends."""
+    """The values that `Caller.fill` appends."""
     names = [b"%d.%d.%d" % (s, b, i) for s in range(segments) for b in range(batches) for i in range(50)]
     return list(enumerate(names))
 
@@ -146,7 +146,7 @@ async def test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands(
             request = ScanRequest(partition=ref, start=0 if asked is owner else 3000, end=6000)
             async with asked.storage.scan(request) as stream:
                 pieces.append(await stream.receive())
-                # The service has read on as far as it may without the reader.
+                # The service has read ahead as far as it may without the reader.
                 await trio.sleep(1)
                 log_start = 3000 if asked is owner else 5000
                 await owner.delete_records(ref, log_start)
@@ -185,7 +185,7 @@ async def test_a_stopping_instance_ends_its_scans_retriably(autojump_clock: Mock
         async with owner.storage.scan(ScanRequest(partition=ref, start=0, end=6000)) as stream:
             pieces = [await stream.receive()]
             await trio.sleep(1)
-            await two.given(ref).stop()
+            await two.assigned(ref).stop()
             while pieces[-1].status == Status.OK:
                 pieces.append(await stream.receive())
         assert pieces[-1].status == Status.UNAVAILABLE
@@ -269,7 +269,7 @@ async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_sc
         await imported(world, ref, [list(bases)])
         await world.indexer.rebuild(SegmentRef(topic=ref.topic, partition=0, base_offset=0), timeout=TIMEOUT)
         await other.plan(ref)
-        # The first one finds out by index and a part.
+        # The first one notices by index and a ranged read.
         for reads, parts in ((2, 1), (1, 0), (1, 0)):
             world.objects.calls.clear()
             found = scanned(await other.scan(ref, 0, 19_993, piece_bytes=65_536), 0, 19_993)

@@ -1,4 +1,4 @@
-"""Scans: committed ranges of a partition, served by an instance that does not own it."""
+"""Scans: committed ranges of a partition, served by an instance that is not the owner."""
 
 import pytest
 import trio
@@ -17,10 +17,10 @@ from tests.support.storage.sequences import numbered, numbers
 
 
 async def _owned_and_other(two: Cluster) -> tuple[PartitionRef, Instance, Instance]:
-    """A partition without records, its owner-to-be and another instance, which both know of the topic."""
+    """An empty partition, its future owner and another instance, which both know the topic."""
     ref = await two.world.topic(two.instances[0].catalog, partitions=1)
     await trio.sleep(1)
-    owner = two.given(ref)
+    owner = two.assigned(ref)
     (other,) = [instance for instance in two.instances if instance is not owner]
     return ref, owner, other
 
@@ -131,7 +131,7 @@ async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: Moc
         first = await two.world.topic(two.instances[0].catalog, partitions=12)
         await trio.sleep(1)
         refs = [PartitionRef(topic=first.topic, topic_id=first.topic_id, partition=index) for index in range(12)]
-        refs = [ref for ref in refs if two.given(ref) is two.instances[0]][:3]
+        refs = [ref for ref in refs if two.assigned(ref) is two.instances[0]][:3]
         for ref in refs:
             await two.append_durably(ref, numbered(0))
         other = two.instances[1].caller
@@ -144,7 +144,7 @@ async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: Moc
 
 
 class _HeldListings:
-    """While ``held``, answers of listings of segments wait: what they show is of when they were asked for."""
+    """While ``held``, responses to listings of segments are delayed, and show the state at the time of the request."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
@@ -202,7 +202,7 @@ async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_d
             await two.append_durably(ref, batch(*records, timestamp=1_000 * number))
         orphan = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 5)
         await two.world.objects.put_if_absent(orphan, b"a dead owner's")
-        # Whoever reads what precedes the orphan lists it too.
+        # A reader of the segments before the orphan lists it too.
         pieces = await other.caller.scan(ref, 0, 4)
         assert pieces[-1].next_offset == 4
         await two.world.objects.delete_many([orphan])

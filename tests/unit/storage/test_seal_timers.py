@@ -10,7 +10,7 @@ from services.storage.writing.seal_timers import SealTimers
 
 
 class _Timed:
-    """As much of a partition as a timer needs."""
+    """The part of a partition that a timer needs."""
 
     timer = 0
 

@@ -1,4 +1,4 @@
-"""What operators are told of a log's segments."""
+"""The list of a log's segments for operators."""
 
 import gc
 from typing import Any
@@ -29,7 +29,7 @@ async def _segments(caller: Caller, ref: PartitionRef, **asked: Any) -> Segments
 
 
 async def _write(caller: Caller, ref: PartitionRef, segments: int = SEGMENTS) -> None:
-    """Segments of three records each."""
+    """Append segments of three records each."""
     for number in range(segments):
         appended = await caller.append(ref, batch(*(b"%d" % number,) * RECORDS))
         await caller.flush(ref)
@@ -126,7 +126,7 @@ async def test_who_is_not_the_owner_names_it_for_segments_too(autojump_clock: Mo
     async with cluster(World(), "a:1", "b:1") as two:
         ref = await two.world.topic(two.instances[0].catalog, partitions=1)
         await two.append_durably(ref, batch(b"x"))
-        owner = two.given(ref)
+        owner = two.assigned(ref)
         (other,) = (instance for instance in two.instances if instance is not owner)
         reply = await _segments(other.caller, ref)
         assert (reply.status, reply.owner) == (Status.NOT_OWNER, owner.caller.run_id)
@@ -150,13 +150,13 @@ async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
         await _replace(world, paths.index_key(NAMESPACE, ref.topic, 0, 12), b"no index")
         await world.objects.delete_many([_key(ref, 9)])
         found = await _faults(caller, ref)
-    # Where 6 ends is looked at before 9 is missed, or after.
+    # The end of 6 is checked before or after 9 is found to be missing.
     assert {3, 9, 12} <= set(found) <= {3, 6, 9, 12}
     assert _key(ref, 3) in found[3]
     assert found[9] == "orders-0: the segment at offset 9 is missing from the object store"
     assert "index" in found[12].lower()
     async with world.service() as (caller, _):
-        # One that nobody remembers is missed where the one before it ends.
+        # A missing segment that is not remembered is noticed at the end of the one before it.
         found = await _faults(caller, ref)
     assert set(found) == {3, 6, 12}
     assert found[6] == "orders-0: the segment at offset 9 is missing from the object store"
@@ -171,7 +171,7 @@ async def test_indexes_that_are_not_right_are_written_anew(autojump_clock: MockC
         right = [(await world.objects.get(key)).body for key in keys]
         await _replace(world, keys[0], b"no index")
         await world.objects.delete_many([keys[1]])
-        # What no segment says nobody writes.
+        # Offsets without a segment are never written.
         await _replace(world, _key(ref, 9), b"no segment, but as long as its first bytes are" * 4)
         await world.objects.delete_many([keys[2]])
         reply = await _segments(caller, ref, verify=True, reindex=True)
@@ -202,7 +202,7 @@ async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: M
             ["orders-0: no segment holds the offsets from 0 to 5"],
             6,
         )
-        # The owner sees to it, as if a reader had met it.
+        # The owner handles it as if a reader had found it.
         await trio.sleep(1)
         assert _bases(await _segments(caller, ref)) == [6, 9, 12]
         assert (await caller.fetch(ref, 0)).log_start == 6
@@ -257,7 +257,7 @@ async def test_what_a_dead_owner_left_is_no_part_of_the_log(autojump_clock: Mock
         await _write(caller, ref, 1)
     async with world.service() as (caller, _):
         await _write(caller, ref, 2)
-    # Of epoch 1, among offsets that epoch 2 has.
+    # Of epoch 1, among offsets of epoch 2.
     await world.objects.put_if_absent(_key(ref, 4), segment_of(1, 4, batch(b"left")))
     async with world.service() as (caller, _):
         reply = await _segments(caller, ref, verify=True)

@@ -1,4 +1,4 @@
-"""Which idempotent producers the owner of a partition shows, and that others refuse to."""
+"""The idempotent producers that the owner of a partition lists, and the refusal of other instances."""
 
 from trio.testing import MockClock
 
@@ -24,13 +24,13 @@ async def test_producers_are_shown_with_their_last_sequence_by_each_owner_in_tur
         ref = await moving.world.topic(moving.instances[0].catalog, partitions=1)
         for sent in (batch(b"x"), numbered(0, 3), numbered(3, 2), numbered(0, 1, producer_id=9, epoch=4)):
             await moving.append_durably(ref, sent)
-        former = moving.given(ref)
+        former = moving.assigned(ref)
         before = await shown(former.caller, ref)
         assert before.status == Status.OK
         assert _sequences(before) == [(7, 0, 4), (9, 4, 0)]
         await moving.start("b:1")
         await former.stop()
-        after = await shown(moving.given(ref).caller, ref)
+        after = await shown(moving.assigned(ref).caller, ref)
         assert _sequences(after) == [(7, 0, 4), (9, 4, 0)]
 
 

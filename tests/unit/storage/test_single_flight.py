@@ -1,4 +1,4 @@
-"""One load at a time for all who ask, and a plain error for those whose run ends meanwhile."""
+"""One load at a time for all callers, and a plain error for those whose run ends meanwhile."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""What a driver took back is never committed, whatever is under way at the same time."""
+"""Stages that a driver discarded are never committed, regardless of what runs concurrently."""
 
 import trio
 from trio.testing import MockClock
@@ -11,7 +11,7 @@ from tests.support.storage.sinking import commit, discard, no_segments, sink_rec
 
 
 async def _goes_on(caller: Caller, ref: PartitionRef, *, epoch: int) -> None:
-    """The sink can still commit the epoch, with other stages."""
+    """Check that the sink can still commit the epoch with other stages."""
     assert (await commit(caller, await staged(caller, ref, batch(b"again"), epoch=epoch), epoch=epoch)).applied
 
 
@@ -75,7 +75,7 @@ async def test_a_commit_that_begins_between_the_discard_s_write_and_its_deletes_
             manifest.set()
         assert [reply.status for reply in replies] == [Status.INVALID]
         assert (await sink_record(world)).epoch == -1
-        # What another driver staged for the same epoch is untouched.
+        # Stages of another driver for the same epoch are untouched.
         assert (await commit(caller, kept)).applied
         assert await caller.read_all(ref) == [b"kept"]
 
@@ -93,7 +93,7 @@ async def test_what_was_taken_back_is_remembered_while_it_could_be_committed_and
         assert (await commit(caller, later, epoch=7)).status == Status.INVALID
         await _goes_on(caller, ref, epoch=7)
         assert not (await sink_record(world)).discarded
-        # A sink that only ever discards stays known for as long as its last stages may be named in a commit.
+        # A sink that only discards stays known for as long as its last stages may be used by a commit.
         for _ in range(4):
             never = await staged(caller, ref, batch(b"never"), sink="t")
             await discard(caller, never)

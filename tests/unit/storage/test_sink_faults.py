@@ -1,4 +1,4 @@
-"""Instances die, stop and are late at every step of what is done for a sink; the log has each epoch once, in order."""
+"""Instances die, stop and are late at every step for a sink. The log has each epoch once and in order."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,16 +58,16 @@ async def _stopped_at(step: Step, *, done: bool, pause: float) -> None:
         refs = siblings(await world.topic(a.catalog, partitions=PARTITIONS), PARTITIONS)
         for ref in refs:
             await two.append_durably(ref, batch(b"0"))
-        assert {two.given(ref).address for ref in refs} == {"a:1", "b:1"}
-        # Whoever takes the last partition out deletes the stages: it has all of them.
-        written = [ref for ref in refs if two.given(ref) is a] if step.name == "deletion" else refs
+        assert {two.assigned(ref).address for ref in refs} == {"a:1", "b:1"}
+        # The run that removes the last partition deletes all stages.
+        written = [ref for ref in refs if two.assigned(ref) is a] if step.name == "deletion" else refs
         driver = Driver(two, written)
         assert await driver.write(0)
         stop.instance = a
         for epoch in (1, 2):
             await driver.write(epoch)
             if step.name == "forgetting":
-                # A state forgets with its next write.
+                # A state drops the progress with its next write.
                 await _applied(world)
                 for ref in refs:
                     await two.append_durably(ref, batch(b"x"))
@@ -77,13 +77,13 @@ async def _stopped_at(step: Step, *, done: bool, pause: float) -> None:
         await trio.sleep(pause)
         found = [[value for value in log if value != b"x"] for log in await logs(two, written)]
         assert found == [[b"0", *driver.expected(ref)] for ref in written]
-        # Nothing is repeated, and nothing is remembered for ever.
+        # Nothing is repeated, and nothing is remembered forever.
         if pause:
             await a.kill()
         for ref in written:
             await two.append_durably(ref, batch(b"last"))
             assert not (await two.state(ref)).sinks
-        # What was not committed expires.
+        # Uncommitted stages expire.
         world.now_ms += StorageSettings().stage_expiry_ms + 1
         await trio.sleep(2 * CHECK_MS / 1000)
         assert await stage_keys(world) == []
@@ -150,7 +150,7 @@ async def test_epochs_are_in_the_logs_once_when_answers_are_lost_and_instances_c
 
 
 class _LateWatch:
-    """A metadata store whose news of sinks are held up until ``go``."""
+    """A metadata store that delays the events of sinks until ``go``."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -186,7 +186,7 @@ async def test_an_owner_that_knows_an_old_record_asks_before_it_appends(autojump
         two.metadata = cast(MetadataStore, late)
         b = await two.start("b:1")
         await trio.sleep(1)
-        ref = next(ref for ref in refs if two.given(ref) is a)
+        ref = next(ref for ref in refs if two.assigned(ref) is a)
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
         made = await staged(a.caller, ref, batch(b"0"), batch(b"1"))
@@ -260,13 +260,13 @@ async def test_a_partition_is_handed_over_while_a_large_epoch_is_appended_to_it(
         stages = [await staged(a.caller, ref, *(batch(value) for value in values[ref.partition])) for ref in refs]
         assert not (await commit(a.caller, *stages, wait_ms=1_000)).applied
         b = await two.start("b:1", **sizes)
-        moved = [ref for ref in refs if two.given(ref) is b]
+        moved = [ref for ref in refs if two.assigned(ref) is b]
         assert moved
 
         async def handed_over() -> bool:
             return all([await two.owner(ref) == b.caller.run_id for ref in moved])
 
-        # Long before all of it is in: what the state says is gone on from.
+        # Long before all of it is appended. The new owner continues from the progress in the state.
         assert await until(handed_over) < 10
         assert list((await sink_record(world)).remaining)
         assert (await commit(b.caller, *stages, wait_ms=60_000)).applied

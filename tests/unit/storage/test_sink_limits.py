@@ -1,4 +1,4 @@
-"""What sinks may use of a cluster: records in the metadata store, memory, time on the event loop."""
+"""The resources that sinks may use: records in the metadata store, memory, time on the event loop."""
 
 import pytest
 import trio
@@ -35,7 +35,7 @@ async def test_sinks_of_one_write_are_forgotten_when_their_stages_have_expired(a
         world.now_ms += EXPIRY_MS - 60_000
         await trio.sleep(11)
         assert (await stage(caller, ref, batch(b"1"), sink="next")).status == Status.INVALID
-        # A repeat is known for one as long as its stages are young enough, and refused after that.
+        # A repeat is recognized while its stages are young enough, and refused after that.
         assert (await commit(caller, once, sink="once", once=True)).already
         world.now_ms += 120_000
         await trio.sleep(11)
@@ -84,7 +84,7 @@ async def test_stages_that_are_being_stored_are_bounded_in_bytes(autojump_clock:
             for _ in range(9):
                 nursery.start_soon(one)
             await trio.sleep(1)
-            # As much again waits; the others are sent away at once.
+            # The same amount again waits; the others are refused at once.
             assert len(storing) == 3
             assert statuses == [Status.UNAVAILABLE] * 3
             await trio.sleep(30)

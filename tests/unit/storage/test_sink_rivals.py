@@ -1,4 +1,4 @@
-"""Several drivers believe that a sink is theirs: every epoch in the logs is one driver's, as a whole and once."""
+"""Several drivers write the same sink: every epoch in the logs is from one driver, complete and once."""
 
 from contextlib import suppress
 from functools import partial
@@ -21,7 +21,7 @@ CHANGES: dict[str, Any] = {"stage_check_ms": 1_000, "stage_expiry_ms": 600_000}
 
 
 class _Rival:
-    """Stages each epoch until a commit of it is known, its own or the other's; takes back at any time."""
+    """Stages each epoch until it or the other driver has committed it; discards stages at any time."""
 
     def __init__(self, many: Cluster, refs: list[PartitionRef], random: Random, name: int) -> None:
         self._many = many
@@ -100,7 +100,7 @@ async def test_every_epoch_is_one_driver_s_as_a_whole_and_once(autojump_clock: M
         found = []
         for values in await logs(many, refs):
             log = [tuple(map(int, (value or b"").split(b"."))) for value in values]
-            # Each epoch in order and once; of one driver.
+            # Each epoch in order and once, from one driver.
             assert [entry[0] for entry in log] == sorted(entry[0] for entry in log)
             assert len(set(log)) == len(log)
             by_epoch = {entry[0]: [other for other in log if other[0] == entry[0]] for entry in log}

@@ -1,4 +1,4 @@
-"""One sink that cannot go on holds up no other, and costs little while it waits."""
+"""A blocked sink does not hold up others, and costs little while it waits."""
 
 import trio
 from trio.testing import MockClock
@@ -16,7 +16,7 @@ EXPIRY_MS = StorageSettings().stage_expiry_ms
 
 
 async def _stuck(world: World, caller: Caller, ref: PartitionRef) -> Stage:
-    """Epoch 0 of sink "s" is committed, and what it consists of is lost but for one stage; gives that."""
+    """Commit epoch 0 of sink "s" and lose all its objects except for one stage. Return that stage."""
     lost, left = [await staged(caller, ref, batch(value)) for value in (b"lost", b"left")]
     world.objects.plan = no_segments
     assert not (await commit(caller, lost, left, wait_ms=0)).applied

@@ -1,4 +1,4 @@
-"""Exactly-once sinks: what is staged is in no log before its commit, and once after it."""
+"""Exactly-once sinks: staged records are in no log before their commit, and once after it."""
 
 from random import Random
 from typing import Any
@@ -107,7 +107,7 @@ async def test_what_is_no_stage_of_the_epoch_is_not_committed(autojump_clock: Mo
         assert too_many == "3 stages exceed the limit of 2: repartition, or raise KAFSCALE_MAX_STAGES_PER_COMMIT"
         assert (await sink_record(world)).epoch == -1
         assert (await commit(caller, made)).applied
-        # One sink is all that may be remembered.
+        # At most one sink may exist.
         assert (await commit(caller, other, sink="t")).status == Status.INVALID
         assert await caller.read_all(ref) == [b"0"]
 
@@ -138,7 +138,7 @@ async def test_an_epoch_waits_until_all_logs_have_the_one_before(autojump_clock:
             reply = await commit(caller, made, epoch=epoch, wait_ms=0)
             assert (reply.status, reply.applied) == (Status.OK, False)
             assert list((await sink_record(world)).remaining) == [ref]
-        # Nothing is committed that would have to wait for long.
+        # Nothing is committed that would have to wait for a long time.
         world.objects.plan = no_segments
         made = await staged(caller, ref, batch(b"3"), epoch=3)
         reply = await commit(caller, made, epoch=3)
@@ -236,7 +236,7 @@ async def test_what_was_staged_long_ago_is_not_committed_and_goes(autojump_clock
         assert (await commit(caller, old)).status == Status.INVALID
         await trio.sleep(11)
         assert old.key in await stage_keys(world)
-        # What is committed stays, however long it takes to be appended.
+        # Committed stages stay, however long appending them takes.
         world.objects.plan = no_segments
         assert not (await commit(caller, young, wait_ms=0)).applied
         world.now_ms += 2 * DAY_MS
@@ -257,7 +257,7 @@ async def test_a_sink_is_forgotten_when_it_commits_nothing_for_long_and_may_begi
         (a,) = one.instances
         ref = await world.topic(a.catalog)
         assert (await commit(a.caller, await staged(a.caller, ref, batch(b"0"), batch(b"1")))).applied
-        # Its state still says how far it was: nothing was written since.
+        # Its state still has the progress, because it was not written since.
         assert [progress.batches for progress in (await one.state(ref)).sinks] == [2]
         world.now_ms += StorageSettings().sink_expiry_ms + 1
         await trio.sleep(11)

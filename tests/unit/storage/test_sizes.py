@@ -1,4 +1,4 @@
-"""How much logs take: for DescribeLogDirs."""
+"""The sizes of logs, for DescribeLogDirs."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ async def sizes(caller: Caller, *refs: PartitionRef) -> list[LogSize]:
 
 
 async def stored(world: World, ref: PartitionRef) -> list[int]:
-    """The sizes of the partition's segment objects, in order."""
+    """Return the sizes of the partition's segment objects, in order."""
     prefix = paths.partition_prefix(NAMESPACE, ref.topic, ref.partition)
     return [info.size for info in await world.objects.list_from(prefix) if info.key.endswith(".kfs")]
 
@@ -38,7 +38,7 @@ async def test_the_size_of_a_log_is_that_of_its_segments(autojump_clock: MockClo
         (told,) = await sizes(caller, ref)
         assert (told.bytes, told.segments) == (sum((await stored(world, ref))[-2:]), 2)
     async with world.service() as (caller, _):
-        # The next run has to list them.
+        # The next run must list them.
         (again,) = await sizes(caller, ref)
         assert again.bytes == told.bytes
 
@@ -55,7 +55,7 @@ async def test_who_is_not_the_owner_names_it(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref = await two.world.topic(two.instances[0].catalog, partitions=1)
         await two.append_durably(ref, batch(b"x"))
-        owner = two.given(ref)
+        owner = two.assigned(ref)
         for instance in two.instances:
             (told,) = await sizes(instance.caller, ref)
             if instance is owner:
@@ -96,7 +96,7 @@ async def test_partitions_are_looked_at_together_and_what_is_not_known_in_time_s
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
-            # The first one never comes.
+            # The first response never arrives.
             await trio.sleep(math.inf if paths.partition_prefix(NAMESPACE, "orders", 0) in prefix else 1)
             under_way -= 1
             return await list_from(prefix, *args, **options)

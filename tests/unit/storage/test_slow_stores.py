@@ -1,4 +1,4 @@
-"""What is slow or cold holds up nothing else: neither the appends nor the records of other partitions."""
+"""Slow or uncached reads hold up neither appends nor the records of other partitions."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionAppend, PartitionFetch, PartitionFetched
 from tests.support.storage.harness import Caller, World, batch, siblings, state_key, values
-from tests.unit.storage.test_illness import IllWorld, slow_down
+from tests.unit.storage.test_illness import FailingWorld, slow_down
 
 
 async def test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     world.wrapped()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         here, slow = siblings(ref, 2)
-        # A take-over that takes its time within the wait refuses nobody.
+        # A take-over that completes within the wait refuses no request.
         world.bare.plan = lambda call: Fault(delay=0.3)
         assert (await caller.append(here, batch(b"first"))).status == Status.OK
         world.bare.plan = slow_down
@@ -39,7 +39,7 @@ async def test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once(au
             await trio.sleep(0.1)
         assert longest[0] == pytest.approx(0.5)
         assert max(longest[1:]) == pytest.approx(0)
-        # It goes on by itself meanwhile, and is not asked for by an append again.
+        # It continues meanwhile, and appends do not start it again.
         world.bare.plan = None
         await trio.sleep(30)
         before = trio.current_time()
@@ -48,7 +48,7 @@ async def test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once(au
 
 
 async def test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     world.wrapped()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -61,7 +61,7 @@ async def test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for
 
 
 async def _stored(world: World, partitions: int) -> list[PartitionRef]:
-    """Two segments in each of these partitions of a topic, by an instance that has stopped."""
+    """Two segments in each of these partitions of a topic, from an instance that has stopped."""
     async with world.service() as (caller, catalog):
         refs = siblings(await world.topic(catalog, partitions=partitions), partitions)
         for ref in refs:
@@ -70,7 +70,7 @@ async def _stored(world: World, partitions: int) -> list[PartitionRef]:
 
 
 async def _fetch(caller: Caller, refs: list[PartitionRef], offset: int = 0) -> Sequence[PartitionFetched]:
-    """All of them in one message, within the time that gateways allow; ``offset``: in the last of them."""
+    """Fetch from all of them in one message, within the gateways' timeout; ``offset``: in the last of them."""
     fetches = [PartitionFetch(partition=ref, max_bytes=1 << 16, leader_epoch=-1) for ref in refs]
     fetches[-1].offset = offset
     request = FetchRequest(stream_id=caller.stream_id, max_bytes=1 << 20, fetches=fetches)
@@ -79,7 +79,7 @@ async def _fetch(caller: Caller, refs: list[PartitionRef], offset: int = 0) -> S
 
 
 async def test_cached_records_are_given_beside_a_partition_that_cannot_be_read(autojump_clock: MockClock) -> None:
-    world = IllWorld()
+    world = FailingWorld()
     refs = await _stored(world, 3)
     world.wrapped()
     async with world.service() as (caller, _):
@@ -106,7 +106,7 @@ async def test_cold_partitions_are_read_together_and_on_when_the_time_is_over(au
             if all(found.status == Status.OK for found in await _fetch(caller, refs)):
                 break
             await trio.sleep(0.1)
-        # Each takes several requests, one after the other; and never as many again.
+        # Each takes several sequential requests, and never more.
         assert 3 <= trio.current_time() - began <= 6
         assert world.objects.count("get_range") < 4 * 5
 

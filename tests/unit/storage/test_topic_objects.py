@@ -1,4 +1,4 @@
-"""Topic objects: what the bucket alone tells of a topic, after every change, by one member, never going back."""
+"""Topic objects: copies of topic metadata in the bucket, updated by one member after every change, never reverted."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ async def stored(world: World, name: str = "orders") -> TopicObject | None:
 
 
 async def configure(world: World, name: str, configs: dict[str, str]) -> None:
-    """As a change of configs will do it."""
+    """Change configs like AlterConfigs does."""
     key = paths.topic_key(NAMESPACE, name)
     item = await world.metadata.get(key)
     assert item is not None
@@ -114,7 +114,7 @@ async def test_what_has_not_changed_costs_the_object_store_nothing(autojump_cloc
         assert not world.objects.calls
     async with world.service():
         await trio.sleep(SOON)
-        # It is read once after a start, and written by nobody.
+        # It is read once after a start and not written.
         assert [call.kind for call in world.objects.calls if call.key == KEY] == ["get"]
 
 
@@ -149,7 +149,7 @@ async def test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replac
 
 async def test_one_member_writes_and_another_goes_on_when_it_dies(autojump_clock: MockClock) -> None:
     world, second = World(), MemoryObjectStore()
-    # Both see the same objects, each by requests of its own.
+    # Both use the same objects, each with its own requests.
     second._objects = world.objects._objects
     async with world.service(address="a:1") as (_, catalog):
         await _by_one_of_two(world, second, catalog)
@@ -208,7 +208,7 @@ async def test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted(autojump_
         world.objects.plan = plan
         with trio.fail_after(2 * CHECK):
             await deleting.wait()
-        # It is made, and its object stored by another than who deletes, while the delete is under way.
+        # It is created, and its object stored by another member than the deleting one, during the deletion.
         while (given := some.view.owner((world.now_ms + 1).to_bytes(16, "big"), 0)) is None or given.address != "a:1":
             world.now_ms += 1
         ref = await world.topic(a.catalog)
@@ -225,7 +225,7 @@ async def test_an_object_whose_topic_is_not_known_is_kept(autojump_clock: MockCl
     async with world.service() as (_, catalog):
         await world.topic(catalog)
         await trio.sleep(SOON)
-    # As metadata that was restored from a backup.
+    # Like metadata that was restored from a backup.
     item = await world.metadata.get(paths.topic_key(NAMESPACE, "orders"))
     assert item is not None
     async with world.service():
@@ -235,7 +235,7 @@ async def test_an_object_whose_topic_is_not_known_is_kept(autojump_clock: MockCl
 
 
 async def _deleted_by_another(world: World, some: Cluster, a: Instance) -> trio.Event:
-    """A topic was deleted while ``a`` still puts its object, which waits for what is given."""
+    """A topic was deleted while ``a`` still puts its object, which waits for the event."""
     late, puts = trio.Event(), 0
 
     def plan(call: Call) -> Fault | None:
@@ -251,7 +251,7 @@ async def _deleted_by_another(world: World, some: Cluster, a: Instance) -> trio.
     assert puts == 1
     for number in range(2, 20):
         started = await some.start(f"b:{number}")
-        if some.given(ref) is started:
+        if some.assigned(ref) is started:
             break
         await started.stop()
     await a.catalog.mark_deleting("orders")
@@ -288,7 +288,7 @@ async def test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_e
 
 
 async def _told_by(objects: MemoryObjectStore) -> dict[str, tuple[TopicObject, list[int]]]:
-    """What the objects alone say: each topic, and where its partitions end."""
+    """Return what the objects alone contain: each topic, and the ends of its partitions."""
     told = {}
     for info in await objects.list_from(paths.topic_objects_prefix(NAMESPACE)):
         found = parse_topic_object((await objects.get(info.key)).body)
@@ -299,7 +299,7 @@ async def _told_by(objects: MemoryObjectStore) -> dict[str, tuple[TopicObject, l
 
 
 async def _end(objects: MemoryObjectStore, topic: str, partition: int, log_start: int) -> int:
-    """By the last page, and by the footers of the segments behind it."""
+    """By the last page, and by the footers of the segments after it."""
     end, after = log_start, ""
     pages = await objects.list_from(paths.catalog_prefix(NAMESPACE, topic, partition))
     if pages:

@@ -1,4 +1,4 @@
-"""Which batches a flush is traced for."""
+"""The batches for which a flush is traced."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ async def test_a_traced_batch_that_is_there_already_is_acked_and_no_flush_is_for
         assert await caller.durable((await caller.send(append)).results[0])
         assert steps.begun == [("append", PLACE, ()), ("flush", "append 1", ())]
     async with world.service() as (caller, _):
-        # Nothing was ever buffered here.
+        # Nothing was buffered here.
         (again,) = (await caller.send(append)).results
         assert (again.status, again.base_offset) == (Status.OK, 0)
         assert steps.begun[2:] == [("append", PLACE, ())]

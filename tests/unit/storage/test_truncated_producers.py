@@ -1,4 +1,4 @@
-"""What is known of idempotent producers when retention or DeleteRecords takes away their batches, or they expire."""
+"""The known idempotent producers when their batches are removed by retention or DeleteRecords, or when they expire."""
 
 import pytest
 import trio
@@ -62,7 +62,7 @@ async def test_the_log_start_waits_for_the_snapshot_and_refers_to_it(autojump_cl
         world.objects.plan = plan
         nursery.start_soon(caller.delete_records, ref, 3)
         await trio.sleep(1)
-        # Commits go on meanwhile, and move neither.
+        # Commits continue meanwhile and move neither.
         await flushed(caller, ref, range(3, 6))
         state = await _state(world, ref)
         assert (state.log_start, state.producers_from, state.high_watermark) == (0, 0, 6)
@@ -117,7 +117,7 @@ async def test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_sinc
     world.objects.clock_skew_seconds = 0.0
     async with world.service(max_producers_per_partition=1) as (caller, catalog):
         ref = await world.topic(catalog)
-        # The 16th commit makes a snapshot; the next one finds its only producer pushed out.
+        # The 16th commit writes a snapshot; at the next one its only producer is displaced.
         await flushed(caller, ref, range(16))
         await trio.sleep(1)
         world.now_ms += 3_600_000

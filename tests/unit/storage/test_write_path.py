@@ -1,4 +1,4 @@
-"""From append to commit: what is acked is stored, in order, in one place."""
+"""From append to commit: acked records are stored, in order, in one place."""
 
 from collections import deque
 
@@ -98,7 +98,7 @@ async def test_partitions_of_one_request_are_flushed_together(autojump_clock: Mo
         ref = await world.topic(catalog)
         refs = siblings(ref, 3)
         world.objects.plan = lambda call: Fault(delay=10) if call.kind == "put_if_absent" else None
-        # The first records are stored at once, the second ones when they are flushed.
+        # The first records are stored immediately, the second ones when they are flushed.
         for _ in range(2):
             began = trio.current_time()
             reply = await caller.send(*(PartitionAppend(partition=one, records=batch(b"x")) for one in refs))
@@ -155,7 +155,7 @@ async def test_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock:
 
 
 async def test_an_idle_partition_costs_no_put(autojump_clock: MockClock) -> None:
-    # Of the whole instance, once in a while, old stages are looked for.
+    # Old stages are checked periodically, once per instance.
     async with (world := World()).service(stage_check_ms=86_400_000) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"x")))
@@ -308,7 +308,7 @@ async def test_a_producer_with_much_in_flight_is_slowed_and_never_refused(autoju
             appended = await caller.append(ref, batch(b"x" * 1_000), unacknowledged=True)
             assert appended.status == Status.OK
             in_flight.append(appended)
-            # A third of the buffer; what is not held is answered at once.
+            # A third of the buffer. Replies that are not held are sent immediately.
             while len(in_flight) >= 20 or (in_flight and not in_flight[0].hold_until):
                 oldest = in_flight.popleft()
                 if oldest.hold_until:
@@ -372,7 +372,7 @@ async def test_a_buffer_whose_producers_wait_is_stored_before_its_interval_is_ov
         await caller.durable(await caller.append(ref, batch(b"at once")))
         began = trio.current_time()
         for _ in range(20):
-            # Five at a time, as an idempotent producer's are.
+            # Five at a time, like an idempotent producer's.
             last = [await caller.append(ref, batch(bytes(1_000))) for _ in range(5)][-1]
             assert await caller.durable(last)
         assert trio.current_time() - began == pytest.approx(20 * 0.005)

@@ -1,6 +1,6 @@
-"""Metadata that does not fit the objects: older than they are, another cluster's, none at all, or out of reach.
+"""Metadata that does not match the objects: older than they are, another cluster's, missing, or unreachable.
 
-Nothing that was acked is overwritten or deleted for what such metadata says.
+No acked record is overwritten or deleted because of such metadata.
 """
 
 import pytest
@@ -19,7 +19,7 @@ from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state
 
 
 async def _committed(caller: Caller, ref: PartitionRef, *values: bytes) -> None:
-    """A segment for each value."""
+    """Append a segment for each value."""
     for value in values:
         assert await caller.durable(await caller.append(ref, batch(value)))
 
@@ -44,7 +44,7 @@ async def _set_back(world: World, ref: PartitionRef, old: PartitionState) -> Non
 
 
 async def _is_offline(world: World, ref: PartitionRef, because: str) -> bool:
-    """Whether the partition takes no records and gives none, for a reason that a person can read."""
+    """Return whether the partition refuses appends and fetches with a reason for operators."""
     before = await _objects(world)
     async with world.service() as (caller, _):
         refused = await caller.append(ref, batch(b"another"))
@@ -94,7 +94,7 @@ async def test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_o
         assert (await _state(world, ref)).epoch == old.epoch
     old.owner = ""
     await _set_back(world, ref, old)
-    # Its next owner's epoch is above those of all objects: that they are more than a dead owner leaves tells.
+    # Its next owner's epoch is above those of all objects, but there are more than a dead owner leaves.
     assert await _is_offline(world, ref, f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments")
 
 
@@ -105,7 +105,7 @@ async def test_another_clusters_metadata_deletes_nothing(autojump_clock: MockClo
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"ours")
     if deleting:
-        # Over there a topic of the same name is about to be deleted.
+        # In that cluster a topic of the same name is about to be deleted.
         async with other.service(graceful=False) as (_, catalog):
             await other.topic(catalog)
             other.objects.plan = lambda call: Fault(error=Unavailable("down"))
@@ -136,7 +136,7 @@ async def test_what_lies_above_the_end_stays_while_no_commit_is_answered(autojum
     async with world.service(retention_check_ms=1_000) as (caller, _):
         assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
-        # It takes the dead owner's name.
+        # It reuses the dead owner's key.
         ours = await caller.append(ref, batch(b"ours"))
         await trio.sleep(30)
         keys = {info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/")}
