@@ -171,7 +171,7 @@ class Run:
             now_ms=deps.now_ms,
             run_sync=deps.run_sync,
             stored=self._committer.ready,
-            given_up=self._given_up,
+            abandoned=self._abandoned,
             counters=deps.counters,
             tracer=deps.tracer,
         )
@@ -416,7 +416,7 @@ class Run:
             self.owned.drop(partition)
             self._closed(partition)
 
-    def _given_up(self, partition: Partition, reason: str, offline: bool) -> None:
+    def _abandoned(self, partition: Partition, reason: str, offline: bool) -> None:
         if offline:
             log.error("partition offline", partition=partition.name, reason=reason)
             partition.offline = reason

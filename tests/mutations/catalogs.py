@@ -85,7 +85,7 @@ MUTATIONS = (
         Change(
             "services.storage.reading.offsets",
             "_LookUp._largest_of",
-            "if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:",
+            "if segment.max_timestamp == UNKNOWN_TIME or minimum <= segment.max_timestamp <= maximum:",
             "if True:",
         ),
         _CATALOGS + "test_the_largest_time_is_looked_up_in_pages",

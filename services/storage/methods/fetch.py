@@ -35,7 +35,7 @@ async def fetch(run: Run, deps: Dependencies, request: FetchRequest) -> FetchRep
     remaining_of = list(limits)
     deadline = trio.current_time() + deps.settings.fetch_read_timeout_ms / 1000
     begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}
-    for index, (wanted, found) in enumerate(zip(request.fetches, partitions, strict=True)):
+    for index, (requested, found) in enumerate(zip(request.fetches, partitions, strict=True)):
         # Filled in place: protobuf's append would encode, decode and so copy the records.
         result = reply.results.add()
         if isinstance(found, NotAvailable):
@@ -45,21 +45,21 @@ async def fetch(run: Run, deps: Dependencies, request: FetchRequest) -> FetchRep
         if stream is not None and found is not None and not found.closed:
             stream.subscribe(found.key, found.committed_event)
         # The first batch of a group is returned whole; later partitions only get the remaining bytes.
-        remaining = remaining_of[wanted.group]
-        whole = remaining == limits[wanted.group]
+        remaining = remaining_of[requested.group]
+        whole = remaining == limits[requested.group]
         # Reads that need no waiting are still answered after the deadline.
         with trio.move_on_at(deadline) as waiting:
             if found is None:
-                records = await run.logs.fetch(wanted, min(wanted.max_bytes, max(remaining, 0)), result)
+                records = await run.logs.fetch(requested, min(requested.max_bytes, max(remaining, 0)), result)
             else:
                 records = await _fetch_one(
                     run,
                     deps,
                     found,
-                    wanted,
+                    requested,
                     result,
                     remaining=max(remaining, 0),
-                    leader_epoch=-1 if request.scan else wanted.leader_epoch,
+                    leader_epoch=-1 if request.scan else requested.leader_epoch,
                     reading=begun.get(index),
                 )
         if waiting.cancelled_caught:
@@ -67,7 +67,7 @@ async def fetch(run: Run, deps: Dependencies, request: FetchRequest) -> FetchRep
         elif whole or len(records) <= remaining:
             result.records = records
             deps.counters.fetched_bytes += len(records)
-            remaining_of[wanted.group] -= len(records)
+            remaining_of[requested.group] -= len(records)
     return reply
 
 

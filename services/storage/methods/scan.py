@@ -18,7 +18,7 @@ from services.storage.dependencies import Dependencies
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.methods.known_counts import counted_segments
-from services.storage.methods.wanted import count_wanted, has_wanted, is_timed
+from services.storage.methods.wanted import count_matching, has_matching, is_timed
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.reading.pieces import Piece, read_pieces
@@ -187,7 +187,7 @@ class _Scan:
     async def _send_records(self, piece: Piece) -> None:
         request = self._request
         self._offset = max(self._offset, piece.next_offset)
-        if not piece.records or (is_timed(request) and not has_wanted(request, piece.records)):
+        if not piece.records or (is_timed(request) and not has_matching(request, piece.records)):
             return
         await self._skip_to(piece.first_offset)
         message = ScanPiece(
@@ -203,7 +203,7 @@ class _Scan:
         else:
             try:
                 message.count = await self._run.reader.run_sync(
-                    partial(count_wanted, request, piece.records, request.start)
+                    partial(count_matching, request, piece.records, request.start)
                 )
             except CorruptBatch as error:
                 raise Damaged(f"{piece.object}: {error}") from error

@@ -16,12 +16,12 @@ def is_timed(request: ScanRequest) -> bool:
     return request.HasField("since_ms") or request.HasField("until_ms")
 
 
-def has_wanted(request: ScanRequest, records: Buffer) -> bool:
+def has_matching(request: ScanRequest, records: Buffer) -> bool:
     """Return whether any batch may hold a record in the requested time range."""
     return any(not _out_of_time(request, header) for _, header in walk(records))
 
 
-def count_wanted(request: ScanRequest, records: Buffer, start: int) -> int:
+def count_matching(request: ScanRequest, records: Buffer, start: int) -> int:
     """Return how many records from offset ``start`` on match the request. Raises CorruptBatch."""
     return sum(_counted(request, records, start))
 

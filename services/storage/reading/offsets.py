@@ -82,18 +82,18 @@ class _LookUp:
             best, _ = await self._largest_of(best[1] if best else 0, claimed - 1, best)
         return best
 
-    async def _largest_of(self, least: int, most: int, best: _Found | None) -> tuple[_Found | None, int]:
-        """Search the segments whose largest timestamp is unknown or between ``least`` and ``most``.
+    async def _largest_of(self, minimum: int, maximum: int, best: _Found | None) -> tuple[_Found | None, int]:
+        """Search the segments whose largest timestamp is unknown or between ``minimum`` and ``maximum``.
 
         Return the better of ``best`` and what was found, and the largest known timestamp.
         """
         candidates: list[KnownSegment] = []
         claimed = -1
-        async with aclosing(self._catalogs.segments(self._view, at_least=least)) as segments:
+        async with aclosing(self._catalogs.segments(self._view, at_least=minimum)) as segments:
             async for segment in segments:
                 claimed = max(claimed, segment.max_timestamp)
                 # A failed read elsewhere in the log may have dropped known timestamps.
-                if segment.max_timestamp == UNKNOWN_TIME or least <= segment.max_timestamp <= most:
+                if segment.max_timestamp == UNKNOWN_TIME or minimum <= segment.max_timestamp <= maximum:
                     candidates.append(segment)
                 if len(candidates) == _CHUNK:
                     best = _better(best, await self._locate(candidates))

@@ -101,7 +101,9 @@ async def read_staged(objects: ObjectStore, key: str, size: int, crc: int) -> by
     except ObjectNotFound as error:
         raise MissingStage(f"object {key} is missing") from error
     if len(body) != size or crc32c(body) != crc:
-        raise MissingStage(f"object {key} has {len(body)} bytes with CRC {crc32c(body):#010x}, not {size}, {crc:#010x}")
+        raise MissingStage(
+            f"object {key} has {len(body)} bytes with CRC {crc32c(body):#010x}, expected {size}, {crc:#010x}"
+        )
     return body
 
 

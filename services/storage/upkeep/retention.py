@@ -153,7 +153,7 @@ class Retention:
 
     async def _move_to(self, partition: Partition, start: int, why: str) -> None:
         if start > partition.log.log_start:
-            log.info("log start moves", partition=partition.name, log_start=start, reason=why)
+            log.info("moving log start", partition=partition.name, log_start=start, reason=why)
             await self._move(partition, start)
 
     async def _move_over_missing(self, partition: Partition) -> None:

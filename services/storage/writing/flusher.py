@@ -58,7 +58,7 @@ class Flusher:
         now_ms: Callable[[], int],
         run_sync: RunSync,
         stored: Callable[[Partition], None],
-        given_up: Callable[[Partition, str, bool], None],
+        abandoned: Callable[[Partition, str, bool], None],
         counters: StorageCounters,
         tracer: Tracer | None,
     ) -> None:
@@ -73,7 +73,7 @@ class Flusher:
         self._now_ms = now_ms
         self._run_sync = run_sync
         self._stored = stored
-        self._given_up = given_up
+        self._abandoned = abandoned
         self._counters = counters
         self._tracer = tracer
 
@@ -97,9 +97,9 @@ class Flusher:
                     nursery.start_soon(self._put_segment, partition, segment)
                     nursery.start_soon(self._put_index, partition, segment, index)
         except* Fenced as errors:
-            self._given_up(partition, str(errors.exceptions[0]), False)
+            self._abandoned(partition, str(errors.exceptions[0]), False)
         except* WentOffline as errors:
-            self._given_up(partition, str(errors.exceptions[0]), True)
+            self._abandoned(partition, str(errors.exceptions[0]), True)
         else:
             self._counters.flush_seconds.observe(trio.current_time() - began)
             if not partition.closed:
