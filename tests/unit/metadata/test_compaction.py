@@ -257,7 +257,7 @@ async def test_an_etcd_whose_keys_fill_it_is_not_disarmed(clock: MockClock, caps
         nursery.cancel_scope.cancel()
     assert members.done == ["defragment etcd-0"]
     assert "NOSPACE" in upkeep._space.finding().reason
-    assert capsys.readouterr().out.count("its keys alone take 90% of its quota") == 1
+    assert capsys.readouterr().out.count("live keys alone use 90% of etcd's quota") == 1
 
 
 async def test_no_member_is_defragmented_beside_one_that_does_not_answer_until_a_minute_is_over(

@@ -60,6 +60,6 @@ async def test_pages_that_a_caller_asks_for_one_by_one_go_on_as_well() -> None:
 async def test_listings_that_are_given_up_are_not_remembered_for_ever() -> None:
     store = _store(_Client(most=-1))
     for number in range(100):
-        with pytest.raises(Refused, match="values larger than etcd's default limit allows"):
+        with pytest.raises(Refused, match="values exceed etcd's default size limit"):
             await store.read_page(f"{number}/")
     assert len(store._limits) == 64
