@@ -1,11 +1,11 @@
-"""How well the object store answers: healthy, degraded or unavailable, for people, readiness and metrics.
+"""The health of the object store (healthy, degraded or unavailable), for operators, readiness and metrics.
 
-Nothing is refused because of a state: whoever wants an object asks for it, and gets the store's own answer. What makes
-a state is the share of requests that failed, and the time that half of the answered ones took, over a sliding window.
-The time that bytes may need on a slow line is left out of it, so that large segments are no illness.
+No request is refused because of a state: callers always get the store's own answer. The state follows from the share of
+failed requests and from the median latency of answered ones, over a sliding window. The time that the bytes may take on
+a slow link is subtracted, so that large segments do not count as slow.
 
-A stretch of requests that all ended alike, all well or all badly, needs no window: so an outage and its end are seen in
-seconds. When nobody asks the store anything, a small request is sent: often while there is doubt, seldom otherwise.
+A run of requests that all succeed, or all fail, decides without the window, so an outage and its end are detected
+within seconds. If there are no requests, a small one is sent: often while the state is in doubt, rarely otherwise.
 """
 
 from collections import deque
@@ -20,8 +20,8 @@ from kafscale.objects.metrics import ANSWERS, Request
 from kafscale.telemetry import HEALTHY, Family, Finding, State
 
 _SLICES = 12  # of the window
-_FEWEST = 10  # requests, before a share of them means anything
-_FEWEST_ALIKE, _ALIKE_SECONDS = 5, 3.0  # of a stretch
+_FEWEST = 10  # with fewer requests, a share is not significant
+_FEWEST_ALIKE, _ALIKE_SECONDS = 5, 3.0  # the minimum length of a run of like outcomes
 _SLOWEST_BYTES_PER_SECOND = 1 << 20
 _PROBE_PAUSE = 0.5
 _LEAST_PROBE_TIMEOUT = 5.0
@@ -39,7 +39,7 @@ class Thresholds:
 
 
 class _Tally:
-    """The requests of a slice of the window."""
+    """Counts of the requests in a slice of the window."""
 
     __slots__ = ("failed", "fast", "slow", "until", "very_slow")
 
@@ -49,53 +49,56 @@ class _Tally:
 
 
 class StoreHealth:
-    """A ``Recorder``. ``probe`` must be running; ``clock`` is the one that requests are timed with."""
+    """A ``Recorder``. ``probe`` must be running. ``clock`` is the clock by which requests are timed."""
 
     def __init__(self, thresholds: Thresholds, *, clock: Callable[[], float] = trio.current_time) -> None:
         self._limits = thresholds
         self._clock = clock
         self._slices: deque[_Tally] = deque()
-        self._under_way: dict[int, Request] = {}
+        self._in_flight: dict[int, Request] = {}
         self._state = State.HEALTHY
         self._last_error = ""
-        # The stretch of requests that ended alike, up to now.
-        self._well, self._alike, self._alike_since = True, 0, float("-inf")
+        # The current run of requests that had like outcomes.
+        self._succeeding, self._alike, self._alike_since = True, 0, float("-inf")
         self._last_answer = float("-inf")
         self._last_end = float("-inf")
 
     def began(self, request: Request) -> None:
-        self._under_way[id(request)] = request
+        self._in_flight[id(request)] = request
 
     def ended(self, request: Request) -> None:
-        del self._under_way[id(request)]
+        del self._in_flight[id(request)]
         now, tally = self._clock(), self._slice()
         late = self._lateness(request, request.seconds)
         if request.outcome in ANSWERS:
-            well = late < self._limits.latency_warn
-            tally.fast += well
-            tally.slow += not well
+            good = late < self._limits.latency_warn
+            tally.fast += good
+            tally.slow += not good
             tally.very_slow += late >= self._limits.latency_crit
             self._last_answer = now
         elif request.outcome != "cancelled" or late >= self._limits.latency_crit:
-            well = False
+            good = False
             tally.failed += 1
             self._last_error = request.error if request.outcome != "cancelled" else "no answer"
         else:
-            # Its caller went away before the store had its time.
+            # The caller cancelled it before the store could be expected to answer.
             return
         self._last_end = now
-        if well is not self._well or not self._alike:
-            self._well, self._alike, self._alike_since = well, 0, now
+        if good is not self._succeeding or not self._alike:
+            self._succeeding, self._alike, self._alike_since = good, 0, now
         self._alike += 1
 
     def finding(self) -> Finding:
-        """The state now. Asked for often, it changes when the requests say so, and with time."""
+        """Return the current state, which depends on requests and on time. To be called often."""
         found = self._judge()
         self._state = found.state
         return found
 
     async def probe(self, store: ObjectStore, key: str) -> None:
-        """Ask ``store``, whose requests are told here, for ``key`` when nobody else asks it; until cancelled."""
+        """Send a request for ``key`` to ``store`` whenever there are no others, until cancelled.
+
+        This instance must be a recorder of ``store``.
+        """
         while True:
             await trio.sleep(_PROBE_PAUSE)
             quiet = self._clock() - self._last_end
@@ -104,7 +107,7 @@ class StoreHealth:
                     try:
                         await store.head(key)
                     except KafscaleError:
-                        continue  # `ended` was told
+                        continue  # recorded by `ended`
 
     def families(self) -> list[Family]:
         return [
@@ -125,15 +128,15 @@ class StoreHealth:
 
     @property
     def _in_doubt(self) -> bool:
-        return self._state is not State.HEALTHY or not self._well or self._silence() >= self._limits.latency_warn
+        return self._state is not State.HEALTHY or not self._succeeding or self._silence() >= self._limits.latency_warn
 
     def _judge(self) -> Finding:
         limits, now = self._limits, self._clock()
         silence = self._silence()
         if silence >= limits.latency_crit + _ALIKE_SECONDS:
-            return Finding(State.UNAVAILABLE, f"requests are under way and none was answered for {silence:.0f} s")
+            return Finding(State.UNAVAILABLE, f"requests are in flight and none was answered for {silence:.0f} s")
         if self._alike >= _FEWEST_ALIKE and now - self._alike_since >= _ALIKE_SECONDS:
-            if self._well:
+            if self._succeeding:
                 if self._state is not State.HEALTHY:
                     self._slices.clear()
                 return HEALTHY
@@ -141,7 +144,7 @@ class StoreHealth:
                 return Finding(State.UNAVAILABLE, f"no request succeeds: {self._last_error}")
         total, failed, slow, very_slow = self._sums()
         if total < _FEWEST:
-            return Finding(self._state, "too few requests to say more" if self._state is not State.HEALTHY else "")
+            return Finding(self._state, "too few requests to judge" if self._state is not State.HEALTHY else "")
         window, answered = f"in the last {limits.window:g} s", total - failed
         failures = f"{failed} of {total} requests failed {window}, the last one: {self._last_error}"
         if failed >= limits.error_rate_crit * total:
@@ -155,15 +158,15 @@ class StoreHealth:
         return HEALTHY
 
     def _silence(self) -> float:
-        """For how long a request has been late without any other being answered; 0: none is."""
-        if not self._under_way:
+        """Return for how long a request has been late without any other being answered, or 0."""
+        if not self._in_flight:
             return 0.0
         now = self._clock()
-        late = max(self._lateness(request, now - request.started) for request in self._under_way.values())
+        late = max(self._lateness(request, now - request.started) for request in self._in_flight.values())
         return max(0.0, min(late, now - self._last_answer))
 
     def _lateness(self, request: Request, seconds: float) -> float:
-        """The time it took less the time that its bytes may take; a delete of many keys is many requests."""
+        """Return its duration less the time that its bytes may take. 0 for deletes, which are many requests each."""
         if request.kind == "delete_many":
             return 0.0
         return seconds - request.size / _SLOWEST_BYTES_PER_SECOND
@@ -173,7 +176,7 @@ class StoreHealth:
         return (failed / total if total else 0.0), (slow / (total - failed) if total > failed else 0.0)
 
     def _sums(self) -> tuple[int, int, int, int]:
-        """All requests of the window, those that failed, and the slow and very slow ones of the others."""
+        """Return the counts of all requests in the window, failed ones, and slow and very slow ones of the rest."""
         while self._slices and self._slices[0].until <= self._clock() - self._limits.window:
             self._slices.popleft()
         failed = sum(tally.failed for tally in self._slices)
@@ -190,7 +193,7 @@ class StoreHealth:
 
 
 def clock_finding(store: ObjectStore) -> Finding:
-    """Whether this machine's clock and the store's agree as far as the life of signatures needs."""
+    """Return whether this machine's clock and the store's agree closely enough for the lifetime of signatures."""
     skew = store.clock_skew_seconds
     if skew is None or clocks_agree(skew):
         return HEALTHY

@@ -66,7 +66,7 @@ MUTATIONS = (
         Change(
             "kafscale.objects.credentials",
             "RenewedCredentials.__call__",
-            "if self._present is None or self._left() <= 0:",
+            "if self._present is None or self._remaining() <= 0:",
             "if self._present is None:",
         ),
         _CREDENTIALS + "test_what_ran_out_signs_nothing_and_comes_back",

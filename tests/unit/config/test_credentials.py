@@ -214,7 +214,7 @@ async def test_what_ran_out_signs_nothing_and_comes_back(autojump_clock: MockClo
             await trio.sleep(599)
             assert credentials().access_key == "key-1"
             await trio.sleep(2)
-            with pytest.raises(Unavailable, match="run out: OSError: no route"):
+            with pytest.raises(Unavailable, match="expired: OSError: no route"):
                 credentials()
         assert {entry["event"] for entry in logs} == {"credentials for S3 not renewed"}
         # With pauses that grow: not a request a second for five minutes.

@@ -190,7 +190,7 @@ async def test_each_try_of_a_repeated_request_is_counted_and_memory_is_bounded(a
     assert it.counters.requests["list_from", "ok"] == 10_000
     assert it.counters.requests["list_from", "unavailable"] > 15_000
     assert len(it.health._slices) <= 13
-    assert not it.health._under_way
+    assert not it.health._in_flight
 
 
 async def test_a_clock_that_is_off_is_found() -> None:
