@@ -107,7 +107,7 @@ def test_messages_that_break_the_format_are_refused(body: bytes) -> None:
 def test_a_size_that_lies_is_refused(size: int) -> None:
     lie = bytearray(message(b"value"))
     struct.pack_into(">i", lie, 8, size)
-    with pytest.raises(CorruptBatch, match="the bytes at"):
+    with pytest.raises(CorruptBatch, match="but the data at"):
         upconvert(lie, now_ms=NOW, max_bytes=MAX)
 
 
