@@ -123,7 +123,7 @@ def _damaged(path: Path, at: int) -> Path:
         (19, "6 messages, the header says 70"),
         (31, "has epoch 3 in a segment of epoch 67"),
         (100, "checksum of the body"),
-        (-3, "cut short or damaged"),
+        (-3, "truncated or damaged"),
         (-16, "checksum of the body"),
     ],
 )
@@ -176,7 +176,7 @@ def test_the_index_of_another_segment_is_damage(tmp_path: Path) -> None:
     result = _inspect("--verify", tmp_path / "s.index")
 
     assert result.exit_code == 1
-    assert "where no batch begins" in result.output.partition("Damage (")[2]
+    assert "but no batch begins there" in result.output.partition("Damage (")[2]
 
 
 def test_an_index_beside_a_damaged_segment_names_the_segment(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_damaged_index_says_what_is_wrong(tmp_path: Path) -> None:
     result = _inspect(tmp_path / "s.index")
 
     assert result.exit_code == 1
-    assert "do not hold the 8 entries" in result.output
+    assert "do not match the 8 entries" in result.output
 
 
 def test_mistakes_are_answered_with_what_to_do(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def test_verify_finds_an_index_intact_missing_unreadable_or_another_segmen
     await world.overwrite(key, build_index([0, 5], [32, built.positions[2]], INTERVAL))
     reply = await world.service.verify(ref)
     assert not reply.intact
-    assert "begins at offset 4" in reply.detail
+    assert "begins at 4" in reply.detail
 
     await world.store.delete_many([key])
     reply = await world.service.verify(ref)

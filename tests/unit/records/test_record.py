@@ -212,7 +212,7 @@ def test_a_record_count_that_lies_is_refused(count: int, codec: Codec) -> None:
 
 @pytest.mark.parametrize("count", [-1, 3, 2**31 - 1])
 def test_a_record_count_that_cannot_be_is_refused_before_decoding(count: int) -> None:
-    with pytest.raises(CorruptBatch, match="cannot be"):
+    with pytest.raises(CorruptBatch, match="do not fit"):
         read_records(batch_of(b"" if count < 0 else bytes(20), count=count, last_delta=5), max_bytes=MAX)
 
 

@@ -83,7 +83,7 @@ def test_a_wrong_field_is_named(at: int, kind: str, value: int, message: str) ->
 
 
 def test_an_index_without_entries_is_refused() -> None:
-    with pytest.raises(CorruptIndex, match="no entry"):
+    with pytest.raises(CorruptIndex, match="no entries"):
         parse_index(struct.pack(">4sHIIH", b"IDX\0", 1, 0, 100, 0))
 
 
@@ -94,13 +94,13 @@ def test_the_verifier_says_which_entry_is_wrong_and_which_are_missing() -> None:
 
     assert verify_index(parse_index(build_index(built.offsets, built.positions, 2)), segment) == []
     assert verify_index(parse_index(build_index([1000, 1003], [32, second], 2)), segment) == [
-        f"entry 1 says offset 1003, the batch at {second} begins at offset 1002"
+        f"entry 1 has offset 1003, but the batch at {second} begins at 1002"
     ]
     assert verify_index(parse_index(build_index([1000, 1200], [32, second + 61])), segment) == [
-        f"entry 1 (offset 1200) points to {second + 61}, where no batch begins"
+        f"entry 1 (offset 1200) points to {second + 61}, but no batch begins there"
     ]
     sparse = parse_index(build_index([1000], [32], interval=2))
-    assert "interval 2 asks for 4" in verify_index(sparse, segment)[0]
+    assert "interval 2 requires 4" in verify_index(sparse, segment)[0]
 
 
 @given(

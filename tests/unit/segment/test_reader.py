@@ -56,7 +56,7 @@ def test_gaps_between_batches_are_read_whole_but_not_from_a_piece() -> None:
     assert list(segment.offsets) == [1000, 1002, 1010]
     assert segment.batch_for(1006) == 2
     assert verify_segment(gapped) == []
-    with pytest.raises(CorruptSegment, match="1004 comes next"):
+    with pytest.raises(CorruptSegment, match="1004 is next"):
         list(scan_batches(gapped[HEADER_SIZE:], IndexEntry(1000, HEADER_SIZE), at_end=True))
 
 
@@ -73,13 +73,13 @@ def test_a_segment_of_kafscale_1_may_hold_the_epoch_that_java_clients_send() -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param(lambda d, p: struct.pack_into(">q", d, p[1], 1001), "1002 comes next", id="overlap"),
-        pytest.param(lambda d, p: struct.pack_into(">q", d, p[0], 1001), "1000 comes next", id="first batch"),
+        pytest.param(lambda d, p: struct.pack_into(">q", d, p[1], 1001), "1002 is next", id="overlap"),
+        pytest.param(lambda d, p: struct.pack_into(">q", d, p[0], 1001), "1000 is next", id="first batch"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 12, EPOCH + 1), "epoch 4 in a segment", id="epoch"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 12, -1), "epoch -1 in a segment", id="no epoch"),
-        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 23, -2), "no batch", id="last offset delta"),
-        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 57, -2), "no batch", id="record count"),
-        pytest.param(lambda d, p: struct.pack_into(">q", d, p[2], 2**63 - 1), "no batch", id="offset overflow"),
+        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 23, -2), "valid in a batch", id="last offset delta"),
+        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 57, -2), "valid in a batch", id="record count"),
+        pytest.param(lambda d, p: struct.pack_into(">q", d, p[2], 2**63 - 1), "valid in a batch", id="offset overflow"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[2] + 8, 2000), "ends at", id="length"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[2] + 8, -1), "length", id="negative length"),
         pytest.param(lambda d, p: d.__setitem__(p[1] + 16, 1), "magic 1", id="magic"),

@@ -84,12 +84,12 @@ def peek_one_at(data: bytes, position: int) -> BatchHeader:
 def test_a_batch_that_does_not_follow_is_an_error_unless_gaps_are_allowed() -> None:
     parts = [build_batch([Record(n, 0, None, b"v")], base_offset=n) for n in (5, 6, 8)]
     holed = b"".join(parts)
-    with pytest.raises(CorruptData, match=r"offset 7 in .*begins at offset 8 where 7 comes next"):
+    with pytest.raises(CorruptData, match=r"offset 7 in .*begins at offset 8, but 7 is next"):
         decoded(Piece(holed, SOURCE, 5))
-    with pytest.raises(CorruptData, match=r"offset 4 in .*begins at offset 5 where 4 comes next"):
+    with pytest.raises(CorruptData, match=r"offset 4 in .*begins at offset 5, but 4 is next"):
         decoded(Piece(holed, SOURCE, 4, gaps=True))
     assert [row["offset"] for row in decoded(Piece(holed, SOURCE, 5, gaps=True))] == [5, 6, 8]
-    with pytest.raises(CorruptData, match=r"offset 9 in .*begins at offset 8 where 9 comes next"):
+    with pytest.raises(CorruptData, match=r"offset 9 in .*begins at offset 8, but 9 is next"):
         decoded(Piece(holed + parts[-1], SOURCE, 5, gaps=True))
 
 
