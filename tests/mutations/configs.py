@@ -85,7 +85,7 @@ MUTATIONS = (
             ("result = await self._store.txn([Unchanged(key, found.mod_revision)], [Put(key, changed.value())])"),
             "result = await self._store.txn([], [Put(key, changed.value())])",
         ),
-        _TOPIC_CHANGES + "test_two_that_grow_a_topic_never_make_it_smaller",
+        _TOPIC_CHANGES + "test_two_concurrent_changes_of_the_partition_count_never_reduce_it",
     ),
     Mutation(
         "partitions that were made are no error when the answer was lost",
@@ -95,7 +95,7 @@ MUTATIONS = (
             "return found if unsure and found.partitions >= partitions else found.grown(partitions)",
             "return found.grown(partitions)",
         ),
-        _TOPIC_CHANGES + "test_growing_repeats_safely_whichever_answer_is_missing",
+        _TOPIC_CHANGES + "test_growing_is_safe_to_retry_whichever_answer_is_missing",
     ),
     Mutation(
         "a topic that is being deleted is not changed",
@@ -105,7 +105,7 @@ MUTATIONS = (
             "if found is None or not found.live or found.id != topic_id:",
             "if found is None or found.id != topic_id:",
         ),
-        _TOPIC_CHANGES + "test_a_topic_that_is_deleted_is_not_changed_any_more",
+        _TOPIC_CHANGES + "test_a_deleted_topic_can_no_longer_be_changed",
     ),
     Mutation(
         "configs are changed where they are stored, not as this gateway saw them last",
@@ -225,7 +225,7 @@ MUTATIONS = (
             "found = configs.get(name, defaults.get(name))",
             "found = configs.get(name) or defaults.get(name)",
         ),
-        _TOPICS_CONFIGS + "test_a_cleanup_policy_is_kept_as_it_was_set_and_says_what_retention_may_remove",
+        _TOPICS_CONFIGS + "test_a_cleanup_policy_is_kept_as_set_and_decides_what_retention_may_delete",
     ),
     Mutation(
         "old messages need keys in a compacted topic too",

@@ -248,7 +248,7 @@ MUTATIONS = (
             "if not 0 <= size <= self._max_request_bytes:",
             "if size < 0:",
         ),
-        _CONNECTION + "test_a_frame_over_the_limit_is_refused_before_it_is_kept",
+        _CONNECTION + "test_a_frame_over_the_limit_is_refused_before_it_is_buffered",
     ),
     Mutation(
         "frames and arrays are as large as they claim to be",
@@ -364,7 +364,7 @@ MUTATIONS = (
                 '    return there[int.from_bytes(weight("", place), "big") % len(there)] if there else None'
             ),
         ),
-        _MEMBERS + "test_a_member_that_comes_is_given_its_share_and_nothing_else_moves",
+        _MEMBERS + "test_a_member_that_joins_is_assigned_its_share_and_nothing_else_moves",
     ),
     Mutation(
         "metadata lists only the gateway that was asked, or others until their leases expire",
@@ -469,7 +469,7 @@ MUTATIONS = (
             "        return bool(await self._write(claim.node_id, claim.revision))",
             "        return True",
         ),
-        _NODE_IDS + "test_two_that_come_up_at_the_same_time_never_both_keep_an_id",
+        _NODE_IDS + "test_two_gateways_that_start_at_the_same_time_never_both_keep_an_id",
     ),
     Mutation(
         "a session's first partitions starve the others",

@@ -27,7 +27,7 @@ MUTATIONS = (
             "return seconds - request.size / _SLOWEST_BYTES_PER_SECOND",
             "return seconds",
         ),
-        _HEALTH + "test_slow_large_puts_and_a_few_late_answers_are_no_illness",
+        _HEALTH + "test_slow_large_puts_and_a_few_late_answers_do_not_degrade_health",
     ),
     Mutation(
         "whoever reads old segments pushes the tail out of the cache",
@@ -71,12 +71,12 @@ MUTATIONS = (
             "if self._alike >= _FEWEST_ALIKE and now",
             "if False and now",
         ),
-        _HEALTH + "test_an_outage_and_its_end_are_seen_in_seconds_without_anybody_asking",
+        _HEALTH + "test_an_outage_and_its_end_are_detected_in_seconds_without_other_requests",
     ),
     Mutation(
         "S3 is probed while there is doubt",
         Change("kafscale.objects.availability", "StoreHealth.probe", "(self._in_doubt or quiet", "(quiet"),
-        _HEALTH + "test_an_outage_and_its_end_are_seen_in_seconds_without_anybody_asking",
+        _HEALTH + "test_an_outage_and_its_end_are_detected_in_seconds_without_other_requests",
     ),
     Mutation(
         "an S3 that is silent is seen before its requests time out",
@@ -86,7 +86,7 @@ MUTATIONS = (
             "if silence >= limits.latency_crit + _ALIKE_SECONDS:",
             "if False:",
         ),
-        _HEALTH + "test_a_store_that_does_not_answer_at_all_is_seen_before_any_timeout",
+        _HEALTH + "test_a_store_that_does_not_answer_at_all_is_detected_before_any_timeout",
     ),
     Mutation(
         "a process that stops is not ready",

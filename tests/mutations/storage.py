@@ -448,7 +448,7 @@ MUTATIONS = (
             "fault = link_fault(found, expected, epoch or 0, exact=exact)",
             "fault = None",
         ),
-        _DAMAGE + "test_the_index_of_another_owners_segment_is_found_out_in_use",
+        _DAMAGE + "test_the_index_of_another_owners_segment_is_detected_in_use",
     ),
     Mutation(
         "a rebuilt index replaces whatever stands there by then",

@@ -67,7 +67,7 @@ MUTATIONS = (
     Mutation(
         "a commit is on the disk when it is answered",
         Change("kafscale.metadata.sqlite", "_File._connect", '"synchronous=FULL")', '"synchronous=OFF")'),
-        _SQLITE + "test_a_commit_is_on_the_disk_when_it_is_answered",
+        _SQLITE + "test_a_commit_is_on_disk_when_it_returns",
     ),
     Mutation(
         "a repeated put that meets its own first try has failed",
@@ -77,12 +77,12 @@ MUTATIONS = (
             "return await self._own_etag(key, body, refusal)",
             "raise",
         ),
-        _RETRY + "test_a_put_that_meets_its_own_first_try_has_succeeded",
+        _RETRY + "test_a_put_that_conflicts_with_its_own_first_attempt_has_succeeded",
     ),
     Mutation(
         "and the other way round: whatever it meets is its own",
         Change("kafscale.objects.retry", "RetryingObjectStore._own_etag", "if found.body != body:", "if False:"),
-        _RETRY + "test_another_ones_object_is_never_taken_for_ones_own",
+        _RETRY + "test_the_object_of_another_process_is_never_mistaken_for_ones_own",
     ),
     Mutation(
         "topics are read every 10 ms",
@@ -92,12 +92,12 @@ MUTATIONS = (
             "            async with store.watch(",
             ("            await trio.sleep(0.01)\n            continue\n            async with store.watch("),
         ),
-        _TOPICS + "test_nothing_is_asked_of_the_store_while_nothing_changes",
+        _TOPICS + "test_the_store_gets_no_requests_while_nothing_changes",
     ),
     Mutation(
         "epochs begin anew with every topic of a name",
         Change("kafscale.metadata.topics", "TopicCatalog._lift_floor", ".lifted_to(epoch)", ".lifted_to(0)"),
-        _TOPICS + "test_a_topic_made_anew_starts_above_every_epoch_of_the_old_one",
+        _TOPICS + "test_a_recreated_topic_starts_above_every_epoch_of_the_old_one",
     ),
     Mutation(
         "a deletion is of a name, whatever topic has it by then",

@@ -1,4 +1,4 @@
-"""Every object store, bare and as services hold it: one suite must pass on all of them."""
+"""Every object store, bare and wrapped as in services. One suite must pass on all of them."""
 
 import random
 from collections.abc import AsyncIterator

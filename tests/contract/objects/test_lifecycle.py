@@ -1,4 +1,4 @@
-"""A bucket's lifecycle rules, read from a real MinIO, and from stores that do not know or do not show them."""
+"""A bucket's lifecycle rules, read from a real MinIO, and from stores that do not support or do not report them."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def _rule(name: str, prefix: str, days: int = 7) -> Rule:
 
 
 async def _found(config: S3Config) -> Finding:
-    """What a process that starts on the bucket reports."""
+    """The finding of a process that starts on the bucket."""
     settings = S3Settings(
         namespace="production",
         bucket=config.bucket,
@@ -113,7 +113,7 @@ async def _answering(status: int, body: bytes) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("status", "code"), [(501, "NotImplemented"), (403, "AccessDenied"), (405, "MethodNotAllowed")]
 )
-async def test_a_store_that_does_not_show_its_rules_is_not_unhealthy(status: int, code: str) -> None:
+async def test_a_store_that_does_not_report_its_rules_is_not_unhealthy(status: int, code: str) -> None:
     body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
     watch = LifecycleWatch("production")
     async with _answering(status, body) as endpoint:

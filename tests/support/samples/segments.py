@@ -18,13 +18,13 @@ CREATED_MS = 1_700_000_000_000
 
 
 def make_batch(timestamps: Sequence[int], *, codec: Codec = Codec.NONE, value: bytes = b"v") -> bytes:
-    """A batch as a producer sends it, one record a timestamp."""
+    """A batch as a producer sends it, with one record per timestamp."""
     records = [Record(number, timestamp, b"k", value) for number, timestamp in enumerate(timestamps)]
     return build_batch(records, base_offset=0, codec=codec)
 
 
 def placed(batches: Iterable[bytes], *, base_offset: int, epoch: int = EPOCH) -> list[tuple[bytes, memoryview]]:
-    """The batches one after another in the log, in the two pieces that the writer takes."""
+    """The batches at consecutive offsets, in the two pieces that the writer expects."""
     pieces = []
     for batch in batches:
         header = peek_one(batch)

@@ -15,7 +15,7 @@ _UNSIGNED = {"uint16": 16, "uint32": 32}
 
 
 def entities(schema: Any, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Any entity of ``schema``; ``fixed`` gives other strategies for the fields of these names, at any depth."""
+    """Any entity of ``schema``. ``fixed`` overrides the strategies of fields by name, at any depth."""
     values = {}
     for field in fields(schema):
         strategy = fixed.get(field.name)

@@ -1,4 +1,4 @@
-"""The ownership map: who settled which epoch of which partition, and news of it."""
+"""The ownership map: which run settled which epoch of each partition, and its notifications."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ async def settle(
 
 @asynccontextmanager
 async def watching(store: MemoryMetadataStore) -> AsyncIterator[tuple[OwnershipMap, list[tuple[str, bytes, int]]]]:
-    """The map, and the partitions that it told news of."""
+    """The map, and the partitions that it reported as changed."""
     watched = OwnershipMap(store, NS)
     news: list[tuple[str, bytes, int]] = []
     async with trio.open_nursery() as nursery:
@@ -42,7 +42,7 @@ def shown(watched: OwnershipMap, topic_id: bytes = T, partition: int = 0) -> tup
     return None if owned is None else (owned.owner, owned.epoch)
 
 
-async def test_the_owner_is_who_settled_the_last_epoch() -> None:
+async def test_the_owner_is_the_run_that_settled_the_last_epoch() -> None:
     store = MemoryMetadataStore()
     await settle(store, "a", 1, 4)
     async with watching(store) as (watched, news):
@@ -53,7 +53,7 @@ async def test_the_owner_is_who_settled_the_last_epoch() -> None:
         assert news == [("t", T, 0), ("t", T, 1)]
 
 
-async def test_a_topic_that_was_made_anew_shares_nothing_with_the_old_one() -> None:
+async def test_a_recreated_topic_shares_nothing_with_the_old_one() -> None:
     store = MemoryMetadataStore()
     await settle(store, "a", 3)
     async with watching(store) as (watched, news):
@@ -66,13 +66,13 @@ async def test_a_topic_that_was_made_anew_shares_nothing_with_the_old_one() -> N
         assert news == [("t", T, 0), ("t", U, 0), ("t", U, 0), ("t", T, 0)]
 
 
-async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_clock: MockClock) -> None:
+async def test_only_entries_that_changed_during_a_gap_are_reported_after_it(mock_clock: MockClock) -> None:
     store = MemoryMetadataStore()
     for partition in range(3):
         await settle(store, "a", 1, partition=partition)
     async with watching(store) as (watched, news):
         await wait_all_tasks_blocked()
-        # The watch that waits by now still answers, the next one does not.
+        # The watch that is already waiting still answers, the next one does not.
         store.faults = [no_answer("watch"), no_answer("read_prefix")]
         await settle(store, "a", 1, partition=3)
         news.clear()
@@ -87,7 +87,7 @@ async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_cl
         assert sorted(news) == [("t", T, 0), ("t", T, 2)]
 
 
-async def test_keys_that_are_no_partitions_and_empty_histories_are_passed_over() -> None:
+async def test_keys_that_are_not_partitions_and_empty_histories_are_ignored() -> None:
     store = MemoryMetadataStore()
     await store.txn((), [Put(paths.epoch_histories_prefix(NS) + "odd", b"")])
     await settle(store, "a")

@@ -1,4 +1,4 @@
-"""No bytes make a public function raise anything but CorruptData, and every call ends."""
+"""For any bytes, public functions raise only CorruptData, and every call ends."""
 
 import struct
 import zlib
@@ -114,7 +114,7 @@ def test_sound_records_under_any_header(numbers: tuple[int, ...], data: st.DataO
 
 
 def wrapped_batch(records: bytes, codec: Codec, count: int, last_delta: int) -> bytes:
-    """A batch with right length and CRC around ``records``, whatever they are."""
+    """A batch with correct length and CRC around any ``records``."""
     header = batches.BatchHeader(0, 0, -1, 2, 0, codec, last_delta, 0, 2**62, -1, -1, -1, count)
     out = bytearray(batches.pack_header(header) + records)
     batches.seal(out)
