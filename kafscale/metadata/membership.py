@@ -131,7 +131,7 @@ class Membership:
             try:
                 await self._metadata.keep_alive(self.lease)
             except STORE_FAILURES as error:
-                outage.tell(error, proven=self.proven)
+                outage.report(error, proven=self.proven)
                 continue
             outage.over()
             self._extend(sent)

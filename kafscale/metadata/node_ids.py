@@ -25,18 +25,20 @@ class Claim:
 
 
 class NodeIds:
-    """Broker ids for the gateway ``instance``, its first advertised listener. ``wanted`` is the configured id."""
+    """Broker ids for the gateway ``instance``, its first advertised listener. ``configured_id`` is its setting."""
 
-    def __init__(self, store: MetadataStore, namespace: str, *, instance: str, wanted: int | None = None) -> None:
+    def __init__(
+        self, store: MetadataStore, namespace: str, *, instance: str, configured_id: int | None = None
+    ) -> None:
         self._store = store
         self._namespace = namespace
         self._instance = instance
-        self._wanted = wanted
+        self._configured_id = configured_id
 
     async def claim(self) -> Claim:
-        """Claim the wanted id, else the id this instance had, else the lowest id that no live instance has.
+        """Claim the configured id, else the id this instance had, else the lowest id that no live instance has.
 
-        Raises Unavailable, and ConfigError if another live instance has the wanted id. That may be this gateway's
+        Raises Unavailable, and ConfigError if another live instance has the configured id. That may be this gateway's
         former run at another address, until its lease ends.
         """
         while True:
@@ -55,11 +57,13 @@ class NodeIds:
         return bool(await self._write(claim.node_id, claim.revision))
 
     def _choice(self, records: Mapping[int, KeyValue], live: Mapping[int, set[str]]) -> int:
-        if self._wanted is not None:
-            others = live.get(self._wanted, set()) - {self._instance}
+        if self._configured_id is not None:
+            others = live.get(self._configured_id, set()) - {self._instance}
             if others:
-                raise ConfigError(f"KAFSCALE_BROKER_ID: {self._wanted} is the id of a live gateway at {min(others)}")
-            return self._wanted
+                raise ConfigError(
+                    f"KAFSCALE_BROKER_ID: {self._configured_id} is the id of a live gateway at {min(others)}"
+                )
+            return self._configured_id
         instances = {record_id: self._instance_of(record) for record_id, record in records.items()}
         present = set().union(*live.values())
         usable = [

@@ -21,7 +21,7 @@ class Refusal:
         self._reported = ""
         self._log = structlog.get_logger(__name__)
 
-    def tell(self, error: Refused, **about: Any) -> None:
+    def report(self, error: Refused, **about: Any) -> None:
         if str(error) != self._reported:
             self._reported = str(error)
             self._log.error(self._event, **about, refused=self._reported)
@@ -44,15 +44,15 @@ class Outage:
         self._refusal = Refusal(event)
         self._log = structlog.get_logger(__name__)
 
-    def tell(self, error: Exception, **about: Any) -> None:
+    def report(self, error: Exception, **about: Any) -> None:
         if isinstance(error, Refused):
-            self._refusal.tell(error, **about)
+            self._refusal.report(error, **about)
         else:
             self._log.warning(self._event, **about, error=str(error))
 
     async def pause(self, error: Exception, **about: Any) -> None:
         """Log the failure and wait before the next attempt."""
-        self.tell(error, **about)
+        self.report(error, **about)
         await trio.sleep(self._pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         self._pause = min(2 * self._pause, self._longest)
 

@@ -77,7 +77,7 @@ class Environment:
         try:
             yield
         except Refused as error:
-            refusal.tell(error, api=api)
+            refusal.report(error, api=api)
             raise
         refusal.over()
 

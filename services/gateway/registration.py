@@ -55,7 +55,7 @@ class Registration:
                 for each in listeners
             ],
         )
-        self._ids = NodeIds(store, namespace, instance=instance_of(self._member), wanted=configured_id)
+        self._ids = NodeIds(store, namespace, instance=instance_of(self._member), configured_id=configured_id)
         self._membership: Membership | None = None
 
     @property

@@ -122,7 +122,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a refusal that goes on is said once",
-        Change("kafscale.metadata.outage", "Refusal.tell", "if str(error) != self._reported:", "if True:"),
+        Change("kafscale.metadata.outage", "Refusal.report", "if str(error) != self._reported:", "if True:"),
         _REFUSED_BY_ETCD + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
     ),
 )

@@ -241,7 +241,7 @@ class OwnedPartitions:
 
     def _log_failure(self, error: KafscaleError, partition: str) -> None:
         if isinstance(error, Refused):
-            self._refusal.tell(error, partition=partition)
+            self._refusal.report(error, partition=partition)
         else:
             log.warning("take-over failed", partition=partition, error=str(error))
 

@@ -72,9 +72,9 @@ async def outlast(store: MetadataStore, clock: Clock, lease: int, seconds: float
     """
     if clock is None:
         snapshot = await store.read_prefix("")
-        left = {item.key for item in snapshot.items if item.lease == lease}
+        remaining = {item.key for item in snapshot.items if item.lease == lease}
         async with store.watch("", snapshot.revision + 1) as watch:
-            while left:
-                left -= {event.key for event in await watch.next()}
+            while remaining:
+                remaining -= {event.key for event in await watch.next()}
     else:
         await advance(clock, seconds)

@@ -45,10 +45,10 @@ async def _fill(store: EtcdMetadataStore) -> None:
 async def test_each_member_reports_its_sizes_and_one_that_is_down_is_skipped(three: Etcd) -> None:
     config = EtcdConfig(endpoints=tuple(three.endpoints), timeout_seconds=30)
     async with open_etcd(config, random=lambda: 0.0) as store:
-        told = await store.maintenance.statuses()
-        assert [status.address for status in told] == sorted(three.endpoints)
-        assert {(status.quota_bytes, status.alarms) for status in told} == {(QUOTA, ())}
-        assert all(0 < status.database_bytes_in_use <= status.database_bytes for status in told)
+        statuses = await store.maintenance.statuses()
+        assert [status.address for status in statuses] == sorted(three.endpoints)
+        assert {(status.quota_bytes, status.alarms) for status in statuses} == {(QUOTA, ())}
+        assert all(0 < status.database_bytes_in_use <= status.database_bytes for status in statuses)
         await trio.to_thread.run_sync(three.members[0].kill)
         assert [status.address for status in await store.maintenance.statuses()] == sorted(three.endpoints[1:])
 

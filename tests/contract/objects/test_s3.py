@@ -181,7 +181,7 @@ async def test_deletes_are_dated_when_they_are_requested(s3_config: S3Config) ->
         await store.put_if_absent("ns/a", b"x")
         await store.put_if_absent("ns/b", b"x")
     async with S3ObjectStore.open(s3_config, now=now) as store:
-        with pytest.raises(Unavailable):  # asked for long ago, though each is sent now
+        with pytest.raises(Unavailable):  # dated long ago, although each is sent now
             await store.delete_many(["ns/a", "ns/b"])
         assert len(await store.list_from("")) == 2
 

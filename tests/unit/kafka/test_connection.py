@@ -211,15 +211,15 @@ def test_replies_leave_in_the_order_of_the_requests(order: list[int]) -> None:
     shell = Shell()
     shell.connection.receive_data(b"".join(request_bytes(number) for number in range(6)))
     requests = shell.pull()
-    left: list[int] = []
+    sent: list[int] = []
     done: set[int] = set()
     for number in order:
         requests[number].slot.reply([b""])
         done.add(number)
-        left += reply_ids(shell.sent())
-        assert left == list(range(len(left)))
-        assert len(left) == next((n for n in range(6) if n not in done), 6)
-    assert left == list(range(6))
+        sent += reply_ids(shell.sent())
+        assert sent == list(range(len(sent)))
+        assert len(sent) == next((n for n in range(6) if n not in done), 6)
+    assert sent == list(range(6))
 
 
 def test_a_request_without_a_reply_keeps_its_slot_and_sends_nothing() -> None:
@@ -259,7 +259,7 @@ def test_requests_in_flight_are_bounded() -> None:
     first, _ = shell.pull()
     assert shell.connection.at_limit
     first.slot.reply([b""])
-    assert shell.connection.at_limit, "a reply that has not left still counts"
+    assert shell.connection.at_limit, "a reply that is not sent still counts"
     shell.sent()
     assert [request.correlation_id for request in shell.pull()] == [2]
 

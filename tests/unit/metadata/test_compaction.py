@@ -161,8 +161,8 @@ async def test_an_error_is_logged_once_until_it_changes(clock: MockClock, capsys
         nursery.start_soon(_upkeep(members).run)
         await trio.sleep(HOUR)
         nursery.cancel_scope.cancel()
-    shown = capsys.readouterr().out
-    assert [shown.count(error) for error in ("first", "second")] == [1, 1]
+    output = capsys.readouterr().out
+    assert [output.count(error) for error in ("first", "second")] == [1, 1]
 
 
 async def test_history_is_compacted_by_size_long_before_it_is_old(clock: MockClock) -> None:

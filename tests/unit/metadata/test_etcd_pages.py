@@ -18,11 +18,11 @@ class _Client:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.asked: list[int] = []
+        self.limits: list[int] = []
 
     async def call(self, _: Any, request: pb.RangeRequest, *, repeatable: bool) -> pb.RangeResponse:
         assert repeatable
-        self.asked.append(request.limit)
+        self.limits.append(request.limit)
         found = [key for key in KEYS if request.key <= key < request.range_end]
         page = found[: request.limit]
         if len(page) > self.most:
@@ -40,12 +40,12 @@ async def test_a_listing_continues_with_the_page_size_that_fitted_and_the_next_o
     store = _store(client)
     snapshot = await store.read_prefix("large/")
     assert [item.key.encode() for item in snapshot.items] == KEYS
-    assert client.asked == [512, 128, *[32] * 10]
-    client.asked.clear()
+    assert client.limits == [512, 128, *[32] * 10]
+    client.limits.clear()
     assert (await store.read_prefix("other/")).items == ()
     client.most = 1000
     assert len((await store.read_prefix("large/")).items) == len(KEYS)
-    assert client.asked == [512, 512]
+    assert client.limits == [512, 512]
 
 
 async def test_pages_that_are_requested_one_by_one_also_keep_the_size_that_fitted() -> None:
@@ -53,7 +53,7 @@ async def test_pages_that_are_requested_one_by_one_also_keep_the_size_that_fitte
     store = _store(client)
     first = await store.read_page("large/")
     second = await store.read_page("large/", after=first.items[-1].key, revision=first.revision)
-    assert client.asked == [512, 128, 128]
+    assert client.limits == [512, 128, 128]
     assert [item.key.encode() for item in (*first.items, *second.items)] == KEYS[:256]
 
 

@@ -172,10 +172,10 @@ async def test_a_refusal_ends_a_start_and_later_is_logged_once_until_it_is_fixed
         await nursery.start(watched.run)
         for _ in range(2):
             store.faults = [Fault(method=method, before=Refused("permission denied"), times=5) for method in _READS]
-            with capture_logs() as said:
+            with capture_logs() as logs:
                 await put(store, "x", "a")
                 await trio.sleep(60)
                 assert not store.faults[1].times
-            assert [entry["log_level"] for entry in said] == ["error"]
+            assert [entry["log_level"] for entry in logs] == ["error"]
             assert runs(watched) == ["x"]
         nursery.cancel_scope.cancel()

@@ -140,9 +140,9 @@ async def test_a_lease_whose_renewal_is_refused_is_renewed_when_that_is_fixed_an
         nursery.start_soon(mine.keep)
         for reason in ("permission denied", "permission denied", "no such role"):
             store.faults = [Fault(method="keep_alive", before=Refused(reason), times=2)]
-            with capture_logs() as said:
+            with capture_logs() as logs:
                 await trio.sleep(TTL)
-            assert [(entry["log_level"], entry["refused"]) for entry in said] == [("error", reason)]
+            assert [(entry["log_level"], entry["refused"]) for entry in logs] == [("error", reason)]
             assert mine.proven
         nursery.cancel_scope.cancel()
 

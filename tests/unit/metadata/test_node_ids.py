@@ -14,8 +14,8 @@ from kafscale.v1.metadata_pb2 import Member, NodeId
 NS = "ns"
 
 
-def ids(store: MemoryMetadataStore, instance: str, wanted: int | None = None) -> NodeIds:
-    return NodeIds(store, NS, instance=f"{instance}:9092", wanted=wanted)
+def ids(store: MemoryMetadataStore, instance: str, configured_id: int | None = None) -> NodeIds:
+    return NodeIds(store, NS, instance=f"{instance}:9092", configured_id=configured_id)
 
 
 async def register(store: MemoryMetadataStore, instance: str, node_id: int) -> None:
@@ -27,8 +27,8 @@ async def vanish(store: MemoryMetadataStore, instance: str) -> None:
     await store.txn((), [Delete(paths.member_key(NS, "gateway", instance))])
 
 
-async def come_up(store: MemoryMetadataStore, instance: str, wanted: int | None = None) -> int:
-    named = ids(store, instance, wanted)
+async def come_up(store: MemoryMetadataStore, instance: str, configured_id: int | None = None) -> int:
+    named = ids(store, instance, configured_id)
     claim = await named.claim()
     await register(store, instance, claim.node_id)
     assert await named.confirm(claim)
@@ -53,20 +53,20 @@ async def test_instances_get_the_lowest_free_ids_and_keep_them_over_restarts() -
 
 async def test_configured_ids_are_skipped_while_their_gateways_live() -> None:
     store = MemoryMetadataStore()
-    assert await come_up(store, "a", wanted=1) == 1
+    assert await come_up(store, "a", configured_id=1) == 1
     assert [await come_up(store, name) for name in "bcd"] == [0, 2, 3]
     await vanish(store, "a")
     assert await come_up(store, "e") == 1
     with pytest.raises(ConfigError, match=r"KAFSCALE_BROKER_ID.*e:9092"):
-        await ids(store, "a", wanted=1).claim()
+        await ids(store, "a", configured_id=1).claim()
 
 
 async def test_a_configured_id_is_taken_from_an_instance_that_is_gone() -> None:
     store = MemoryMetadataStore()
-    assert await come_up(store, "a", wanted=5) == 5
-    assert await come_up(store, "a", wanted=5) == 5
+    assert await come_up(store, "a", configured_id=5) == 5
+    assert await come_up(store, "a", configured_id=5) == 5
     await vanish(store, "a")
-    assert await come_up(store, "b", wanted=5) == 5
+    assert await come_up(store, "b", configured_id=5) == 5
 
 
 async def test_an_instance_takes_another_id_if_its_own_is_configured_for_a_live_one() -> None:

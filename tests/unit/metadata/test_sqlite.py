@@ -164,12 +164,12 @@ async def test_a_foreign_file_is_refused_and_not_changed(tmp_path: Path) -> None
             connection = sqlite3.connect(path)
         connection.execute(statement)
         connection.close()
-    for path, kind, said in (
+    for path, kind, message in (
         (garbage, Refused, "cannot be used"),
         (foreign, ConfigError, "not a KafScale"),
         (newer, ConfigError, "another release"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             async with open_sqlite(path):
                 pass
     assert garbage.read_bytes().startswith(b"this is no database")
