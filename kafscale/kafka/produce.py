@@ -1,4 +1,4 @@
-"""Hand-written codec of Produce (API key 0), versions 0 to 13: a hot path, and Kafka 4 dropped versions 0 to 2.
+"""Hand-written codec of Produce (API key 0), versions 0 to 13, as it is a hot path and kio lacks versions 0 to 2.
 
 Changes on the wire: 1 adds the throttle time; 2 the append time in the reply; 3 the transactional id; 5 the log start
 in the reply; 8 record errors and a message in the reply; 9 is flexible; 10 adds leader hints (tagged, never sent here);

@@ -1,6 +1,6 @@
 """The metadata store that several processes share: etcd.
 
-The interface has etcd's semantics. This module adds fail-over between members, and never repeats an operation that may
+The interface has etcd's semantics. This module adds fail-over between members, and never repeats a transaction that may
 already have been applied.
 """
 

@@ -207,7 +207,7 @@ class EtcdClient:
 
     @contextmanager
     def while_current(self, member: Member) -> Iterator[None]:
-        """Cancel the block, without an exception after it, if ``member`` is not or no longer the current member."""
+        """Run the block while ``member`` is current. Otherwise cancel it and continue after it."""
         with trio.CancelScope() as scope:
             if member is not self._current:
                 scope.cancel()

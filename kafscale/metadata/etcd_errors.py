@@ -1,4 +1,4 @@
-"""Maps etcd's statuses to errors. The error classes of this module are never raised by the store itself."""
+"""Maps etcd's statuses to errors. The error classes of this module are internal to the store."""
 
 import grpc
 

@@ -91,7 +91,7 @@ class EtcdMaintenance:
         return sorted(found, key=lambda status: status.address)
 
     async def is_compacted(self, revision: int) -> bool:
-        """Return whether history is compacted beyond ``revision``. False if this user may not find out."""
+        """Return whether history is compacted beyond ``revision``. False if this user may not check."""
         try:
             await self._client.call(RANGE, pb.RangeRequest(key=_ABSENT_KEY, revision=revision), repeatable=True)
         except Compacted:

@@ -80,7 +80,7 @@ class MembersView:
     def sink_keeper(self, sink: str) -> LiveMember | None:
         """Return the member that does a sink's upkeep outside of partitions, or None without members.
 
-        With ``sink`` "", the member that cares for the stages of all sinks.
+        With an empty ``sink``, the member that does the upkeep of all stages.
         """
         return self._assigned_to((_SINKS, zlib.crc32(sink.encode())))
 

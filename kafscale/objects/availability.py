@@ -4,8 +4,9 @@ No request is refused because of a state: callers always get the store's own ans
 failed requests and from the median latency of answered ones, over a sliding window. The time that the bytes may take on
 a slow link is subtracted, so that large segments do not count as slow.
 
-A run of requests that all succeed, or all fail, decides without the window, so an outage and its end are detected
-within seconds. If there are no requests, a small one is sent: often while the state is in doubt, rarely otherwise.
+A run of requests that are all answered in time, or that all fail, decides without the window, so an outage and its end
+are detected within seconds. Without other requests, a small one is sent: often while the state is in doubt, otherwise
+rarely.
 """
 
 from collections import deque
