@@ -152,7 +152,7 @@ MUTATIONS = (
             "PartitionFlushed(status=one.status, detail=str(one), owner=one.owner)",
             "PartitionFlushed(status=one.status, detail=str(one))",
         ),
-        _SIZES + "test_who_is_not_the_owner_names_it",
+        _SIZES + "test_a_size_request_to_another_instance_names_the_owner",
     ),
     Mutation(
         "an offline partition does not say that it is stored",
@@ -187,7 +187,7 @@ MUTATIONS = (
             "if end < log.high_watermark and (await run.reader.holding(log, end)).base_offset == end:",
             "if end < log.high_watermark:",
         ),
-        _SEGMENT_LIST + "test_what_is_not_whole_is_found",
+        _SEGMENT_LIST + "test_damaged_and_missing_objects_are_found",
     ),
     Mutation(
         "a hole where a log begins hides nothing behind it",
@@ -197,7 +197,7 @@ MUTATIONS = (
             "        return await run.reader.finder.oldest(log)\n",
             "        return None\n",
         ),
-        _SEGMENT_LIST + "test_a_hole_at_the_beginning_hides_nothing_behind_it",
+        _SEGMENT_LIST + "test_missing_first_segments_do_not_hide_later_ones",
     ),
     Mutation(
         "who may not be the owner any more tells of no hole",
@@ -207,12 +207,12 @@ MUTATIONS = (
             "        if not run.membership.proven:\n",
             "        if False:\n",
         ),
-        _SEGMENT_LIST + "test_who_may_not_be_the_owner_any_more_tells_of_no_hole",
+        _SEGMENT_LIST + "test_an_owner_without_a_proven_lease_reports_no_missing_segments",
     ),
     Mutation(
         "a log that begins with a hole is looked at",
         Change("services.storage.methods.segments", "_page", "        run.retention.look_at(partition)\n", ""),
-        _SEGMENT_LIST + "test_a_hole_at_the_beginning_hides_nothing_behind_it",
+        _SEGMENT_LIST + "test_missing_first_segments_do_not_hide_later_ones",
     ),
     Mutation(
         "a partition that cannot be read hides no other",
@@ -252,7 +252,7 @@ MUTATIONS = (
             "            async with run.verify_turns:\n",
             "            if True:\n",
         ),
-        _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer",
+        _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_stays_in_memory",
     ),
     Mutation(
         "no segment is kept while the indexer is waited for",
@@ -265,7 +265,7 @@ MUTATIONS = (
                 "        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))\n"
             ),
         ),
-        _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer",
+        _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_stays_in_memory",
     ),
     Mutation(
         "one reply has no more bytes than can be verified in its time",
@@ -275,7 +275,7 @@ MUTATIONS = (
             "        if found and size > max_bytes:\n",
             "        if False:\n",
         ),
-        _SEGMENT_LIST + "test_one_reply_has_no_more_bytes_than_can_be_verified",
+        _SEGMENT_LIST + "test_a_verifying_reply_is_bounded_in_bytes",
     ),
     Mutation(
         "a segment larger than a reply is verified too",
@@ -285,19 +285,19 @@ MUTATIONS = (
             "        if found and size > max_bytes:\n",
             "        if size > max_bytes:\n",
         ),
-        _SEGMENT_LIST + "test_one_reply_has_no_more_bytes_than_can_be_verified",
+        _SEGMENT_LIST + "test_a_verifying_reply_is_bounded_in_bytes",
     ),
     Mutation(
         "what a dead owner left is no part of the log",
         Change(
             "services.storage.methods.segments", "_verify", "        except OfAnotherEpoch:\n            return\n", ""
         ),
-        _SEGMENT_LIST + "test_what_a_dead_owner_left_is_no_part_of_the_log",
+        _SEGMENT_LIST + "test_a_dead_owners_segment_is_not_listed",
     ),
     Mutation(
         "a store that does not answer is no damage, and not whole either",
         Change("services.storage.methods.segments", "_verify", "        raise failures[0]\n", "        pass\n"),
-        _SEGMENT_LIST + "test_a_store_that_does_not_answer_is_no_damage",
+        _SEGMENT_LIST + "test_an_unavailable_store_is_not_reported_as_damage",
     ),
     Mutation(
         "a topic is verified to its end",
@@ -387,7 +387,7 @@ MUTATIONS = (
     Mutation(
         "an index that is not right is written anew",
         Change("services.storage.methods.segments", "_faults", "    if rebuilt is None:\n", "    if True:\n"),
-        _SEGMENT_LIST + "test_indexes_that_are_not_right_are_written_anew",
+        _SEGMENT_LIST + "test_missing_and_wrong_indexes_are_rebuilt",
     ),
     Mutation(
         "an index that was right is not told as written",

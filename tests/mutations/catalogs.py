@@ -17,12 +17,12 @@ MUTATIONS = (
             "if not first <= segment.base_offset < segment.next_offset <= end:",
             "if False:",
         ),
-        _CATALOGS + "test_a_page_by_a_stale_owner_of_what_it_never_committed_misleads_nobody",
+        _CATALOGS + "test_a_page_of_a_stale_owner_with_uncommitted_segments_is_ignored",
     ),
     Mutation(
         "a page is of this topic, not of another one that had the name",
         Change("kafscale.catalog.page", "misfit", "if content.topic_id != partition.topic_id:", "if False:"),
-        _CATALOGS + "test_a_page_of_another_topic_of_the_name_misleads_nobody",
+        _CATALOGS + "test_a_page_of_another_topic_with_the_same_name_is_ignored",
     ),
     Mutation(
         "a page is not believed beyond the high watermark",
@@ -32,7 +32,7 @@ MUTATIONS = (
             "    if content.segments[-1].next_offset > high_watermark:\n",
             ("    high_watermark = max(high_watermark, content.segments[-1].next_offset)\n    if False:\n"),
         ),
-        _CATALOGS + "test_a_page_that_goes_beyond_the_high_watermark_misleads_nobody",
+        _CATALOGS + "test_a_page_beyond_the_high_watermark_is_ignored",
     ),
     Mutation(
         "a page lists what is committed, not what is stored",
@@ -48,7 +48,7 @@ MUTATIONS = (
                 "            ),"
             ),
         ),
-        _CATALOGS + "test_a_page_never_lists_what_is_stored_and_not_committed",
+        _CATALOGS + "test_a_page_lists_only_committed_segments",
     ),
     Mutation(
         "damage in a page is noticed",
@@ -63,12 +63,12 @@ MUTATIONS = (
             "listed = await self._read(view, offset)",
             "listed: list[CatalogSegment] = []",
         ),
-        _CATALOGS + "test_after_a_restart_times_are_looked_up_in_pages",
+        _CATALOGS + "test_timestamps_are_looked_up_in_pages_after_a_restart",
     ),
     Mutation(
         "times that an indexer told are kept",
         Change("services.storage.reading.offsets", "_LookUp._locate", "if newest != UNKNOWN_TIME:", "if False:"),
-        _CATALOGS + "test_after_a_restart_times_are_looked_up_in_pages",
+        _CATALOGS + "test_timestamps_are_looked_up_in_pages_after_a_restart",
     ),
     Mutation(
         "retention by time reads pages",
@@ -78,7 +78,7 @@ MUTATIONS = (
             "newest = await self._catalogs.age_from(partition.log, segment)",
             "pass",
         ),
-        _CATALOGS + "test_after_a_restart_retention_by_time_reads_pages",
+        _CATALOGS + "test_retention_by_time_reads_pages_after_a_restart",
     ),
     Mutation(
         "the largest time is looked for where it can be",
@@ -88,12 +88,12 @@ MUTATIONS = (
             "if segment.max_timestamp == UNKNOWN_TIME or minimum <= segment.max_timestamp <= maximum:",
             "if True:",
         ),
-        _CATALOGS + "test_the_largest_time_is_looked_up_in_pages",
+        _CATALOGS + "test_the_largest_timestamp_is_looked_up_in_pages",
     ),
     Mutation(
         "a page goes on where the last one ends",
         Change("services.storage.reading.catalogs", "Catalogs._store_full", "page.prepend(found)", "page.prepend([])"),
-        _CATALOGS + "test_pages_go_on_where_a_former_owner_stopped",
+        _CATALOGS + "test_a_new_owner_continues_the_pages_of_the_former_one",
     ),
     Mutation(
         "a page that cannot be stored is not tried with every commit",
@@ -103,12 +103,14 @@ MUTATIONS = (
             "page.full and not page.under_way and trio.current_time() >= page.not_before",
             "page.full and not page.under_way",
         ),
-        _CATALOGS + "test_no_producer_waits_for_a_page_and_a_failed_one_is_stored_later",
+        _CATALOGS + "test_producers_do_not_wait_for_pages_and_a_failed_page_is_stored_later",
     ),
     Mutation(
         "pages that are not stored are bounded",
-        Change("services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MAX_WAITING:", "if False:"),
-        _CATALOGS + "test_what_waits_for_its_page_is_bounded",
+        Change(
+            "services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"
+        ),
+        _CATALOGS + "test_segments_that_wait_for_a_page_are_bounded",
     ),
     Mutation(
         "a segment that is not remembered any more is not the last one",
@@ -118,7 +120,7 @@ MUTATIONS = (
             "known = log.segments.after(segment.base_offset) or next(iter(found), None)",
             "known = log.segments.after(segment.base_offset)",
         ),
-        _RETENTION + "test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_remembered",
+        _RETENTION + "test_retention_keeps_young_segments_in_a_log_larger_than_the_segment_map",
     ),
     Mutation(
         "of pages that were read those that are too old are not read again",
@@ -128,7 +130,7 @@ MUTATIONS = (
             "if page is not None and page.read and page.newest < at_least:",
             "if False:",
         ),
-        _CATALOGS + "test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages",
+        _CATALOGS + "test_lookups_in_a_log_larger_than_the_segment_map_read_few_pages",
     ),
     Mutation(
         "a page is deleted when all of it is below the log start",
@@ -138,7 +140,7 @@ MUTATIONS = (
             "doomed = [name for name in names if whole or name.base_offset < names[-1].base_offset]",
             "doomed = names",
         ),
-        _CATALOGS + "test_after_a_restart_retention_by_time_reads_pages",
+        _CATALOGS + "test_retention_by_time_reads_pages_after_a_restart",
     ),
     Mutation(
         "pages are deleted only by an owner that proves its lease",
@@ -148,7 +150,7 @@ MUTATIONS = (
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed or partition.moving:",
         ),
-        _CATALOGS + "test_pages_go_only_after_the_log_start_has_moved_and_only_by_a_proven_owner",
+        _CATALOGS + "test_pages_are_deleted_after_the_log_start_moved_and_only_with_a_proven_lease",
     ),
     Mutation(
         "a deleted topic leaves no pages",
@@ -158,7 +160,7 @@ MUTATIONS = (
             "                paths.catalog_prefix(self._namespace, self._topic.name, index),\n",
             "",
         ),
-        _CATALOGS + "test_pages_of_a_deleted_topic_go_with_it",
+        _CATALOGS + "test_pages_are_deleted_with_their_topic",
     ),
     Mutation(
         "a deleted topic leaves no topic object",
@@ -168,7 +170,7 @@ MUTATIONS = (
             "await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])",
             "pass",
         ),
-        _TOPIC_OBJECTS + "test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_ends",
+        _TOPIC_OBJECTS + "test_the_bucket_alone_describes_topics_and_their_logs",
     ),
     Mutation(
         "an older revision of a topic object does not replace a newer one",
@@ -178,7 +180,7 @@ MUTATIONS = (
             "(found.same_as(current) or found.metadata_revision > current.metadata_revision)",
             "found.same_as(current)",
         ),
-        _TOPIC_OBJECTS + "test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replaced",
+        _TOPIC_OBJECTS + "test_a_newer_topic_object_is_kept_and_a_damaged_one_replaced",
     ),
     Mutation(
         "a topic's object is written by one member",
@@ -188,7 +190,7 @@ MUTATIONS = (
             "return assigned is not None and assigned.run_id == self._membership.run_id",
             "return assigned is not None",
         ),
-        _TOPIC_OBJECTS + "test_one_member_writes_and_another_goes_on_when_it_dies",
+        _TOPIC_OBJECTS + "test_one_instance_writes_topic_objects_and_another_continues_when_it_dies",
     ),
     Mutation(
         "changes of a topic share writes of its object",
@@ -198,7 +200,7 @@ MUTATIONS = (
             "self._not_before[topic_id] = now + SECONDS_BETWEEN",
             "pass",
         ),
-        _TOPIC_OBJECTS + "test_changes_of_a_topic_share_writes",
+        _TOPIC_OBJECTS + "test_changes_to_a_topic_share_writes",
     ),
     Mutation(
         "a topic that has not changed costs no request",
@@ -208,19 +210,19 @@ MUTATIONS = (
             "if current is not None and (stored is None or not stored.same_as(current)):",
             "if current is not None:",
         ),
-        _TOPIC_OBJECTS + "test_what_has_not_changed_costs_the_object_store_nothing",
+        _TOPIC_OBJECTS + "test_unchanged_topics_cause_no_requests_to_the_object_store",
     ),
     Mutation(
         "a late object of a deleted topic goes",
         Change(
             "services.storage.upkeep.topic_objects", "TopicObjects.run", "                    await self._sweep()\n", ""
         ),
-        _TOPIC_OBJECTS + "test_an_object_that_lands_after_its_topic_is_deleted_goes_later",
+        _TOPIC_OBJECTS + "test_a_topic_object_stored_after_the_deletion_is_deleted_later",
     ),
     Mutation(
         "a late object's deletion leaves a new topic its own",
         Change("services.storage.upkeep.topic_objects", "TopicObjects._delete_late", "await self._put(again)", "pass"),
-        _TOPIC_OBJECTS + "test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted",
+        _TOPIC_OBJECTS + "test_a_recreated_topic_keeps_its_object_when_a_late_one_is_deleted",
     ),
     Mutation(
         "that metadata does not know a topic is no reason to delete its object",
@@ -230,6 +232,6 @@ MUTATIONS = (
             "if not topic.live and topic.id not in view.by_id",
             "if topic.id not in view.by_id",
         ),
-        _TOPIC_OBJECTS + "test_an_object_whose_topic_is_not_known_is_kept",
+        _TOPIC_OBJECTS + "test_an_object_of_an_unknown_topic_is_kept",
     ),
 )

@@ -145,12 +145,12 @@ MUTATIONS = (
             "        self._timers.clear(partition)\n        self._flush_in_time(partition)",
             "        pass",
         ),
-        _STORAGE_CONFIGS + "test_a_shorter_flush_ms_counts_for_what_waits_already",
+        _STORAGE_CONFIGS + "test_a_shorter_flush_ms_applies_to_buffered_records",
     ),
     Mutation(
         "configs that change during a take-over count",
         Change("services.storage.run", "Run._taken", "self._configs.apply(partition)", "pass"),
-        _STORAGE_CONFIGS + "test_configs_that_change_while_the_partition_is_taken_over_count",
+        _STORAGE_CONFIGS + "test_configs_changed_during_a_take_over_apply",
     ),
     Mutation(
         "segment.bytes counts for partitions that are owned already",
@@ -160,7 +160,7 @@ MUTATIONS = (
             "partition.buffer.segment_bytes = self._segment_bytes(config)",
             "pass",
         ),
-        _STORAGE_CONFIGS + "test_segment_bytes_counts_from_the_next_append_on",
+        _STORAGE_CONFIGS + "test_segment_bytes_applies_from_the_next_append",
     ),
     Mutation(
         "a segment fits the buffer several times, whatever the topic says",
@@ -170,12 +170,12 @@ MUTATIONS = (
             "return min(config.segment_bytes, self._settings.partition_buffer_bytes // 4)",
             "return config.segment_bytes",
         ),
-        _STORAGE_CONFIGS + "test_segments_are_never_larger_than_a_quarter_of_the_buffer_whatever_the_topic_says",
+        _STORAGE_CONFIGS + "test_segment_bytes_is_capped_at_a_quarter_of_the_buffer",
     ),
     Mutation(
         "kafka's default of flush.ms does not mean never",
         Change("kafscale.topics.configs", "TopicConfig.of", "if flush_ms > LONGEST_FLUSH_MS:", "if flush_ms < 0:"),
-        _STORAGE_CONFIGS + "test_kafkas_own_flush_ms_does_not_let_producers_wait_for_ever",
+        _STORAGE_CONFIGS + "test_kafkas_default_flush_ms_does_not_delay_producers",
     ),
     Mutation(
         "asking for sizes takes over nothing that is empty",
@@ -185,7 +185,7 @@ MUTATIONS = (
             "if run.owned.may_acquire(ref) and not await run.owned.has_records(ref):",
             "if not run.owned.may_acquire(ref):",
         ),
-        _SIZES + "test_partitions_without_records_are_not_taken_over_for_it",
+        _SIZES + "test_partitions_without_records_are_not_taken_over_for_their_size",
     ),
     Mutation(
         "a change of one topic costs nothing for the others",
@@ -195,7 +195,7 @@ MUTATIONS = (
             "if known is not topic and (known is None or known.configs != topic.configs):",
             "if known is None or known.live:",
         ),
-        _STORAGE_CONFIGS + "test_a_change_of_one_topic_costs_nothing_for_the_partitions_of_others",
+        _STORAGE_CONFIGS + "test_a_config_change_visits_only_the_partitions_of_its_topic",
     ),
     Mutation(
         "sizes are looked for together",
@@ -205,7 +205,7 @@ MUTATIONS = (
             "range(min(deps.settings.reads_in_flight, len(results)))",
             "range(1)",
         ),
-        _SIZES + "test_partitions_are_looked_at_together_and_what_is_not_known_in_time_spares_the_others",
+        _SIZES + "test_partitions_are_measured_concurrently_and_a_slow_one_does_not_delay_the_others",
     ),
     Mutation(
         "retention removes nothing from a topic that is compacted only",
@@ -215,7 +215,7 @@ MUTATIONS = (
             'retention_ms=int(value("retention.ms")) if deletes else -1,',
             'retention_ms=int(value("retention.ms")),',
         ),
-        _COMPACTED + "test_compacted_topics_lose_records_by_retention_only_with_delete_and_their_bytes_are_shown",
+        _COMPACTED + "test_retention_applies_to_compacted_topics_only_with_delete_and_their_bytes_are_reported",
     ),
     Mutation(
         "an empty cleanup policy is not the cluster's",

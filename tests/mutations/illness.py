@@ -17,7 +17,7 @@ MUTATIONS = (
             "except Unavailable as error:\n            log.warning",
             "except ZeroDivisionError as error:\n            log.warning",
         ),
-        _ILLNESS + "test_throttling_during_start_and_take_over_is_waited_for",
+        _ILLNESS + "test_startup_and_take_overs_wait_while_s3_throttles",
     ),
     Mutation(
         "large segments count as slow answers",
@@ -37,7 +37,7 @@ MUTATIONS = (
             "self.segments.put(key, found, read_back=True)",
             "self.segments.put(key, found)",
         ),
-        _ILLNESS + "test_lagging_readers_do_not_delay_produce",
+        _ILLNESS + "test_lagging_readers_do_not_delay_producers",
     ),
     Mutation(
         "what readers bring back counts as much as what was written",
@@ -47,7 +47,7 @@ MUTATIONS = (
             "self._read_back.bytes > self._capacity // _READ_BACK_SHARE or",
             "self._read_back.bytes > self._capacity or",
         ),
-        _ILLNESS + "test_a_cold_scan_does_not_push_out_the_tail",
+        _ILLNESS + "test_a_cold_scan_does_not_evict_the_tail",
     ),
     Mutation(
         "a new run waits for the metadata store",
@@ -61,7 +61,7 @@ MUTATIONS = (
             ),
             "            except STORE_FAILURES:\n                raise\n            else:\n",
         ),
-        _ILLNESS + "test_a_lease_that_is_lost_while_etcd_goes_away_again_ends_nothing",
+        _ILLNESS + "test_the_service_survives_a_lease_lost_during_another_etcd_outage",
     ),
     Mutation(
         "an outage of S3 and its end are seen at once",

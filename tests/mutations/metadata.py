@@ -16,7 +16,7 @@ MUTATIONS = (
             "max(state.producers_from, state.log_start)",
             "state.log_start",
         ),
-        _IDEMPOTENCE + "test_a_restart_reads_nothing_of_a_log_without_idempotent_producers",
+        _IDEMPOTENCE + "test_a_restart_reads_no_segments_without_idempotent_producers",
     ),
     Mutation(
         "every commit has a key of its own",
@@ -50,7 +50,7 @@ MUTATIONS = (
             "        doomed = []\n",
             "        doomed = [str(key) for key in partition.leftovers]\n",
         ),
-        _WRONG_METADATA + "test_what_lies_above_the_end_stays_while_no_commit_is_answered",
+        _WRONG_METADATA + "test_objects_above_the_end_stay_while_no_commit_is_answered",
     ),
     Mutation(
         "older metadata is recognised by its epoch alone",
@@ -70,6 +70,6 @@ MUTATIONS = (
     Mutation(
         "older metadata is recognised only by how much is missing",
         Change("services.storage.owning.takeover", "_rolled_back", "header.epoch > settled_epoch or ", ""),
-        _WRONG_METADATA + "test_older_metadata_stays_offline_however_often_it_is_taken_over",
+        _WRONG_METADATA + "test_a_partition_with_older_metadata_stays_offline_after_every_take_over",
     ),
 )

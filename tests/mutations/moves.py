@@ -22,7 +22,7 @@ MUTATIONS = (
             "await self._claim(partition, key, segment.data)",
             "await self._objects.replace_if_match(key, segment.data, (await self._objects.head(key)).etag)",
         ),
-        _MOVES + "test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing",
+        _MOVES + "test_a_late_put_after_the_hand_over_deadline_overwrites_nothing",
     ),
     Mutation(
         "whoever has a partition keeps it",
@@ -32,7 +32,7 @@ MUTATIONS = (
             "(self._everything or bool(self._owned.elsewhere(partition.key)))",
             "self._everything",
         ),
-        _MOVES + "test_a_newcomer_takes_its_share_and_nothing_else_moves",
+        _MOVES + "test_a_new_instance_gets_its_share_and_nothing_else_moves",
     ),
     Mutation(
         "the newest object at or below an offset is the log's",
@@ -47,7 +47,7 @@ MUTATIONS = (
             "await self._objects.replace_if_match(key, data, there.etag)",
             ("await self._objects.delete_many([key])\n            await self._objects.put_if_absent(key, data)"),
         ),
-        _PAUSED_OWNERS + "test_a_former_owners_object_is_replaced_and_never_deleted",
+        _PAUSED_OWNERS + "test_a_former_owners_object_is_overwritten_and_never_deleted",
     ),
     Mutation(
         "the state is given back as this owner knows it",
@@ -57,7 +57,7 @@ MUTATIONS = (
             "state, revision = PartitionState.FromString(now.value), now.mod_revision",
             "revision = now.mod_revision",
         ),
-        _PAUSED_OWNERS + "test_a_partition_is_given_back_with_the_end_that_was_committed",
+        _PAUSED_OWNERS + "test_a_partition_is_released_with_its_committed_end",
     ),
     Mutation(
         "what was refused is forgotten with the partition",
@@ -67,7 +67,7 @@ MUTATIONS = (
             "        self._subscribed.discard(key)\n",
             "        self._subscribed.discard(key)\n        self.refused.pop(key, None)\n",
         ),
-        _MOVES + "test_what_was_refused_stays_so_when_the_partition_comes_back",
+        _MOVES + "test_a_refusal_still_blocks_later_appends_after_the_partition_returns",
     ),
     Mutation(
         "a scan believes the copy that it has",
@@ -77,7 +77,7 @@ MUTATIONS = (
             "if copy.view is None or copy.read <= requested_at:",
             "if copy.view is None:",
         ),
-        _SCANS + "test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now",
+        _SCANS + "test_a_scan_reports_out_of_range_only_by_the_current_state",
     ),
     Mutation(
         "who has the same address is the same",
@@ -97,7 +97,7 @@ MUTATIONS = (
                 "                raise StillOwned(before.owner, state_kv.mod_revision, member.mod_revision)\n"
             ),
         ),
-        _PAUSED_OWNERS + "test_a_restarted_instance_is_not_its_paused_predecessor",
+        _PAUSED_OWNERS + "test_a_restarted_instance_is_distinct_from_its_paused_predecessor",
     ),
     Mutation(
         (
@@ -107,7 +107,7 @@ MUTATIONS = (
         Change(
             "services.storage.owning.assignment", "Assignment._release_when_quiet", "await partition.quiet()", "pass"
         ),
-        _DELETION + "test_an_upload_under_way_at_another_instance_is_waited_for",
+        _DELETION + "test_a_deletion_waits_for_an_upload_of_another_instance",
     ),
     Mutation(
         "a delete without an answer is waited for",
@@ -117,17 +117,17 @@ MUTATIONS = (
             "        except KafscaleError:\n            self._note_pending()\n            raise\n",
             "        except KafscaleError:\n            raise\n",
         ),
-        _DELETION + "test_a_delete_without_an_answer_is_waited_for",
+        _DELETION + "test_a_deletion_waits_until_an_unanswered_delete_cannot_apply",
     ),
     Mutation(
         "a paused deleter deletes nothing of the next topic",
         Change("services.storage.upkeep.deletion", "_Deletion._delete", "if not self._membership.proven:", "if False:"),
-        _DELETION + "test_a_paused_deleter_deletes_nothing_of_the_next_topic",
+        _DELETION + "test_a_paused_instance_deletes_nothing_of_the_recreated_topic",
     ),
     Mutation(
         "a partition is stored before it is handed over",
         Change("services.storage.owning.handover", "HandOver.prepare", "await self._store(partition)", "pass"),
-        _MOVES + "test_a_stop_hands_all_over_within_one_refusal",
+        _MOVES + "test_a_stop_hands_over_with_at_most_one_refusal_per_partition",
     ),
     Mutation(
         "a partition is not given back while a delete may land",
@@ -140,7 +140,7 @@ MUTATIONS = (
             ),
             "pass",
         ),
-        _MOVES + "test_a_partition_of_an_unanswered_delete_is_given_back_when_that_can_land_no_more",
+        _MOVES + "test_a_partition_is_released_when_its_unanswered_delete_can_no_longer_apply",
     ),
     Mutation(
         "nothing is taken over that another instance is to have",
@@ -150,31 +150,26 @@ MUTATIONS = (
             "if not self.is_assigned(key) and key not in self._unfinished:",
             "if False:",
         ),
-        _MOVES + "test_an_instance_takes_nothing_that_another_is_to_have",
+        _MOVES + "test_an_instance_takes_over_nothing_assigned_to_another",
     ),
     Mutation(
         "a request waits for an owner that is about to hand over",
         Change(
             "services.storage.owning.owned", "OwnedPartitions._take_over", "self._settings.handover_wait_ms / 1000", "0"
         ),
-        _MOVES + "test_a_stop_hands_all_over_within_one_refusal",
+        _MOVES + "test_a_stop_hands_over_with_at_most_one_refusal_per_partition",
     ),
     Mutation(
         "a bounded number of partitions is on the move",
-        Change(
-            "services.storage.owning.assignment",
-            "Assignment._hand_over_moved",
-            "await self._releasing.acquire()",
-            "pass",
-        ),
-        _MOVES + "test_no_more_partitions_are_on_the_move_than_set",
+        Change("services.storage.owning.assignment", "Assignment._give_away", "await self._giving.acquire()", "pass"),
+        _MOVES + "test_concurrent_moves_are_limited",
     ),
     Mutation(
         "partitions are taken over before anybody asks for them",
         Change(
             "services.storage.owning.assignment", "Assignment.run", "self._nursery.start_soon(self._take_over)", "pass"
         ),
-        _MOVES + "test_an_idle_partition_is_where_it_belongs_within_a_second",
+        _MOVES + "test_an_idle_partition_moves_to_its_new_owner_within_a_second",
     ),
     Mutation(
         "what stays unavailable keeps no place from the others",
@@ -184,7 +179,7 @@ MUTATIONS = (
             "self._nursery.start_soon(self._take_later, ref)",
             "await self._take_again(ref)",
         ),
-        _HALF_TAKE_OVERS + "test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over",
+        _HALF_TAKE_OVERS + "test_unavailable_partitions_do_not_block_other_take_overs",
     ),
     Mutation(
         "who waits for a commit is told of the run's end",
@@ -194,7 +189,7 @@ MUTATIONS = (
             "        self.streams.end()\n        self._wake_waiting()\n",
             "        self.streams.end()\n",
         ),
-        _PAUSED_OWNERS + "test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost",
+        _PAUSED_OWNERS + "test_requests_that_wait_for_a_commit_are_answered_when_the_lease_is_lost",
     ),
     Mutation(
         "what was given back is taken over at once",
@@ -204,7 +199,7 @@ MUTATIONS = (
             "                    elif not state.owner:\n",
             "                    elif False:\n",
         ),
-        _MOVES + "test_an_idle_partition_is_where_it_belongs_within_a_second",
+        _MOVES + "test_an_idle_partition_moves_to_its_new_owner_within_a_second",
     ),
     Mutation(
         "readers are served until a partition is given back",
@@ -214,12 +209,12 @@ MUTATIONS = (
             "        partition.moving = True\n",
             "        partition.moving = True\n        self._owned._partitions.pop(partition.key)\n",
         ),
-        _MOVES + "test_readers_are_served_until_a_partition_is_given_back",
+        _MOVES + "test_readers_are_served_until_a_partition_is_released",
     ),
     Mutation(
         "who refuses an append tells who is to have the partition",
         Change("services.storage.methods.append", "place", "owner=run.owned.elsewhere(partition.key)", 'owner=""'),
-        _MOVES + "test_readers_are_served_until_a_partition_is_given_back",
+        _MOVES + "test_readers_are_served_until_a_partition_is_released",
     ),
     Mutation(
         "a scan does not believe a read that began before it asked",
@@ -229,7 +224,7 @@ MUTATIONS = (
             "copy.view, fetch.offset, copy.reads",
             "copy.view, fetch.offset, copy.read",
         ),
-        _SCANS + "test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it",
+        _SCANS + "test_a_scan_does_not_rely_on_an_earlier_state_read",
     ),
     Mutation(
         "a scan that misses an object looks at the state again",
@@ -239,7 +234,7 @@ MUTATIONS = (
             "            except Damaged:\n",
             "            except ZeroDivisionError:\n",
         ),
-        _SCANS + "test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts",
+        _SCANS + "test_a_scan_below_the_log_start_gets_the_log_start",
     ),
     Mutation(
         "scans remember a bounded number of partitions",
@@ -254,17 +249,17 @@ MUTATIONS = (
             "for append in request.appends], patience=patience)",
             "for append in request.appends])",
         ),
-        _SLOW_STORES + "test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once",
+        _SLOW_STORES + "test_a_slow_take_over_delays_appends_to_other_partitions_only_once",
     ),
     Mutation(
         "what failed just now is not waited for anew",
         Change("services.storage.owning.owned", "OwnedPartitions._begin", "load.since = failed.since", "pass"),
-        _MOVES + "test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_once",
+        _MOVES + "test_a_pending_hand_over_delays_appends_only_once",
     ),
     Mutation(
         "a take-over that failed long ago does not keep the next one from being waited for",
         Change("services.storage.owning.owned", "OwnedPartitions._begin", "now - failed.at < _SAME_TROUBLE", "True"),
-        _SLOW_STORES + "test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for",
+        _SLOW_STORES + "test_appends_wait_for_a_take_over_if_the_last_failure_was_long_ago",
     ),
     Mutation(
         "what cannot be read does not keep back what is cached",
@@ -274,7 +269,7 @@ MUTATIONS = (
             "with trio.move_on_at(deadline) as waiting:",
             "with trio.move_on_at(float('inf')) as waiting:",
         ),
-        _SLOW_STORES + "test_cached_records_are_given_beside_a_partition_that_cannot_be_read",
+        _SLOW_STORES + "test_cached_records_are_returned_next_to_an_unreadable_partition",
     ),
     Mutation(
         "the cold partitions of one fetch are read at the same time",
@@ -284,7 +279,7 @@ MUTATIONS = (
             "begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}",
             "begun: dict[int, Flight[bytes]] = {}",
         ),
-        _SLOW_STORES + "test_cold_partitions_are_read_together_and_on_when_the_time_is_over",
+        _SLOW_STORES + "test_cold_partitions_are_read_concurrently_and_beyond_the_timeout",
     ),
     Mutation(
         "fetches that wait for the object store are bounded",
@@ -304,12 +299,12 @@ MUTATIONS = (
             "unmoved = [Unchanged(key, topic.mod_revision), there]",
             "unmoved = [Unchanged(key, topic.mod_revision)]",
         ),
-        _DELETION + "test_what_a_dead_deleter_had_sent_does_not_free_the_name",
+        _DELETION + "test_a_late_request_of_a_dead_instance_does_not_free_the_name",
     ),
     Mutation(
         "a state of a newer release is left alone",
         Change("services.storage.owning.takeover", "_fence", "if before.format != _FORMAT:", "if before.format > 9:"),
-        _WRONG_METADATA + "test_a_state_that_a_newer_release_wrote_is_left_alone",
+        _WRONG_METADATA + "test_a_state_of_a_newer_release_is_not_changed",
     ),
     Mutation(
         "what is remembered of partitions that are lost is bounded",
@@ -329,7 +324,7 @@ MUTATIONS = (
             "refusal = await refusal_of(run, deps, partition, -1, view.log_start)",
             "refusal = None",
         ),
-        _PAUSED_OWNERS + "test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records",
+        _PAUSED_OWNERS + "test_a_paused_owner_does_not_answer_delete_records",
     ),
     Mutation(
         "readers go on where the same run has a partition anew",

@@ -39,7 +39,7 @@ MUTATIONS = (
     Mutation(
         "look-ups by time need no indexer",
         Change("services.storage.reading.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
-        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
+        _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a segment without its index is read without an indexer",
@@ -49,7 +49,7 @@ MUTATIONS = (
             "            parsed = await self.parsed(view, segment)\n",
             "            parsed = self\n            raise\n",
         ),
-        _READ_PATH + "test_without_any_indexer_a_segment_is_read_whole_where_its_index_is_missing_or_wrong",
+        _READ_PATH + "test_without_an_indexer_segments_with_bad_indexes_are_read_whole",
     ),
     Mutation(
         "a web identity token is told to nobody else",

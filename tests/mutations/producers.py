@@ -11,7 +11,7 @@ MUTATIONS = (
     Mutation(
         "a duplicate is acked at once, whatever becomes of its original",
         Change("services.storage.methods.append", "_repeated", "end_offset=original.last_offset + 1", "end_offset=0"),
-        _IDEMPOTENCE + "test_a_duplicate_is_acked_when_its_original_is_and_lost_with_it",
+        _IDEMPOTENCE + "test_a_duplicate_is_acked_or_lost_with_its_original",
     ),
     Mutation(
         "a snapshot of what was appended",
@@ -21,7 +21,7 @@ MUTATIONS = (
             "partition.log.high_watermark, partition.committed_producers.dump()",
             "partition.log.high_watermark, partition.producers.dump()",
         ),
-        _IDEMPOTENCE + "test_a_snapshot_holds_nothing_that_is_not_committed",
+        _IDEMPOTENCE + "test_a_snapshot_holds_only_committed_sequences",
     ),
     Mutation(
         "no snapshot: what is restored comes from the last segments only",
@@ -31,7 +31,7 @@ MUTATIONS = (
             "        partition.refer(state)\n",
             "        state.producers_from = state.last_segment.base_offset\n",
         ),
-        _IDEMPOTENCE + "test_a_quiet_producer_is_remembered_without_reading_the_log",
+        _IDEMPOTENCE + "test_an_idle_producer_survives_a_restart_without_reading_the_log",
     ),
     Mutation(
         "a new owner knows the producers of the one before",
@@ -41,7 +41,7 @@ MUTATIONS = (
             "restored = await self._restore(partition.log, partition.state)",
             "restored = Restored(type(partition.producers)(100), 0)",
         ),
-        _IDEMPOTENCE + "test_sequences_are_remembered_over_a_kill_and_a_stop",
+        _IDEMPOTENCE + "test_sequences_survive_kills_and_stops",
     ),
     Mutation(
         "what was refused goes on counting",
@@ -51,7 +51,7 @@ MUTATIONS = (
             "        if first == expected:\n            return None",
             "        if first >= expected:\n            return None",
         ),
-        _IDEMPOTENCE + "test_what_stands_behind_a_refused_batch_is_refused_too",
+        _IDEMPOTENCE + "test_batches_behind_a_refused_batch_are_refused",
     ),
     Mutation(
         "sequences go on with 0 after the largest",
@@ -61,7 +61,7 @@ MUTATIONS = (
             "% _SEQUENCES if epoch == known.epoch else 0",
             "if epoch == known.epoch else 0",
         ),
-        _PRODUCERS + "test_sequences_go_on_with_0_after_the_largest",
+        _PRODUCERS + "test_sequences_wrap_to_0_after_the_largest",
     ),
     Mutation(
         "only a proven owner deletes",
@@ -71,17 +71,17 @@ MUTATIONS = (
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed or partition.moving:",
         ),
-        _IDEMPOTENCE + "test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_others",
+        _IDEMPOTENCE + "test_an_owner_without_a_proven_lease_deletes_no_snapshots_of_others",
     ),
     Mutation(
         "a snapshot is stored before the log start passes the batches that it is to stand for",
         Change("services.storage.run", "Run._move_log_start", "await self.snapshots.cover(partition, offset)", "pass"),
-        _TRUNCATED_PRODUCERS + "test_retention_leaves_the_producers_known",
+        _TRUNCATED_PRODUCERS + "test_producers_are_known_after_retention",
     ),
     Mutation(
         "the log start moves without a snapshot where the last one is enough",
         Change("services.storage.owning.snapshots", "_is_known_short_of", "known_up_to < offset", "True"),
-        _TRUNCATED_PRODUCERS + "test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enough",
+        _TRUNCATED_PRODUCERS + "test_the_log_start_moves_without_a_new_snapshot_if_the_last_one_suffices",
     ),
     Mutation(
         "a new owner knows nobody who has expired before",
@@ -91,6 +91,6 @@ MUTATIONS = (
             "if not len(partition.committed_producers):",
             "if not len(partition.committed_producers) and not any(buffer.sequenced for buffer in buffers):",
         ),
-        _TRUNCATED_PRODUCERS + "test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_since",
+        _TRUNCATED_PRODUCERS + "test_a_state_does_not_refer_to_a_snapshot_of_expired_producers",
     ),
 )

@@ -16,7 +16,7 @@ MUTATIONS = (
             "if not await self._too_old(partition, segment, now_ms):",
             "if True:",
         ),
-        _RETENTION + "test_what_is_too_old_goes_and_the_log_start_with_it",
+        _RETENTION + "test_old_segments_are_deleted_and_the_log_start_moves",
     ),
     Mutation(
         "the limit is the most that is kept",
@@ -26,7 +26,7 @@ MUTATIONS = (
             "if too_much < 0:",
             "if too_much + segment.size <= 0:",
         ),
-        _RETENTION + "test_as_much_as_the_size_limit_is_kept_at_least",
+        _RETENTION + "test_retention_by_size_keeps_at_least_the_limit",
     ),
     Mutation(
         "objects that a lifecycle rule deleted hold up the log",
@@ -36,7 +36,7 @@ MUTATIONS = (
             "await self._move_over_missing(partition)",
             "pass",
         ),
-        _MISSING + "test_objects_that_others_removed_from_the_old_end_move_the_log_start",
+        _MISSING + "test_removing_the_oldest_objects_moves_the_log_start",
     ),
     Mutation(
         "a hole is taken for the old end",
@@ -46,7 +46,7 @@ MUTATIONS = (
             "first = await self._finder.oldest(view)",
             "first = view.segments.holding(view.high_watermark - 1)",
         ),
-        _MISSING + "test_a_hole_moves_nothing_and_deletes_nothing",
+        _MISSING + "test_a_hole_in_the_log_moves_and_deletes_nothing",
     ),
     Mutation(
         "the log start is in the state before objects go",
@@ -66,7 +66,7 @@ MUTATIONS = (
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed:",
         ),
-        _RETENTION + "test_an_owner_that_cannot_prove_its_lease_deletes_nothing",
+        _RETENTION + "test_an_owner_without_a_proven_lease_deletes_nothing",
     ),
     Mutation(
         "an orphan is a name that the log does not use",
@@ -76,7 +76,7 @@ MUTATIONS = (
             "segment is not None and segment.base_offset != key.base_offset",
             "True",
         ),
-        _RETENTION + "test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it",
+        _RETENTION + "test_a_dead_owners_objects_are_deleted_when_the_log_has_passed_them",
     ),
     Mutation(
         "readers see the log start that the state has",
@@ -91,14 +91,14 @@ MUTATIONS = (
             "compared = compared or await self._clock_is_right(now_ms)",
             "compared = True",
         ),
-        _RETENTION + "test_the_store_is_asked_for_its_clock_before_anything_is_too_old",
+        _RETENTION + "test_the_stores_clock_is_checked_before_deleting_by_age",
     ),
     Mutation(
         "missing objects count where the cluster's mark is, in the same place",
         Change(
             "services.storage.reading.old_end", "OldEnd.start", "not (marked and await self._is_marked())", "not marked"
         ),
-        _MISSING + "test_a_store_without_the_clusters_mark_moves_no_log_start",
+        _MISSING + "test_the_log_start_does_not_move_without_the_cluster_mark",
     ),
     Mutation(
         "what counts as deleted lies below the log start that the deletion began with",
@@ -108,6 +108,6 @@ MUTATIONS = (
             "partition.deleted_below = log_start",
             "partition.deleted_below = view.log_start",
         ),
-        _LEFTOVERS + "test_what_a_log_start_passes_during_a_deletion_is_deleted_next",
+        _LEFTOVERS + "test_segments_that_a_log_start_passes_during_a_deletion_are_deleted_next",
     ),
 )

@@ -19,21 +19,21 @@ MUTATIONS = (
     Mutation(
         "a take-over compares that the former owner is still gone",
         Change("services.storage.owning.takeover", "_fence", "compares.append(Unchanged(member_key, 0))", "pass"),
-        _FENCING + "test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition",
+        _FENCING + "test_an_owner_that_registers_during_a_take_over_keeps_its_partition",
     ),
     Mutation(
         "a lease that is not renewed proves nothing after a while",
         Change(
             "kafscale.metadata.membership", "Membership.proven", "return self._clock() < self._deadline", "return True"
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "acks=0 and 1 need a lease that is proven",
         Change(
             "services.storage.methods.append", "place", "(append.unacknowledged and not run.membership.proven)", "False"
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "reads and offsets need a lease that is proven",
@@ -43,7 +43,7 @@ MUTATIONS = (
             "if not run.membership.proven and not (only_records and below_the_end):",
             "if False:",
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "records below the end are read without a lease",
@@ -53,7 +53,7 @@ MUTATIONS = (
             "if not run.membership.proven and not (only_records and below_the_end):",
             "if not run.membership.proven:",
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "acks=all needs no lease that is proven: its commit compares",
@@ -63,12 +63,12 @@ MUTATIONS = (
             "(append.unacknowledged and not run.membership.proven)",
             "not run.membership.proven",
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "a later owner's object is not replaced",
         Change("services.storage.writing.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if True:"),
-        _FENCING + "test_an_object_of_a_later_owner_fences_and_is_not_replaced",
+        _FENCING + "test_an_object_of_a_later_owner_fences_and_is_not_overwritten",
     ),
     Mutation(
         "only objects of lower epochs are replaced",
@@ -78,12 +78,12 @@ MUTATIONS = (
             "if epoch < partition.epoch:",
             "if epoch <= partition.epoch:",
         ),
-        _FENCING + "test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced",
+        _FENCING + "test_an_unexplained_object_of_the_same_or_a_later_epoch_is_not_overwritten",
     ),
     Mutation(
         "an object of another epoch is not the log's",
         Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
-        _LEFTOVERS + "test_a_dead_owners_object_inside_the_log_is_passed_over",
+        _LEFTOVERS + "test_a_dead_owners_object_inside_the_log_is_skipped",
     ),
     Mutation(
         "out of range is said only after asking the metadata",
@@ -97,7 +97,7 @@ MUTATIONS = (
                 '{view.high_watermark}")'
             ),
         ),
-        _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
+        _FENCING + "test_only_an_owner_that_read_the_metadata_reports_out_of_range",
     ),
     Mutation(
         "out of range is said only by the owner",
@@ -107,7 +107,7 @@ MUTATIONS = (
             "if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:",
             "if now is None:",
         ),
-        _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
+        _FENCING + "test_only_an_owner_that_read_the_metadata_reports_out_of_range",
     ),
     Mutation(
         "what is taken in and not committed yet is not out of range",
@@ -117,7 +117,7 @@ MUTATIONS = (
             "(view.high_watermark if partition.offline else partition.buffer.next_offset)",
             "view.high_watermark",
         ),
-        _FENCING + "test_an_offset_that_is_given_and_not_committed_is_not_out_of_range",
+        _FENCING + "test_an_assigned_but_uncommitted_offset_is_not_out_of_range",
     ),
     Mutation(
         "what the state has is not out of range",
@@ -127,7 +127,7 @@ MUTATIONS = (
             "if offset <= PartitionState.FromString(now.value).high_watermark:",
             "if False:",
         ),
-        _FENCING + "test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_partition",
+        _FENCING + "test_a_committed_offset_of_an_offline_partition_is_not_out_of_range",
     ),
     Mutation(
         "a transaction has no more partitions than the metadata store takes",
@@ -144,12 +144,12 @@ MUTATIONS = (
         Change(
             "services.storage.reading.cache", "LruCache.put", "while self.used_bytes > self._capacity:", "while False:"
         ),
-        _CACHE + "test_a_cache_holds_no_more_than_its_capacity",
+        _CACHE + "test_a_cache_never_exceeds_its_capacity",
     ),
     Mutation(
         "using a value keeps it",
         Change("services.storage.reading.cache", "LruCache.get", "kept.values.move_to_end(key)", "pass"),
-        _CACHE + "test_what_was_used_last_goes_last",
+        _CACHE + "test_the_least_recently_used_value_is_evicted_first",
     ),
     Mutation(
         "all partitions together have a bound on what they buffer",
@@ -159,12 +159,12 @@ MUTATIONS = (
             "or run.buffered_bytes + len(records) > settings.buffer_bytes\n",
             "or False\n",
         ),
-        _WRITE_PATH + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",
+        _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
         "producers that are slowed get their replies as room comes back",
-        Change("services.storage.methods.append", "place", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"),
-        _WRITE_PATH + "test_a_producer_with_much_in_flight_is_slowed_and_never_refused",
+        Change("services.storage.methods.append", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
+        _WRITE_PATH + "test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused",
     ),
     Mutation(
         "a connection has a bound on the bytes that are not answered",
@@ -184,12 +184,12 @@ MUTATIONS = (
             "self.buffered_bytes -= partition.buffer.committed(buffers)",
             "partition.buffer.committed(buffers)",
         ),
-        _WRITE_PATH + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",
+        _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
         "what is lost leaves the buffers' bound",
         Change("services.storage.run", "Run._closed", "self.buffered_bytes -= lost", "pass"),
-        _WRITE_PATH + "test_a_lost_partition_gives_its_room_in_the_buffers_back",
+        _WRITE_PATH + "test_a_lost_partition_frees_its_buffer_space",
     ),
     Mutation(
         "only so many requests of a connection have tasks of their own",
@@ -216,7 +216,7 @@ MUTATIONS = (
             "trio.CapacityLimiter(reads_in_flight)",
             "trio.CapacityLimiter(1_000)",
         ),
-        _LOAD + "test_reads_at_the_same_time_are_bounded",
+        _LOAD + "test_concurrent_reads_are_bounded",
     ),
     Mutation(
         "readers of one thing share its load",
@@ -230,8 +230,8 @@ MUTATIONS = (
     ),
     Mutation(
         "segments ahead of a reader are read",
-        Change("services.storage.reading.reader", "Reader._read_from", "self._read_ahead(view, segment)", "pass"),
-        _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
+        Change("services.storage.reading.reader", "Reader._read", "self._read_ahead(view, segment)", "pass"),
+        _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
         "no more segments than set are read ahead",
@@ -241,7 +241,7 @@ MUTATIONS = (
             "for _ in range(self._readahead):",
             "for _ in range(64):",
         ),
-        _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
+        _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
         "segments of unknown time are looked at",
@@ -251,7 +251,7 @@ MUTATIONS = (
             "if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= self._timestamp:",
             "if segment.max_timestamp >= self._timestamp:",
         ),
-        _LIST_OFFSETS + "test_a_time_is_found_in_segments_whose_times_are_not_known_yet",
+        _LIST_OFFSETS + "test_a_timestamp_is_found_in_segments_of_an_earlier_run",
     ),
     Mutation(
         "the largest time is looked for in all segments",
@@ -261,7 +261,7 @@ MUTATIONS = (
             "await (look_up.largest() if timestamp == MAX_TIMESTAMP else look_up.first())",
             "await look_up.first()",
         ),
-        _LIST_OFFSETS + "test_the_largest_time_of_all_is_looked_for_in_every_segment",
+        _LIST_OFFSETS + "test_the_largest_timestamp_is_searched_in_every_segment",
     ),
     Mutation(
         "the first segment with a match ends a look-up by time",
@@ -276,7 +276,7 @@ MUTATIONS = (
                 "        return getattr(self, 'kept', None) or last or await"
             ),
         ),
-        _LIST_OFFSETS + "test_a_time_that_is_found_early_ends_the_look_up",
+        _LIST_OFFSETS + "test_a_lookup_reads_no_segments_after_the_first_match",
     ),
     Mutation(
         "a take-over lists only what lies above the end",
@@ -292,21 +292,21 @@ MUTATIONS = (
                 'else ""\n'
             ),
         ),
-        _READ_PATH + "test_start_up_cost_does_not_grow_with_the_log",
+        _READ_PATH + "test_startup_cost_does_not_grow_with_the_log",
     ),
     Mutation(
         "small records share a segment, however long they wait",
         Change(
             "services.storage.run", "Run._flush_in_time", "elif waiting >= settings.early_flush_bytes:", "elif waiting:"
         ),
-        _WRITE_PATH + "test_a_buffer_that_goes_on_filling_or_holds_little_is_not_stored_early",
+        _WRITE_PATH + "test_a_buffer_that_keeps_filling_or_is_small_is_not_flushed_early",
     ),
     Mutation(
         "a producer that waits is not kept waiting for the interval",
         Change(
             "services.storage.run", "Run._flush_in_time", "elif waiting >= settings.early_flush_bytes:", "elif False:"
         ),
-        _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_stored_before_its_interval_is_over",
+        _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_flushed_early",
     ),
     Mutation(
         "a stream is told how a partition stands when it subscribes",
@@ -316,7 +316,7 @@ MUTATIONS = (
             "            self.notify(key, now())\n",
             "            pass\n",
         ),
-        _IDEMPOTENCE + "test_sequences_are_remembered_over_a_kill_and_a_stop",
+        _IDEMPOTENCE + "test_sequences_survive_kills_and_stops",
     ),
     Mutation(
         "an object of another epoch does not come back by a listing",
@@ -326,6 +326,6 @@ MUTATIONS = (
             "if log.segments.belongs(key.base_offset):",
             "if True:",
         ),
-        _LEFTOVERS + "test_the_log_is_found_below_a_dead_owners_object",
+        _LEFTOVERS + "test_offsets_near_a_dead_owners_object_are_readable",
     ),
 )

@@ -15,7 +15,7 @@ MUTATIONS = (
             "await self._fail(Status.DAMAGED, str(error))",
             "await self._send(ScanPiece(first_offset=self._reported, next_offset=end))",
         ),
-        _SCAN_STREAMS + "test_damage_ends_a_scan_with_its_place",
+        _SCAN_STREAMS + "test_a_scan_ends_at_damage_and_reports_its_position",
     ),
     Mutation(
         "what retention deletes under a scan is out of range, not damaged",
@@ -25,7 +25,7 @@ MUTATIONS = (
             "view = self._checked(await self._run.logs.stored_log(ref))",
             "view = await self._run.logs.stored_log(ref)",
         ),
-        _SCAN_STREAMS + "test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands",
+        _SCAN_STREAMS + "test_a_scan_overtaken_by_retention_ends_out_of_range",
     ),
     Mutation(
         "a plan tells the log's end as it is now",
@@ -35,7 +35,7 @@ MUTATIONS = (
             "return self._own(ref) or await self.stored_log(ref)",
             ("return self._own(ref) or self._copy((ref.topic_id, ref.partition)).view or await self.stored_log(ref)"),
         ),
-        _PLANS + "test_latest_is_what_is_committed_now",
+        _PLANS + "test_latest_is_the_current_high_watermark",
     ),
     Mutation(
         "an owner says where its log ends only while it can prove its lease",
@@ -45,7 +45,7 @@ MUTATIONS = (
             "or not partition.log.epochs or not self._membership.proven",
             "or not partition.log.epochs",
         ),
-        _PLANS + "test_an_owner_without_a_lease_does_not_say_where_the_log_ends",
+        _PLANS + "test_an_owner_without_a_lease_does_not_report_the_end_of_the_log",
     ),
     Mutation(
         "a scan puts nothing into the cache",
@@ -55,7 +55,7 @@ MUTATIONS = (
             "cached = reader.glance(view, segment)",
             "cached = await reader.whole(view, segment)",
         ),
-        _SCAN_STREAMS + "test_scans_leave_the_cache_as_it_is",
+        _SCAN_STREAMS + "test_scans_do_not_change_the_cache",
     ),
     Mutation(
         "offsets that are missing between imported segments are passed over",
@@ -69,8 +69,8 @@ MUTATIONS = (
     ),
     Mutation(
         "an imported segment in which offsets are missing has no wrong index",
-        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not index_is_right:", "if True:"),
-        _SCAN_STREAMS + "test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan",
+        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not led:", "if True:"),
+        _SCAN_STREAMS + "test_a_scan_reads_a_large_segment_with_missing_offsets_once",
     ),
     Mutation(
         "an offset that is missing is answered with what comes next",
@@ -80,12 +80,12 @@ MUTATIONS = (
             "return i + (peek(self.data, self.positions[i]).next_offset <= offset)",
             "return i",
         ),
-        _SCAN_STREAMS + "test_missing_offsets_give_the_next_batch_to_a_fetch",
+        _SCAN_STREAMS + "test_a_fetch_at_a_missing_offset_returns_the_next_batch",
     ),
     Mutation(
         "the little that came since the last plan is not listed",
-        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _SMALL_GAP", "gap.size < 0"),
-        _PLANS + "test_what_came_since_the_last_plan_is_planned_without_a_listing",
+        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
+        _PLANS + "test_a_few_new_segments_are_planned_without_a_listing",
     ),
     Mutation(
         "a search for what lies behind known segments begins there",
@@ -95,7 +95,7 @@ MUTATIONS = (
             "below, least = log.segments.before(offset)",
             "below, least = None, 0",
         ),
-        _PLANS + "test_a_scan_of_what_came_since_lists_once",
+        _PLANS + "test_a_scan_of_new_segments_lists_once",
     ),
     Mutation(
         "a count is of the range, not of the segments that it touches",
@@ -105,7 +105,7 @@ MUTATIONS = (
             "return min(end, self.next_offset) - max(start, self.base_offset)",
             "return self.records",
         ),
-        _SCAN_STREAMS + "test_a_count_is_told_without_records",
+        _SCAN_STREAMS + "test_a_count_scan_returns_no_records",
     ),
     Mutation(
         "a batch is left out for its largest timestamp only where all its records have it",
@@ -115,11 +115,11 @@ MUTATIONS = (
             'return request.HasField("until_ms") and header.is_log_append_time and header.max_timestamp',
             'return request.HasField("until_ms") and header.max_timestamp',
         ),
-        _SCAN_STREAMS + "test_an_older_record_behind_a_newer_one_is_not_left_out",
+        _SCAN_STREAMS + "test_an_older_record_behind_a_newer_one_is_not_omitted",
     ),
     Mutation(
         "splits are of even bytes",
         Change("services.storage.log.splits", "cut", "if middle > number:", "if middle > number + 1:"),
-        _PLANS + "test_splits_are_of_even_bytes_and_hold_every_offset_once",
+        _PLANS + "test_splits_are_even_in_bytes_and_cover_every_offset_once",
     ),
 )

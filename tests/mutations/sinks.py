@@ -18,7 +18,7 @@ MUTATIONS = (
             "(noted for buffer in buffers for noted in buffer.sinks.items())",
             "(noted for buffer in partition.buffer.stored()[:0] for noted in buffer.sinks.items())",
         ),
-        _SINKS + "test_a_stage_is_in_no_log_before_its_commit_and_once_after_it",
+        _SINKS + "test_a_stage_is_in_the_log_once_and_only_after_its_commit",
     ),
     Mutation(
         "a partition leaves the record when its state says that all is in",
@@ -28,7 +28,7 @@ MUTATIONS = (
             "if await self._committed(partition, epoch, total):",
             "if total:",
         ),
-        _SINK_FAULTS + "test_an_epoch_is_in_the_logs_once_whoever_dies_at_whatever_step",
+        _SINK_FAULTS + "test_an_epoch_is_applied_once_if_an_instance_dies_at_any_step",
     ),
     Mutation(
         "what the state says is committed is passed over",
@@ -38,7 +38,7 @@ MUTATIONS = (
             "return max(committed_batches(state, epoch), self._appended.get(epoch, 0))",
             "return self._appended.get(epoch, 0)",
         ),
-        _SINKS + "test_a_new_owner_goes_on_where_the_state_says_the_log_is",
+        _SINKS + "test_a_new_owner_continues_an_epoch_where_the_state_says",
     ),
     Mutation(
         "what waits in a buffer is passed over",
@@ -48,7 +48,7 @@ MUTATIONS = (
             "return max(committed_batches(state, epoch), self._appended.get(epoch, 0))",
             "return committed_batches(state, epoch)",
         ),
-        _SINK_FAULTS + "test_what_waits_in_a_buffer_is_not_appended_again_when_the_next_stage_cannot_be_read",
+        _SINK_FAULTS + "test_a_buffered_stage_is_not_appended_again_if_the_next_one_is_unreadable",
     ),
     Mutation(
         "an owner reads the record after it has the partition",
@@ -58,7 +58,7 @@ MUTATIONS = (
             "record = await self._waiting_for(epoch, ref)\n",
             "record = self._view.get(epoch.sink)\n",
         ),
-        _SINK_FAULTS + "test_an_owner_that_knows_an_old_record_asks_before_it_appends",
+        _SINK_FAULTS + "test_an_owner_with_an_outdated_sink_record_reads_it_before_appending",
     ),
     Mutation(
         "a state forgets an epoch when its record is known not to wait",
@@ -68,14 +68,14 @@ MUTATIONS = (
             ("            await self._take_out(job, epoch, ref)\n            partition.sinks.finish(epoch)\n"),
             ("            partition.sinks.finish(epoch)\n            await self._take_out(job, epoch, ref)\n"),
         ),
-        _SINK_FAULTS + "test_a_state_forgets_an_epoch_only_when_its_record_is_known_to_be_done",
+        _SINK_FAULTS + "test_a_state_forgets_an_epoch_only_after_its_record_is_complete",
     ),
     Mutation(
         "states forget",
         Change(
             "services.storage.sinks.appends", "SinkAppends.taken", "if partition.state.sinks:", "if partition.moving:"
         ),
-        _SINKS + "test_a_state_forgets_what_its_owner_before_had_finished",
+        _SINKS + "test_a_new_owner_removes_the_finished_epochs_of_the_former_one",
     ),
     Mutation(
         "sinks leave room in buffers",
@@ -85,7 +85,7 @@ MUTATIONS = (
             "while _accepts(partition) and not self._has_room(partition, len(batch)):",
             "while False:",
         ),
-        _SINKS + "test_large_epochs_leave_room_for_producers_and_are_bounded",
+        _SINKS + "test_large_epochs_leave_buffer_space_for_producers",
     ),
     Mutation(
         "a commit compares what it has read at first",
@@ -95,7 +95,7 @@ MUTATIONS = (
             '            raise Unavailable("another call changed the sink in the meantime")\n',
             "            revision = now.mod_revision if now is not None else 0\n",
         ),
-        _SINKS + "test_a_commit_under_way_does_not_apply_after_its_stages_were_discarded",
+        _SINKS + "test_a_commit_in_flight_fails_if_its_stages_are_discarded",
     ),
     Mutation(
         "stages are discarded when no commit of theirs can apply any more",
@@ -105,7 +105,7 @@ MUTATIONS = (
             "            self._note_discarded(record, unused)\n",
             "            return unused\n",
         ),
-        _SINKS + "test_a_commit_under_way_does_not_apply_after_its_stages_were_discarded",
+        _SINKS + "test_a_commit_in_flight_fails_if_its_stages_are_discarded",
     ),
     Mutation(
         "stages of committed epochs are not discarded",
@@ -115,14 +115,14 @@ MUTATIONS = (
             "unused = [key for key in keys if epoch_of(key) > record.epoch]",
             "unused = keys",
         ),
-        _SINKS + "test_the_repeat_of_a_commit_that_is_being_applied_takes_nothing_away_from_it",
+        _SINKS + "test_repeating_a_commit_that_is_being_applied_does_not_change_it",
     ),
     Mutation(
         "a record names what was discarded",
         Change(
             "services.storage.sinks.commits", "SinkCommits.commit", "            _check_kept(request, before)\n", ""
         ),
-        _SINK_DISCARDS + "test_a_commit_that_begins_between_the_discard_s_write_and_its_deletes_is_refused",
+        _SINK_DISCARDS + "test_a_commit_between_a_discards_write_and_its_deletes_is_refused",
     ),
     Mutation(
         "what was discarded stays named over commits of epochs before it",
@@ -132,7 +132,7 @@ MUTATIONS = (
             ("        record.discarded.extend(one for one in before.discarded if one.epoch > request.epoch)\n"),
             "",
         ),
-        _SINK_DISCARDS + "test_what_was_taken_back_is_remembered_while_it_could_be_committed_and_no_longer",
+        _SINK_DISCARDS + "test_discarded_stages_are_remembered_only_while_they_could_be_committed",
     ),
     Mutation(
         "a sink is not forgotten while it names what could be committed",
@@ -142,7 +142,7 @@ MUTATIONS = (
             "discarded_ms = max((one.discarded_ms for one in record.discarded), default=0)",
             "discarded_ms = 0",
         ),
-        _SINK_DISCARDS + "test_what_was_taken_back_is_remembered_while_it_could_be_committed_and_no_longer",
+        _SINK_DISCARDS + "test_discarded_stages_are_remembered_only_while_they_could_be_committed",
     ),
     Mutation(
         "a sink of one write is forgotten when its stages have expired",
@@ -152,7 +152,7 @@ MUTATIONS = (
             "of_one_write = record.once or record.epoch == NO_EPOCH",
             "of_one_write = record.epoch == NO_EPOCH",
         ),
-        _SINK_LIMITS + "test_sinks_of_one_write_are_forgotten_when_their_stages_have_expired",
+        _SINK_LIMITS + "test_one_time_sinks_are_forgotten_when_their_stages_expire",
     ),
     Mutation(
         "no epoch is committed to a topic that is gone",
@@ -162,7 +162,7 @@ MUTATIONS = (
             "            await self._check_topics(epoch.partitions)\n",
             "",
         ),
-        _SINKS + "test_nothing_is_committed_to_a_topic_that_is_deleted",
+        _SINKS + "test_a_commit_to_a_deleted_topic_is_refused",
     ),
     Mutation(
         "stages in memory are bounded, and those that wait",
@@ -172,7 +172,7 @@ MUTATIONS = (
             "if not self._room.awaited or self._room.awaited + size <= limit:",
             "if size:",
         ),
-        _SINK_LIMITS + "test_stages_that_are_being_stored_are_bounded_in_bytes",
+        _SINK_LIMITS + "test_concurrent_stages_are_bounded_in_bytes",
     ),
     Mutation(
         "a manifest that cannot be read keeps what its sink staged",
@@ -182,7 +182,7 @@ MUTATIONS = (
             "of_known = [key for sink, key in page if sink not in unknown]",
             "of_known = [key for _, key in page]",
         ),
-        _SINK_UPKEEP + "test_a_manifest_that_cannot_be_read_keeps_what_its_own_sink_staged_and_nothing_else",
+        _SINK_UPKEEP + "test_an_unreadable_manifest_keeps_only_the_stages_of_its_own_sink",
     ),
     Mutation(
         "a commit whose answer is lost is asked about",
@@ -192,7 +192,7 @@ MUTATIONS = (
             ("                await outage.pause(error, sink=record.sink)\n                continue\n"),
             "                raise Unavailable(str(error)) from error\n",
         ),
-        _SINKS + "test_a_commit_whose_answer_is_lost_is_known_all_the_same",
+        _SINKS + "test_a_commit_whose_answer_is_lost_is_recognized",
     ),
     Mutation(
         "an epoch follows the one before",
@@ -202,7 +202,7 @@ MUTATIONS = (
             "if request.epoch <= before.epoch or not before.remaining:",
             "if before is not None:",
         ),
-        _SINKS + "test_an_epoch_waits_until_all_logs_have_the_one_before",
+        _SINKS + "test_an_epoch_waits_until_the_previous_one_is_applied",
     ),
     Mutation(
         "a repeated commit deletes nothing that the epoch consists of",
@@ -212,7 +212,7 @@ MUTATIONS = (
             "[stage.key for stage in request.stages if stage.key not in used]",
             "[stage.key for stage in request.stages]",
         ),
-        _SINKS + "test_the_repeat_of_a_commit_that_is_being_applied_takes_nothing_away_from_it",
+        _SINKS + "test_repeating_a_commit_that_is_being_applied_does_not_change_it",
     ),
     Mutation(
         "what the collector may delete is not committed",
@@ -222,7 +222,7 @@ MUTATIONS = (
             "if epoch.oldest_ms < self._deps.now_ms() - self._deps.settings.stage_expiry_ms // 2:",
             "if epoch.oldest_ms < 0:",
         ),
-        _SINKS + "test_what_was_staged_long_ago_is_not_committed_and_goes",
+        _SINKS + "test_expired_stages_are_not_committed_and_are_deleted",
     ),
     Mutation(
         "the collector keeps what a committed epoch consists of",
@@ -232,7 +232,7 @@ MUTATIONS = (
             "unused = [key for key in of_known if key not in used]",
             "unused = [key for key in of_known if key or used]",
         ),
-        _SINKS + "test_what_was_staged_long_ago_is_not_committed_and_goes",
+        _SINKS + "test_expired_stages_are_not_committed_and_are_deleted",
     ),
     Mutation(
         "an epoch of a forgotten sink is another one than before",
@@ -242,7 +242,7 @@ MUTATIONS = (
             "return cls(value.sink, value.epoch, value.committed_ms)",
             "return cls(value.sink, value.epoch, 0)",
         ),
-        _SINKS + "test_a_sink_is_forgotten_when_it_commits_nothing_for_long_and_may_begin_anew",
+        _SINKS + "test_an_expired_sink_may_start_again",
     ),
     Mutation(
         "an epoch does not wait for a deleted topic",
@@ -252,7 +252,7 @@ MUTATIONS = (
             "gone.add(key_of(ref))",
             "gone.discard(key_of(ref))",
         ),
-        _SINKS + "test_an_epoch_does_not_wait_for_a_topic_that_is_deleted",
+        _SINKS + "test_an_epoch_does_not_wait_for_a_deleted_topic",
     ),
     Mutation(
         "a damaged stage is not appended",
@@ -262,6 +262,6 @@ MUTATIONS = (
             "if len(body) != size or crc32c(body) != crc:",
             "if len(body) != size:",
         ),
-        _SINKS + "test_a_damaged_stage_is_waited_for_and_told_and_never_passed_over",
+        _SINKS + "test_an_epoch_waits_for_a_damaged_stage_and_never_skips_it",
     ),
 )

@@ -21,7 +21,7 @@ MUTATIONS = (
             'log.warning("put failed, retrying", key=key, error=str(error))',
             "return",
         ),
-        _WRITE_PATH + "test_failed_flush_is_not_success_for_anyone",
+        _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),
     Mutation(
         "who finds the buffer empty, since another one's flush is under way, is told of success",
@@ -31,12 +31,12 @@ MUTATIONS = (
             "end = partition.buffer.next_offset",
             ("end = partition.buffer.next_offset if partition.buffer.open_bytes else partition.log.high_watermark"),
         ),
-        _WRITE_PATH + "test_failed_flush_is_not_success_for_anyone",
+        _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),
     Mutation(
         "nothing looks at the interval but an append",
         Change("services.storage.run", "Run.start", "self._nursery.start_soon(self._timers.run)", "pass"),
-        _WRITE_PATH + "test_idle_buffer_is_flushed_by_time_and_by_shutdown",
+        _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
         "shutdown does not flush",
@@ -51,7 +51,7 @@ MUTATIONS = (
             ),
             "            pass\n",
         ),
-        _WRITE_PATH + "test_idle_buffer_is_flushed_by_time_and_by_shutdown",
+        _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
         "a flush after every append",
@@ -88,7 +88,7 @@ MUTATIONS = (
                 "                self._stored(partition)\n"
             ),
         ),
-        _WRITE_PATH + "test_end_moves_only_after_object_and_metadata",
+        _WRITE_PATH + "test_the_high_watermark_moves_only_after_object_and_metadata_are_stored",
     ),
     Mutation(
         "the end moves though the transaction was not answered",
@@ -98,7 +98,7 @@ MUTATIONS = (
             "await outage.pause(error, partitions=len(entries))",
             "[self._apply(entry, entry.compare) for entry in entries]\n                return",
         ),
-        _WRITE_PATH + "test_end_does_not_move_while_the_commit_is_not_answered",
+        _WRITE_PATH + "test_the_high_watermark_does_not_move_before_the_commit_is_answered",
     ),
     Mutation(
         "a put that failed counts as done: its records are acked",
@@ -108,7 +108,7 @@ MUTATIONS = (
             'log.warning("put failed, retrying", key=key, error=str(error))',
             "partition.buffer._open.next_offset = partition.log.high_watermark",
         ),
-        _WRITE_PATH + "test_offsets_are_not_given_twice_after_a_failed_upload",
+        _WRITE_PATH + "test_offsets_are_not_assigned_twice_after_a_failed_upload",
     ),
     Mutation(
         "the footer's checksum is not looked at",
@@ -118,7 +118,7 @@ MUTATIONS = (
     Mutation(
         "batches are given as they come from the object store",
         Change("kafscale.segment.reader", "linked_batches", "if check:", "if False:"),
-        _READ_PATH + "test_damaged_bytes_are_an_error_not_an_answer",
+        _READ_PATH + "test_damaged_segments_are_reported_and_not_returned",
     ),
     Mutation(
         "a segment that cannot be read counts as one without a match",
@@ -142,7 +142,7 @@ MUTATIONS = (
             "while page := await self._objects.list_from(prefix, after, _PAGE):",
             "for page in ():",
         ),
-        _OWNERSHIP + "test_a_deleted_topics_name_comes_back_empty",
+        _OWNERSHIP + "test_a_recreated_topic_is_empty",
     ),
     Mutation(
         "an object for every interval, whatever was produced",
@@ -160,17 +160,17 @@ MUTATIONS = (
                 "        self._nursery.start_soon(mark)\n"
             ),
         ),
-        _WRITE_PATH + "test_an_idle_partition_costs_no_put",
+        _WRITE_PATH + "test_an_idle_partition_causes_no_requests",
     ),
     Mutation(
         "only the first batch of a record set is placed",
         Change("services.storage.log.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
-        _WRITE_PATH + "test_every_batch_of_an_append_is_read_back_after_commit",
+        _WRITE_PATH + "test_every_batch_of_an_append_is_readable_after_the_commit",
     ),
     Mutation(
         "what stands at our name is never ours",
         Change("services.storage.writing.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
-        _WRITE_PATH + "test_own_put_of_lost_answer_is_not_taken_for_fencing",
+        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
         "every name that is taken is fencing",
@@ -180,7 +180,7 @@ MUTATIONS = (
             "await self._claim(partition, key, segment.data)",
             'raise Fenced(f"{key} is taken")',
         ),
-        _WRITE_PATH + "test_own_put_of_lost_answer_is_not_taken_for_fencing",
+        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
         "a range that does not reach the offset is the answer",
@@ -195,7 +195,7 @@ MUTATIONS = (
             "return StoredRange(piece[start:end], entry.position + start, following)",
             "return StoredRange(piece[start:end][:max_bytes], entry.position + start, following)",
         ),
-        _READ_PATH + "test_a_batch_above_the_limit_comes_whole",
+        _READ_PATH + "test_a_batch_above_the_limit_is_returned_whole",
     ),
     Mutation(
         "a batch above the limit comes whole",
@@ -205,7 +205,7 @@ MUTATIONS = (
             "last = max(last, first + 1)",
             "return memoryview(self.data)[start : start + max_bytes], self.next_offset",
         ),
-        _READ_PATH + "test_a_batch_above_the_limit_comes_whole",
+        _READ_PATH + "test_a_batch_above_the_limit_is_returned_whole",
     ),
     Mutation(
         "the batch that holds the offset is skipped: in the cache, and in the object store",
@@ -215,7 +215,7 @@ MUTATIONS = (
             "bisect_right(self.offsets, offset) - 1",
             "bisect_right(self.offsets, offset - 1)",
         ),
-        _READ_PATH + "test_middle_of_a_batch_gives_that_batch",
+        _READ_PATH + "test_an_offset_inside_a_batch_gives_that_batch",
     ),
     Mutation(
         "middle of a batch gives that batch",
@@ -225,7 +225,7 @@ MUTATIONS = (
             "if header.next_offset <= offset:",
             "if header.base_offset < offset:",
         ),
-        _READ_PATH + "test_middle_of_a_batch_gives_that_batch",
+        _READ_PATH + "test_an_offset_inside_a_batch_gives_that_batch",
     ),
     Mutation(
         "nothing found below the end is an empty answer",
@@ -235,14 +235,14 @@ MUTATIONS = (
             'raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")',
             'return StoredRange(b"", 0, offset)',
         ),
-        _READ_PATH + "test_a_hole_in_the_middle_is_reported_and_moves_nothing",
+        _READ_PATH + "test_a_missing_segment_is_reported_and_does_not_move_the_log_start",
     ),
     Mutation(
         ("a timestamp gives the end: always, and where no record is as young; or the beginning of its batch"),
         Change(
             "services.storage.reading.offsets", "list_offset", "if timestamp == LATEST:", "if timestamp != EARLIEST:"
         ),
-        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
+        _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a time gives the first record at or after it",
@@ -252,7 +252,7 @@ MUTATIONS = (
             "else _answer(view, -1, -1)",
             "else _answer(view, view.high_watermark, -1)",
         ),
-        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
+        _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a time finds the first record at or after it inside the batch",
@@ -266,13 +266,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition's own limit is ignored",
-        Change(
-            "services.storage.methods.fetch",
-            "_fetch_one",
-            "limit = min(fetch.max_bytes, remaining)",
-            "limit = remaining",
-        ),
-        _READ_PATH + "test_limits_hold_for_each_partition_and_over_all",
+        Change("services.storage.methods.fetch", "_fetch_one", "limit = min(fetch.max_bytes, left)", "limit = left"),
+        _READ_PATH + "test_limits_apply_per_partition_and_in_total",
     ),
     Mutation(
         "a commit that had applied before its answer was lost is somebody else's",
@@ -282,7 +277,7 @@ MUTATIONS = (
             "if now is not None and now.value == entry.value:",
             "if False:",
         ),
-        _WRITE_PATH + "test_commit_of_unknown_outcome_is_repeated_as_it_was",
+        _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
     ),
     Mutation(
         "the end moves though the transaction was not answered",
@@ -298,7 +293,7 @@ MUTATIONS = (
                 "                return"
             ),
         ),
-        _WRITE_PATH + "test_commit_of_unknown_outcome_is_repeated_as_it_was",
+        _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
     ),
     Mutation(
         (
@@ -312,7 +307,7 @@ MUTATIONS = (
             "partition.may_land(self._objects.settle_seconds)",
             "False",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_requests_that_may_still_land",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_that_may_still_apply",
     ),
     Mutation(
         "the name waits for what a dead owner sent",
@@ -322,7 +317,7 @@ MUTATIONS = (
             "partition.unclean = taken.unclean",
             "partition.unclean = False",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
         "the name waits for what a dead owner sent",
@@ -332,7 +327,7 @@ MUTATIONS = (
             "self.taken_at if self.unclean else -math.inf",
             "-math.inf",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
         "the name waits for what a dead owner sent",
@@ -342,7 +337,7 @@ MUTATIONS = (
             "if state.unclean or state.owner:",
             "if state.unclean:",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
         "a topic is its name, for who waited to delete it",
@@ -352,7 +347,7 @@ MUTATIONS = (
             "if topic is None or Topic.FromString(topic.value).id != self._topic.id:",
             "if topic is None:",
         ),
-        _OWNERSHIP + "test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone",
+        _OWNERSHIP + "test_an_instance_that_missed_a_deletion_leaves_the_recreated_topic_alone",
     ),
     Mutation(
         "the name waits for an owner whose lease still holds",
@@ -365,12 +360,12 @@ MUTATIONS = (
             ),
             "pass\n",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_an_owner_whose_lease_still_holds",
+        _OWNERSHIP + "test_a_deletion_waits_for_an_owner_with_a_valid_lease",
     ),
     Mutation(
         "a topic is its name",
         Change("services.storage.owning.takeover", "checked_topic", "if topic.id != ref.topic_id:", "if False:"),
-        _OWNERSHIP + "test_a_deleted_topics_name_comes_back_empty",
+        _OWNERSHIP + "test_a_recreated_topic_is_empty",
     ),
     Mutation(
         "one segment that is missing moves the log's start",
@@ -380,7 +375,7 @@ MUTATIONS = (
             "view.segments.forget_stretch(segment.base_offset)",
             "view.log_start = segment.base_offset + 1",
         ),
-        _READ_PATH + "test_a_hole_in_the_middle_is_reported_and_moves_nothing",
+        _READ_PATH + "test_a_missing_segment_is_reported_and_does_not_move_the_log_start",
     ),
     Mutation(
         "the cache is filled by the put",
@@ -403,7 +398,7 @@ MUTATIONS = (
                 "            ),\n"
             ),
         ),
-        _READ_PATH + "test_what_is_put_but_not_committed_does_not_enter_the_cache",
+        _READ_PATH + "test_uncommitted_segments_do_not_enter_the_cache",
     ),
     Mutation(
         "one fenced partition takes along all those whose commits share its transaction",
@@ -413,12 +408,12 @@ MUTATIONS = (
             "again.append(entry)",
             "self._fenced(entry.partition, _who(now))",
         ),
-        _COMMITTER + "test_a_fenced_partition_does_not_take_others_of_its_transaction_along",
+        _COMMITTER + "test_a_fenced_partition_does_not_affect_others_in_its_transaction",
     ),
     Mutation(
         "whatever index stands at our name is taken for ours",
         Change("services.storage.writing.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
-        _WRITE_PATH + "test_a_dead_owners_index_at_our_name_is_replaced",
+        _WRITE_PATH + "test_a_dead_owners_index_with_the_same_key_is_replaced",
     ),
     Mutation(
         "the index that led astray is read again instead of being rebuilt",
@@ -428,7 +423,7 @@ MUTATIONS = (
             "found = None if rebuild else await self._stored_index(view, segment)",
             "found = await self._stored_index(view, segment)",
         ),
-        _READ_PATH + "test_an_index_that_leads_astray_is_rebuilt",
+        _READ_PATH + "test_a_wrong_index_is_rebuilt",
     ),
     Mutation(
         "an index that leads astray makes its segment unreadable",
@@ -438,7 +433,7 @@ MUTATIONS = (
             "for rebuild in (False, True):",
             "for rebuild in (False,):",
         ),
-        _READ_PATH + "test_an_index_that_leads_astray_is_rebuilt",
+        _READ_PATH + "test_a_wrong_index_is_rebuilt",
     ),
     Mutation(
         "a batch is taken for the one that the index promised",

@@ -25,7 +25,7 @@ MUTATIONS = (
             "if stream is None or not await stream.turn(request.sequence):",
             "if stream is None:",
         ),
-        _WRITE_PATH + "test_messages_that_arrive_out_of_order_are_applied_in_theirs",
+        _WRITE_PATH + "test_requests_that_arrive_out_of_order_are_applied_in_order",
     ),
     Mutation(
         "a reply waits for news, whatever was told before it came",

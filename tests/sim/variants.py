@@ -190,7 +190,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         },
         troubled_seconds=12.0,
-        rare="tests/unit/storage/test_read_path.py::test_what_is_put_but_not_committed_does_not_enter_the_cache",
+        rare="tests/unit/storage/test_read_path.py::test_uncommitted_segments_do_not_enter_the_cache",
     ),
     "duplicate-acked-early": Variant(
         "a repeated batch is acked although its original is only buffered",

@@ -1,4 +1,4 @@
-"""Several storage instances over the same stores, and a caller that finds owners like a gateway does."""
+"""Several storage instances on the same stores, and a caller that finds owners as a gateway does."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,15 +32,15 @@ PATIENCE = 30.0
 
 
 class Gate:
-    """A gate to the metadata store. Closed, it blocks requests and responses, as if the process were stopped."""
+    """A metadata store that delays all requests and answers while it is shut, as if the process were stopped."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._open = trio.Event()
         self._open.set()
-        # A transaction that writes this key is executed, and its response held back until the gate opens.
+        # The next transaction that compares this key is applied and never answered.
         self.hold_answer_of = ""
-        # The delay of responses to transactions that write nothing, in seconds.
+        # Seconds by which answers of transactions without compares are delayed.
         self.hold_reads = 0.0
 
     def shut(self) -> None:
@@ -123,7 +123,7 @@ class Instance:
         await self.ended.wait()
 
     def pause(self) -> None:
-        """Cut it off from the metadata store. Requests to it are not held up."""
+        """Cut the instance off from the metadata store. Requests to the instance still arrive."""
         self.gate.shut()
 
     def resume(self) -> None:
@@ -131,7 +131,7 @@ class Instance:
 
 
 class Cluster:
-    """``refusals``: how often `append` was redirected to another instance."""
+    """``refusals`` counts the attempts of `append` that were refused."""
 
     def __init__(self, world: World, nursery: trio.Nursery, members: Members, metadata: MetadataStore) -> None:
         self.world = world
@@ -160,7 +160,7 @@ class Cluster:
                     task_status.started(instance)
                     await instance.stopping.wait()
         except* Unavailable:
-            # It could not store everything in time and reports that.
+            # The service could not store everything in time.
             assert instance is not None
         finally:
             if instance is not None:
@@ -175,7 +175,7 @@ class Cluster:
         return self._by_run(live.run_id) or self.instances[0]
 
     async def append(self, ref: PartitionRef, records: bytes) -> tuple[Instance, PartitionAppended]:
-        """Append to the owner, following hints. Return the instance that accepted it."""
+        """Append, following hints to other owners. Return the instance that accepted the records, and its answer."""
         with trio.fail_after(PATIENCE):
             target = self.assigned(ref)
             while True:
@@ -206,7 +206,7 @@ class Cluster:
         return await self.assigned(ref).caller.read_all(ref)
 
     async def owner(self, ref: PartitionRef) -> str:
-        """Return the id of the run that owns the partition according to its state."""
+        """Return the run id of the owner in the partition's state."""
         return (await self.state(ref)).owner
 
     async def state(self, ref: PartitionRef) -> PartitionState:
@@ -244,7 +244,7 @@ async def cluster(
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, seconds: float = 30.0, step: float = 0.01) -> float:
-    """Wait for a condition that only the stores show. Return how long that took, in seconds."""
+    """Poll until ``condition`` is true. Return how many seconds that took."""
     began = trio.current_time()
     with trio.fail_after(seconds):
         while not await condition():  # noqa: ASYNC110  the stores have no event for it

@@ -1,4 +1,4 @@
-"""The real storage service on memory stores and Trio's virtual clock, and a caller that follows its commit stream."""
+"""The storage service on in-memory stores and Trio's virtual clock, and a caller that follows its commit stream."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -74,7 +74,7 @@ async def inline(function: Callable[[], T]) -> T:
 
 
 class NoIndexer:
-    """All indexers are down, so storage must do their work."""
+    """An indexer that is never available."""
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
         raise Unavailable("no indexer")
@@ -84,7 +84,7 @@ class NoIndexer:
 
 
 def batch(*values: bytes, timestamp: int = 1_000) -> bytes:
-    """Return one batch with these values, as a producer sends it."""
+    """Build one batch with these values, as a producer sends it."""
     return build_batch([Record(i, timestamp, None, value, ()) for i, value in enumerate(values)], base_offset=0)
 
 
@@ -108,12 +108,12 @@ def values(records: bytes) -> list[bytes | None]:
 
 @dataclass
 class Caller:
-    """A minimal gateway: numbered appends on one commit stream, and the events of the stream."""
+    """A minimal gateway: sends numbered appends and collects the events of one commit stream."""
 
     storage: SegmentStorageClient
     service: StorageService
     stream_id: str
-    # The run ids that its service has had; empty for a caller without a service of its own.
+    # The run ids of its service so far, oldest first.
     runs: list[str] = field(default_factory=list)
     sequence: int = 0
     news: list[Committed] = field(default_factory=list)
@@ -152,9 +152,9 @@ class Caller:
         return reply.results[0]
 
     async def durable(self, appended: PartitionAppended, ref: PartitionRef | None = None) -> bool:
-        """Wait like a gateway does. Return True if the append is committed, False if its epoch is lost.
+        """Wait as a gateway does. Return True if the append is committed, False if its epoch is lost.
 
-        ``ref`` is needed where appends to several partitions are under way.
+        ``ref`` is needed if appends to several partitions are in flight.
         """
         with trio.fail_after(TIMEOUT):
             while True:
@@ -179,7 +179,7 @@ class Caller:
         return (await self.storage.fetch(request, timeout=TIMEOUT)).results[0]
 
     async def read_all(self, ref: PartitionRef, offset: int = 0, *, scan: bool = False) -> list[bytes | None]:
-        """Every value from ``offset`` to the high watermark."""
+        """Return every value from ``offset`` to the high watermark."""
         found: list[bytes | None] = []
         while True:
             fetched = await self.fetch(ref, offset, scan=scan)
@@ -196,13 +196,13 @@ class Caller:
         end: Bound | None = None,
         **options: Any,
     ) -> list[PartitionPlan]:
-        """Plan a scan, from the earliest to the latest offset by default."""
+        """Plan a scan, by default from the earliest to the latest offset."""
         start, end = start or Bound(earliest=True), end or Bound(latest=True)
         scans = [PartitionScan(partition=ref, start=start, end=end) for ref in refs]
         return list((await self.storage.plan_scan(PlanScanRequest(scans=scans, **options), timeout=TIMEOUT)).plans)
 
     async def scan(self, ref: PartitionRef, start: int, end: int, **options: Any) -> list[ScanPiece]:
-        """Return all pieces of a scan."""
+        """Return all pieces of the stream."""
         pieces = []
         async with self.storage.scan(ScanRequest(partition=ref, start=start, end=end, **options)) as stream:
             with trio.fail_after(TIMEOUT):
@@ -230,7 +230,7 @@ class Caller:
         return await self.storage.flush(FlushRequest(partitions=refs), timeout=TIMEOUT)
 
     async def fill(self, ref: PartitionRef, segments: int, batches: int = 4) -> None:
-        """Append and commit segments of ``batches`` batches of 50 records."""
+        """Write and commit segments, each with ``batches`` batches of 50 records."""
         for s in range(segments):
             for b in range(batches):
                 appended = await self.append(ref, batch(*(b"%d.%d.%d" % (s, b, i) for i in range(50))))
@@ -239,7 +239,7 @@ class Caller:
 
 
 class World:
-    """Stores that outlive the services started on them. ``indexing``: an indexer answers. ``counters`` are shared."""
+    """Stores that outlive the services started on them. ``indexing`` adds an indexer. Services share ``counters``."""
 
     def __init__(
         self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0, indexing: bool = False
@@ -266,7 +266,7 @@ class World:
         objects: ObjectStore | None = None,
         **changes: Any,
     ) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
-        """Start a service, optionally with its own stores. On exit it is stopped gracefully or killed."""
+        """Run a service, and stop it gracefully or as a kill would. It can have its own stores."""
         metadata = metadata or self.metadata
         catalog = TopicCatalog(metadata, NAMESPACE)
         members = Members(metadata, NAMESPACE, "storage")
@@ -330,7 +330,7 @@ class World:
         return PartitionRef(topic=name, topic_id=made.id, partition=0)
 
     async def seize(self, ref: PartitionRef) -> None:
-        """Make another run the partition's owner, in the next epoch."""
+        """Make another run the partition's owner in the next epoch."""
         key = state_key(ref)
         item = await self.metadata.get(key)
         assert item is not None

@@ -1,4 +1,4 @@
-"""A driver of sinks, like Spark's, and instances that die or stop at a chosen step of a sink's work."""
+"""A sink driver like Spark's, and instances that die or pause at a chosen step of a sink's epoch."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -58,7 +58,7 @@ async def sink_record(world: World, sink: str = "s") -> Sink:
 
 
 def no_segments(call: Call) -> Fault | None:
-    """A plan for the object store with which no log moves."""
+    """A plan for the object store that fails all requests for segments, so that no log grows."""
     return Fault(error=Unavailable("no")) if call.key.endswith(".kfs") else None
 
 
@@ -67,13 +67,13 @@ async def stage_keys(world: World) -> list[str]:
 
 
 async def logs(cluster: Cluster, refs: Sequence[PartitionRef]) -> list[list[bytes | None]]:
-    """Return all values of each partition, once all of them can be read."""
+    """Return all values of each partition, as soon as all partitions can be read."""
     with trio.fail_after(300):
         while True:
             try:
                 return [await cluster.read_all(ref) for ref in refs]
             except AssertionError:
-                # Partitions are still moving to another instance.
+                # A partition is still being handed over.
                 await trio.sleep(0.5)
 
 
@@ -82,7 +82,7 @@ def values_of(epoch: int, partition: int, count: int = 6) -> list[bytes]:
 
 
 class Driver:
-    """Writes epochs to partitions through any live instance, retrying until there is a response."""
+    """Writes epochs through any instance that answers, and retries until one does."""
 
     def __init__(self, cluster: Cluster, refs: Sequence[PartitionRef], *, sink: str = "s") -> None:
         self._cluster = cluster
@@ -91,12 +91,12 @@ class Driver:
         self.committed: list[int] = []
 
     async def write(self, epoch: int, *, wait_ms: int = 30_000) -> bool:
-        """Stage and commit an epoch. Return whether every partition has it. Each partition gets two stages."""
+        """Stage and commit an epoch, with two stages per partition. Return whether all partitions show it."""
         stages = []
         for ref in self._refs:
             six = values_of(epoch, ref.partition)
             for records in (batch(*six[:2]) + batch(six[2]), batch(*six[3:5]) + batch(six[5])):
-                # A killed task leaves this.
+                # As left behind by a killed task.
                 await self.ask(partial(stage, ref=ref, records=batch(b"never"), epoch=epoch, sink=self._sink))
                 reply = await self.ask(partial(stage, ref=ref, records=records, epoch=epoch, sink=self._sink))
                 assert reply.status == Status.OK, reply.detail
@@ -111,7 +111,7 @@ class Driver:
         return [value for epoch in self.committed for value in values_of(epoch, ref.partition)]
 
     async def ask(self, call: Callable[[Caller], Awaitable[R]]) -> R:
-        """Call the newest instance first, and the next one if it does not answer, like Spark's retries."""
+        """Call the newest instance first, and the next one if it does not answer, as Spark's retries do."""
         with trio.fail_after(PATIENCE):
             while True:
                 for instance in reversed(self._cluster.instances):
@@ -133,7 +133,7 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 class Step:
-    """One request to a store, identified by its purpose: ``txn`` and ``call`` return whether a request is one."""
+    """A kind of request to a store. ``txn`` and ``call`` return whether a request is of this kind."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ def _states(operations: Iterable[Operation]) -> list[PartitionState]:
 
 
 def steps(partitions: int) -> list[Step]:
-    """Return all steps of one epoch for this number of partitions of one topic."""
+    """Return all steps of one epoch for ``partitions`` partitions of one topic."""
 
     def is_stage(key: str) -> bool:
         parsed = paths.parse_stage_key(key)
@@ -190,9 +190,9 @@ def steps(partitions: int) -> list[Step]:
 
 
 class Stop:
-    """Kills one instance, or stops it for ``pause`` seconds, at the first request that is ``step``.
+    """Kills one instance, or pauses it for ``pause`` seconds, at its first request of kind ``step``.
 
-    ``done``: the request has its effect before; else it never has, or, of one that stands still, afterwards.
+    If ``done``, the request takes effect before that. Otherwise it takes effect after the pause, or never.
     """
 
     def __init__(self, step: Step, *, done: bool, pause: float = 0) -> None:
@@ -201,10 +201,10 @@ class Stop:
         self._step = step
         self._done = done
         self._pause = pause
-        self._going_on = trio.Event()
+        self._resumed = trio.Event()
 
-    async def around(self, is_it: bool, request: Callable[[], Awaitable[T]]) -> T:
-        if self.instance is None or not is_it or self.reached.is_set():
+    async def around(self, matches: bool, request: Callable[[], Awaitable[T]]) -> T:
+        if self.instance is None or not matches or self.reached.is_set():
             return await request()
         self.reached.set()
         if self._done:
@@ -219,13 +219,13 @@ class Stop:
             await trio.sleep_forever()
         self.instance.pause()
         trio.lowlevel.spawn_system_task(self._resume)
-        await self._going_on.wait()
+        await self._resumed.wait()
 
     async def _resume(self) -> None:
         await trio.sleep(self._pause)
         assert self.instance is not None
         self.instance.resume()
-        self._going_on.set()
+        self._resumed.set()
 
 
 class StoppingMetadata:
@@ -253,20 +253,20 @@ class StoppingObjects:
         return getattr(self._store, name)
 
     async def put_if_absent(self, key: str, body: Body) -> str:
-        is_it = self._step.call("put_if_absent", key)
-        return await self._stop.around(is_it, lambda: self._store.put_if_absent(key, body))
+        matches = self._step.call("put_if_absent", key)
+        return await self._stop.around(matches, lambda: self._store.put_if_absent(key, body))
 
     async def get(self, key: str) -> Object:
         return await self._stop.around(self._step.call("get", key), lambda: self._store.get(key))
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         doomed = list(keys)
-        is_it = any(self._step.call("delete_many", key) for key in doomed)
-        await self._stop.around(is_it, lambda: self._store.delete_many(doomed, dated=dated))
+        matches = any(self._step.call("delete_many", key) for key in doomed)
+        await self._stop.around(matches, lambda: self._store.delete_many(doomed, dated=dated))
 
 
 class Flaky:
-    """A store that leaves a share of the requests without response, executed or not depending on ``random``."""
+    """A store that leaves a share of the requests unanswered. ``random`` decides whether they take effect."""
 
     def __init__(self, store: Any, random: Callable[[], float], share: float) -> None:
         self._store = store

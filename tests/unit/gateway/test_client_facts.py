@@ -81,9 +81,7 @@ async def _through(client: Client, topic_id: bytes) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-async def test_configs_of_a_made_or_refused_topic_are_a_list_and_unknown_ones_refused(
-    version: int,
-) -> None:
+async def test_configs_of_a_made_or_refused_topic_are_a_list_and_unknown_ones_refused(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         config = nested(19, version, "CreatableTopicConfig")
@@ -155,9 +153,7 @@ async def test_configs_are_changed_incrementally_after_describe_cluster_as_the_f
 
 
 @pytest.mark.parametrize("auto_create", [False, True])
-async def test_topics_are_made_by_themselves_or_not_and_with_so_many_partitions(
-    auto_create: bool,
-) -> None:
+async def test_topics_are_made_by_themselves_or_not_and_with_so_many_partitions(auto_create: bool) -> None:
     async with running_gateway(auto_create_topics=auto_create, auto_create_partitions=4) as harness:
         (shown,) = (await metadata(await harness.connect(), ["new"])).topics
         assert shown.error_code == (0 if auto_create else UNKNOWN_TOPIC)

@@ -135,9 +135,7 @@ async def test_max_wait_ends_a_fetch_that_finds_less_than_min_bytes(mock_clock: 
         assert len(harness.storage.fetches) == 1
 
 
-async def test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once(
-    mock_clock: MockClock,
-) -> None:
+async def test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 50)
         client = await harness.connect()

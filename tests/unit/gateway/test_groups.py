@@ -42,9 +42,7 @@ async def test_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 7, 8])
-async def test_nothing_committed_is_minus_one_also_of_an_unknown_group(
-    version: int,
-) -> None:
+async def test_nothing_committed_is_minus_one_also_of_an_unknown_group(version: int) -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2)
         client = await harness.connect()

@@ -1,4 +1,4 @@
-"""The counters of a storage instance: bytes in and out, and why buffers were flushed."""
+"""Counters of a storage instance: data in and out, and flushes by trigger."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ _FULL = 10_000
     ("trigger", "sizes"),
     [("size", [_FULL]), ("interval", [100]), ("quiet", [3_000]), ("request", [100]), ("hand_over", [100])],
 )
-async def test_a_flush_is_counted_by_why_it_came(trigger: str, sizes: list[int], autojump_clock: MockClock) -> None:
+async def test_flushes_are_counted_by_trigger(trigger: str, sizes: list[int], autojump_clock: MockClock) -> None:
     world = World()
     settings: dict[str, Any] = {"segment_bytes": _FULL, "early_flush_bytes": 2_000, "flush_interval_ms": 60_000}
     async with world.service(**settings) as (caller, catalog):
         ref = await world.topic(catalog)
-        # The first records are stored immediately, because the interval counts from the last flush.
+        # The first append is stored at once because the interval counts from the last flush.
         assert await caller.durable(await caller.append(ref, batch(b"first")))
         assert world.counters.flushes == {"interval": 1}
         for size in sizes:
@@ -34,7 +34,7 @@ async def test_a_flush_is_counted_by_why_it_came(trigger: str, sizes: list[int],
     assert +world.counters.flushes == {trigger: 1}
 
 
-async def test_what_comes_in_and_goes_out_is_counted_once(autojump_clock: MockClock) -> None:
+async def test_appended_and_fetched_data_is_counted_once(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         records = batch(b"a", b"b") + batch(b"c")
@@ -49,7 +49,7 @@ async def test_what_comes_in_and_goes_out_is_counted_once(autojump_clock: MockCl
         assert world.counters.fetched_bytes == 2 * len(records)
 
 
-async def test_a_take_over_is_timed_with_the_tries_before_it(autojump_clock: MockClock) -> None:
+async def test_the_time_of_a_take_over_includes_failed_attempts(autojump_clock: MockClock) -> None:
     world = World()
     seconds = world.counters.take_over_seconds
     async with world.service(graceful=False) as (caller, catalog):
@@ -58,8 +58,8 @@ async def test_a_take_over_is_timed_with_the_tries_before_it(autojump_clock: Moc
     assert (sum(seconds.counts), seconds.total) == (1, 0)
     async with world.service(graceful=False) as (caller, _):
         asked = trio.current_time()
-        # The dead owner's lease must expire.
-        while (await caller.fetch(ref, 0)).status != Status.OK:  # as a gateway tries again
+        # The dead owner's lease must expire first.
+        while (await caller.fetch(ref, 0)).status != Status.OK:  # retried as by a gateway
             await trio.sleep(0.1)
             # Also between two attempts.
             assert caller.service.current is not None

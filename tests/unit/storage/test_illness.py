@@ -1,4 +1,4 @@
-"""S3 or the metadata store fails: no records are lost, cached data is served, and the service recovers on its own."""
+"""Outages of S3 and of the metadata store: nothing is lost, available data is served, and the service recovers."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def slow_down(call: Call) -> Fault | None:
 
 
 async def until_served(caller: Caller, ref: PartitionRef, offset: int) -> None:
-    """Fetch like a consumer that retries."""
+    """Fetch until served, as a consumer does on retriable errors."""
     for _ in range(120):
         if (await caller.fetch(ref, offset)).status == Status.OK:
             return
@@ -33,24 +33,22 @@ async def until_served(caller: Caller, ref: PartitionRef, offset: int) -> None:
     pytest.fail("not served again within a minute")
 
 
-class FailingWorld(World):
-    """The service's object store retries and reports its health, as in a process."""
+class UnhealthyWorld(World):
+    """A world whose object store has the retries and health checks of a process."""
 
     def __init__(self) -> None:
         super().__init__()
         self.health = StoreHealth(Thresholds())
         self.bare = self.objects
 
-    def wrapped(self) -> None:
+    def wrap(self) -> None:
         metered = MeteredObjectStore(self.bare, self.health)
         self.objects = RetryingObjectStore(metered, lambda: 0.5)  # type: ignore[assignment]  # the tests use `bare`
 
 
-async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_back(
-    autojump_clock: MockClock,
-) -> None:
-    world = FailingWorld()
-    world.wrapped()
+async def test_appends_wait_during_an_s3_outage_and_are_stored_in_order_after_it(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
+    world.wrap()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"before")))
@@ -61,7 +59,7 @@ async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_
             await trio.sleep(0.7)
         assert all(one.status == Status.OK for one in appended)
         assert not any(news.high_watermark > 1 for news in caller.news)
-        # Cached reads continue meanwhile.
+        # Cached reads continue.
         assert values((await caller.fetch(ref, 0)).records) == [b"before"]
         assert world.health.finding().state is State.UNAVAILABLE
         world.bare.plan = None
@@ -71,9 +69,9 @@ async def test_appends_wait_while_s3_is_down_and_are_stored_in_order_when_it_is_
         assert await caller.read_all(ref) == [b"before", *(b"%d" % number for number in range(200))]
 
 
-async def test_buffers_are_bounded_and_refuse_retriably_until_s3_is_back(autojump_clock: MockClock) -> None:
-    world = FailingWorld()
-    world.wrapped()
+async def test_full_buffers_refuse_retriably_until_s3_is_back(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
+    world.wrap()
     async with world.service(partition_buffer_bytes=100_000, buffer_bytes=150_000) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"before")))
@@ -89,20 +87,20 @@ async def test_buffers_are_bounded_and_refuse_retriably_until_s3_is_back(autojum
         assert len(await caller.read_all(ref)) == taken + 2
 
 
-async def test_throttling_during_start_and_take_over_is_waited_for(autojump_clock: MockClock) -> None:
-    world = FailingWorld()
+async def test_startup_and_take_overs_wait_while_s3_throttles(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.fill(ref, 2)
-    world.wrapped()
+    world.wrap()
     world.bare.plan = slow_down
     async with trio.open_nursery() as nursery:
 
-        async def get_well() -> None:
+        async def recover() -> None:
             await trio.sleep(200)
             world.bare.plan = None
 
-        nursery.start_soon(get_well)
+        nursery.start_soon(recover)
         async with world.service() as (caller, _):
             assert trio.current_time() >= 200
             world.bare.plan = slow_down
@@ -116,9 +114,9 @@ async def test_throttling_during_start_and_take_over_is_waited_for(autojump_cloc
             assert len(await caller.read_all(ref)) == 400
 
 
-async def test_slow_puts_refuse_nothing(autojump_clock: MockClock) -> None:
-    world = FailingWorld()
-    world.wrapped()
+async def test_slow_puts_cause_no_refusals(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
+    world.wrap()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         world.bare.plan = lambda call: Fault(delay=5.0) if call.kind == "put_if_absent" else None
@@ -131,7 +129,7 @@ async def test_slow_puts_refuse_nothing(autojump_clock: MockClock) -> None:
         assert world.health.finding().state is State.UNAVAILABLE
 
 
-async def test_a_cold_scan_does_not_push_out_the_tail() -> None:
+async def test_a_cold_scan_does_not_evict_the_tail() -> None:
     cache: LruCache[bytes] = LruCache(100, len)
 
     def key(base: int) -> SegmentId:
@@ -144,14 +142,14 @@ async def test_a_cold_scan_does_not_push_out_the_tail() -> None:
         assert cache.used_bytes <= 100
     assert sum(key(base) in cache for base in range(10)) >= 7
     assert sum(key(base) in cache for base in range(1000, 2000)) >= 2
-    # New segments do not evict everything that was read back for readers.
+    # Writes do not evict all segments that readers have read either.
     for base in range(10, 100):
         cache.put(key(base), bytes(10))
     assert sum(key(base) in cache for base in range(1000, 2000)) == 2
 
 
-async def test_lagging_readers_do_not_delay_produce(autojump_clock: MockClock) -> None:
-    world = FailingWorld()
+async def test_lagging_readers_do_not_delay_producers(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         for number in range(60):
@@ -191,7 +189,7 @@ async def test_lagging_readers_do_not_delay_produce(autojump_clock: MockClock) -
         assert len(world.objects.calls) == before
 
 
-async def test_without_etcd_acks_stop_with_the_lease_reads_go_on_and_all_resumes(autojump_clock: MockClock) -> None:
+async def test_without_etcd_acks_stop_with_the_lease_and_reads_continue(autojump_clock: MockClock) -> None:
     async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"a", b"b")))
@@ -217,7 +215,7 @@ async def test_without_etcd_acks_stop_with_the_lease_reads_go_on_and_all_resumes
 
 
 @pytest.mark.parametrize("method", ["grant_lease", "txn"])
-async def test_a_lease_that_is_lost_while_etcd_goes_away_again_ends_nothing(
+async def test_the_service_survives_a_lease_lost_during_another_etcd_outage(
     autojump_clock: MockClock, method: str
 ) -> None:
     async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
@@ -231,23 +229,23 @@ async def test_a_lease_that_is_lost_while_etcd_goes_away_again_ends_nothing(
 
 
 REFUSALS: dict[str, tuple[Method, str]] = {
-    "a renewal": ("keep_alive", ""),
-    "a new lease": ("grant_lease", ""),
-    "a commit": ("txn", paths.partition_states_prefix(NAMESPACE)),
-    "a history": ("txn", paths.epoch_histories_prefix(NAMESPACE)),
-    "a registration": ("txn", paths.members_prefix(NAMESPACE, "storage")),
-    "a reading": ("read_prefix", ""),
-    "a watch": ("watch", ""),
-    "a look": ("get", ""),
+    "renewal": ("keep_alive", ""),
+    "new lease": ("grant_lease", ""),
+    "commit": ("txn", paths.partition_states_prefix(NAMESPACE)),
+    "epoch history": ("txn", paths.epoch_histories_prefix(NAMESPACE)),
+    "registration": ("txn", paths.members_prefix(NAMESPACE, "storage")),
+    "read": ("read_prefix", ""),
+    "watch": ("watch", ""),
+    "get": ("get", ""),
 }
 
 
 @pytest.mark.parametrize(("method", "key"), REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("lost", [False, True], ids=["lease holds", "lease lost"])
-async def test_what_etcd_refuses_for_a_while_ends_nothing(
+async def test_the_service_survives_temporary_refusals_by_etcd(
     autojump_clock: MockClock, method: Method, key: str, lost: bool
 ) -> None:
-    """As when an administrator fixes the rights of etcd's users while the process runs."""
+    """As if somebody fixed the permissions of etcd's users while the process runs."""
     world = World(replace(World().settings, lease_ttl_seconds=10, retention_bytes=10**9, retention_check_ms=5_000))
     async with world.service() as (caller, catalog):
         ref, idle, _ = [await world.topic(catalog, name) for name in ("orders", "idle", "unused")]
@@ -267,9 +265,7 @@ async def test_what_etcd_refuses_for_a_while_ends_nothing(
 
 
 @pytest.mark.parametrize("end", ["hand over", "delete"])
-async def test_what_etcd_refuses_for_a_while_holds_up_the_end_of_a_partition_only(
-    autojump_clock: MockClock, end: str
-) -> None:
+async def test_refusals_by_etcd_only_delay_a_hand_over_or_deletion(autojump_clock: MockClock, end: str) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

@@ -1,4 +1,4 @@
-"""PlanScan: resolves bounds to offsets and cuts ranges into splits of equal bytes."""
+"""PlanScan: bounds become offsets, and splits are even in bytes."""
 
 import pytest
 import trio
@@ -16,7 +16,7 @@ from tests.support.storage.harness import NAMESPACE, World, batch, siblings, sta
 from tests.unit.storage.test_scan_streams import scanned, two_instances
 
 
-async def test_splits_are_of_even_bytes_and_hold_every_offset_once(autojump_clock: MockClock) -> None:
+async def test_splits_are_even_in_bytes_and_cover_every_offset_once(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 12)
@@ -34,7 +34,7 @@ async def test_splits_are_of_even_bytes_and_hold_every_offset_once(autojump_cloc
             assert plan.splits[-1].end == 1700
 
 
-async def test_latest_is_what_is_committed_now(autojump_clock: MockClock) -> None:
+async def test_latest_is_the_current_high_watermark(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         for number in range(20):
@@ -45,10 +45,10 @@ async def test_latest_is_what_is_committed_now(autojump_clock: MockClock) -> Non
                 assert (plan.log_start, plan.high_watermark) == (0, number + 1)
 
 
-async def test_splits_that_surely_hold_nothing_new_enough_are_left_out(autojump_clock: MockClock) -> None:
+async def test_splits_without_records_in_the_time_range_are_omitted(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
-        # Two pages, the second of which is not all older, and a remainder.
+        # Two pages, the second with records inside the range, and segments without a page.
         for number in range(150):
             await two.append_durably(ref, batch(b"%d" % number, timestamp=1_000 + number))
         await trio.sleep(10)
@@ -64,7 +64,7 @@ async def test_splits_that_surely_hold_nothing_new_enough_are_left_out(autojump_
             assert plan.splits == [] or plan.splits[0].start >= 128
 
 
-async def test_bounds_by_time_are_offsets(autojump_clock: MockClock) -> None:
+async def test_bounds_by_time_become_offsets(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         for number in range(10):
@@ -80,7 +80,7 @@ async def test_bounds_by_time_are_offsets(autojump_clock: MockClock) -> None:
             assert plan.status == Status.INVALID
 
 
-async def test_a_partition_that_nobody_has_owned_yet_has_nothing_at_any_time(autojump_clock: MockClock) -> None:
+async def test_a_partition_that_was_never_owned_has_an_empty_plan(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         for asked in (owner, other):
@@ -107,7 +107,7 @@ async def test_hundreds_of_partitions_are_planned_in_one_call(autojump_clock: Mo
             assert [plan.end for plan in plans] == [1 if index % 7 == 0 else 0 for index in range(300)]
 
 
-async def test_what_came_since_the_last_plan_is_planned_without_a_listing(autojump_clock: MockClock) -> None:
+async def test_a_few_new_segments_are_planned_without_a_listing(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1") as two:
         ref, *_ = await two_instances(two, partitions=20)
@@ -123,11 +123,11 @@ async def test_what_came_since_the_last_plan_is_planned_without_a_listing(autoju
             assert {len(plan.splits) for plan in plans} == {1}
             if trigger:
                 assert world.objects.count("list_from", "get", "get_range") == calls
-                # The unknown part of others' partitions is assumed to be like the known part.
+                # Unknown sizes in partitions of others are estimated from known ones.
                 assert len({split.bytes for plan in plans for split in plan.splits}) == 1
 
 
-async def test_much_that_came_since_the_last_plan_is_listed_once(autojump_clock: MockClock) -> None:
+async def test_many_new_segments_are_planned_with_one_listing(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
@@ -142,11 +142,11 @@ async def test_much_that_came_since_the_last_plan_is_listed_once(autojump_clock:
         assert list(plan.splits) == list((await owner.plan(ref, start=Bound(offset=1), split_bytes=6 << 20))[0].splits)
 
 
-async def test_a_scan_of_what_came_since_lists_once(autojump_clock: MockClock) -> None:
+async def test_a_scan_of_new_segments_lists_once(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1", cache_size=0) as two:
         ref, _, other = await two_instances(two)
-        # More offsets than the first step back of a search without known segments.
+        # More offsets than the first backward step of a search without any knowledge.
         await two.append_durably(ref, batch(*[b"0"] * 10_000))
         await other.plan(ref)
         for number in range(9):
@@ -156,7 +156,7 @@ async def test_a_scan_of_what_came_since_lists_once(autojump_clock: MockClock) -
         assert world.objects.count("list_from") == lists + 1
 
 
-async def test_a_partition_of_a_hundred_thousand_segments_is_planned_from_its_pages(autojump_clock: MockClock) -> None:
+async def test_a_hundred_thousand_segments_are_planned_from_pages(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
@@ -175,7 +175,7 @@ async def test_a_partition_of_a_hundred_thousand_segments_is_planned_from_its_pa
 
 
 async def catalogued(world: World, ref: PartitionRef, segments: int, records: int) -> None:
-    """A log with only its pages and its state. Reads of other objects fail."""
+    """Create a log that consists of pages and a state only. All other objects are missing."""
     for first in range(0, segments, SEGMENTS_PER_PAGE):
         bases = range(first * records, min(first + SEGMENTS_PER_PAGE, segments) * records, records)
         entries = [
@@ -200,7 +200,7 @@ async def catalogued(world: World, ref: PartitionRef, segments: int, records: in
     assert (await world.metadata.txn((), puts)).succeeded
 
 
-async def test_topics_are_told_with_where_storage_is(autojump_clock: MockClock) -> None:
+async def test_topics_are_listed_with_the_addresses_of_storage(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         first = two.instances[0]
         await two.world.topic(first.catalog, "one", partitions=3, configs={"retention.ms": "7000"})
@@ -218,7 +218,7 @@ async def test_topics_are_told_with_where_storage_is(autojump_clock: MockClock) 
             assert [topic.name for topic in reply.topics] == ["two"]
 
 
-async def test_an_owner_without_a_lease_does_not_say_where_the_log_ends(autojump_clock: MockClock) -> None:
+async def test_an_owner_without_a_lease_does_not_report_the_end_of_the_log(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, _ = await two_instances(two)
         await two.append_durably(ref, batch(b"0"))

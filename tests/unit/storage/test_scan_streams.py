@@ -1,4 +1,4 @@
-"""Scan: whole batches of a range, piece after piece, from any instance."""
+"""Scan: whole batches of a range, streamed in pieces by any instance."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,12 +26,12 @@ COUNT = ScanRequest.COUNT
 
 
 def scanned(pieces: Iterable[ScanPiece], start: int, end: int) -> list[tuple[int, bytes | None]]:
-    """Return offsets and values of the requested records, after checking the rules for all streams of pieces."""
+    """Return offsets and values of the records from ``start`` to ``end``, and check what must hold for every stream."""
     found = []
     expected = start
     for piece in pieces:
         assert piece.status == Status.OK, piece.detail
-        assert piece.first_offset <= expected, "something is left out between two pieces"
+        assert piece.first_offset <= expected, "offsets are missing between two pieces"
         batches = list(walk(piece.records))
         if batches:
             assert batches[0][1].base_offset == piece.first_offset
@@ -41,14 +41,14 @@ def scanned(pieces: Iterable[ScanPiece], start: int, end: int) -> list[tuple[int
             batch = piece.records[position : position + header.size]
             records = read_records(batch, max_bytes=1 << 24)
             found += [(record.offset, record.value) for record in records if start <= record.offset < end]
-        assert piece.next_offset > expected or (start >= end), "the stream stands still"
+        assert piece.next_offset > expected or (start >= end), "the stream makes no progress"
         expected = piece.next_offset
     assert expected >= end
     return found
 
 
 async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -> None:
-    """A log written by KafScale 1: batches of three records at these offsets, with gaps between them."""
+    """Create a log as imported from KafScale 1: batches of three records at these offsets, with gaps between them."""
     end = 0
     for bases in segments:
         body = b""
@@ -66,7 +66,7 @@ async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -
 
 
 async def two_instances(two: Cluster, partitions: int = 1) -> tuple[PartitionRef, Caller, Caller]:
-    """An empty partition, its future owner and another instance, which both know the topic."""
+    """Return an empty partition, its assigned owner and another instance. Both know the topic."""
     ref = await two.world.topic(two.instances[0].catalog, partitions=partitions)
     await trio.sleep(1)
     owner = two.assigned(ref)
@@ -75,7 +75,7 @@ async def two_instances(two: Cluster, partitions: int = 1) -> tuple[PartitionRef
 
 
 def filled(segments: int, batches: int = 4) -> list[tuple[int, bytes | None]]:
-    """The values that `Caller.fill` appends."""
+    """Return the offsets and values that `Caller.fill` appends."""
     names = [b"%d.%d.%d" % (s, b, i) for s in range(segments) for b in range(batches) for i in range(50)]
     return list(enumerate(names))
 
@@ -90,10 +90,10 @@ async def test_any_instance_scans_any_range(autojump_clock: MockClock, settings:
             for start, end in ((0, 1000), (0, 1), (999, 1000), (1, 999), (199, 201), (75, 76), (50, 50), (9, 3)):
                 pieces = await asked.scan(ref, start, end)
                 assert scanned(pieces, start, end) == expected[start:end]
-        assert await two.owner(ref) == owner.run_id, "a scan takes nothing over"
+        assert await two.owner(ref) == owner.run_id, "a scan takes over nothing"
 
 
-async def test_a_range_that_the_log_does_not_have_is_out_of_range(autojump_clock: MockClock) -> None:
+async def test_a_scan_outside_the_log_is_out_of_range(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
@@ -107,7 +107,7 @@ async def test_a_range_that_the_log_does_not_have_is_out_of_range(autojump_clock
             assert scanned(await asked.scan(ref, 400, 1000), 400, 1000) == filled(5)[400:]
 
 
-async def test_damage_ends_a_scan_with_its_place(autojump_clock: MockClock) -> None:
+async def test_a_scan_ends_at_damage_and_reports_its_position(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 3)
@@ -125,7 +125,7 @@ async def test_damage_ends_a_scan_with_its_place(autojump_clock: MockClock) -> N
             assert scanned(await asked.scan(ref, 400, 600), 400, 600) == filled(3)[400:]
 
 
-async def test_a_count_is_told_without_records(autojump_clock: MockClock) -> None:
+async def test_a_count_scan_returns_no_records(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
@@ -137,7 +137,7 @@ async def test_a_count_is_told_without_records(autojump_clock: MockClock) -> Non
                 assert pieces[-1].next_offset >= end
 
 
-async def test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands(autojump_clock: MockClock) -> None:
+async def test_a_scan_overtaken_by_retention_ends_out_of_range(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 30)
@@ -146,7 +146,7 @@ async def test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands(
             request = ScanRequest(partition=ref, start=0 if asked is owner else 3000, end=6000)
             async with asked.storage.scan(request) as stream:
                 pieces.append(await stream.receive())
-                # The service has read ahead as far as it may without the reader.
+                # The service has read ahead as far as it may.
                 await trio.sleep(1)
                 log_start = 3000 if asked is owner else 5000
                 await owner.delete_records(ref, log_start)
@@ -159,7 +159,7 @@ async def test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands(
             assert scanned(pieces[:-1], request.start, end) == filled(30)[request.start : end]
 
 
-async def test_a_scan_goes_on_over_a_take_over(autojump_clock: MockClock) -> None:
+async def test_a_scan_continues_across_a_take_over(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 30)
@@ -206,7 +206,7 @@ async def test_a_store_that_does_not_answer_ends_a_scan_retriably(autojump_clock
             assert scanned(pieces[:-1], 0, 200) + scanned(await asked.scan(ref, 200, 600), 200, 600) == filled(3)
 
 
-async def test_one_scan_too_many_waits_for_its_turn_and_is_then_refused(autojump_clock: MockClock) -> None:
+async def test_a_scan_beyond_the_limit_waits_and_is_then_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", scan_streams=1, scan_wait_ms=5_000) as two:
         ref, owner, _ = await two_instances(two)
         await owner.fill(ref, 30)
@@ -227,7 +227,7 @@ async def test_one_scan_too_many_waits_for_its_turn_and_is_then_refused(autojump
         assert scanned(found, 0, 600) == filled(3)
 
 
-async def test_scans_leave_the_cache_as_it_is(autojump_clock: MockClock) -> None:
+async def test_scans_do_not_change_the_cache(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service(cache_size=40_000) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -261,7 +261,7 @@ async def test_missing_offsets_do_not_stop_a_scan(autojump_clock: MockClock) -> 
                 assert sum(piece.count for piece in pieces) == len(expected)
 
 
-async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan(autojump_clock: MockClock) -> None:
+async def test_a_scan_reads_a_large_segment_with_missing_offsets_once(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1", cache_size=0, scan_read_bytes=100) as two:
         ref, _, other = await two_instances(two)
@@ -269,7 +269,7 @@ async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_sc
         await imported(world, ref, [list(bases)])
         await world.indexer.rebuild(SegmentRef(topic=ref.topic, partition=0, base_offset=0), timeout=TIMEOUT)
         await other.plan(ref)
-        # The first one notices by index and a ranged read.
+        # The first scan finds the gaps with the index and a ranged read.
         for reads, parts in ((2, 1), (1, 0), (1, 0)):
             world.objects.calls.clear()
             found = scanned(await other.scan(ref, 0, 19_993, piece_bytes=65_536), 0, 19_993)
@@ -280,7 +280,7 @@ async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_sc
 
 @pytest.mark.parametrize("settings", [{}, {"cache_size": 0}], ids=["cached", "not cached"])
 @pytest.mark.parametrize("scan", [False, True], ids=["by the owner", "by any instance"])
-async def test_missing_offsets_give_the_next_batch_to_a_fetch(
+async def test_a_fetch_at_a_missing_offset_returns_the_next_batch(
     scan: bool, settings: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     world = World(indexing=True)
@@ -300,7 +300,7 @@ async def test_missing_offsets_give_the_next_batch_to_a_fetch(
             assert len(await asked.read_all(ref, scan=scan)) == 3 * len(bases) + 1
 
 
-async def test_old_segments_are_left_out_and_newer_ones_only_where_that_is_sure(autojump_clock: MockClock) -> None:
+async def test_a_scan_by_time_omits_only_segments_that_are_surely_outside(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         for number in range(6):
@@ -317,21 +317,21 @@ async def test_old_segments_are_left_out_and_newer_ones_only_where_that_is_sure(
                 assert pieces[-1].next_offset == 6
 
 
-async def test_a_topic_that_is_gone_is_told_so(autojump_clock: MockClock) -> None:
+async def test_scans_and_plans_of_unknown_topics_are_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, _, other = await two_instances(two)
         beyond = PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=7)
         unknown = PartitionRef(topic="nothing", topic_id=ref.topic_id, partition=0)
         another = PartitionRef(topic=ref.topic, topic_id=bytes(16), partition=0)
-        wanted = (Status.UNKNOWN_TOPIC, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
-        for asked, status in zip((beyond, unknown, another), wanted, strict=True):
+        expected = (Status.UNKNOWN_TOPIC, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
+        for asked, status in zip((beyond, unknown, another), expected, strict=True):
             (piece,) = await other.scan(asked, 0, 1)
             assert piece.status == status
             (plan,) = await other.plan(asked)
             assert plan.status == status
 
 
-async def test_an_older_record_behind_a_newer_one_is_not_left_out(autojump_clock: MockClock) -> None:
+async def test_an_older_record_behind_a_newer_one_is_not_omitted(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         times = [5_000, 1_000, 6_000]

@@ -17,7 +17,7 @@ from tests.support.storage.sequences import numbered, numbers
 
 
 async def _owned_and_other(two: Cluster) -> tuple[PartitionRef, Instance, Instance]:
-    """An empty partition, its future owner and another instance, which both know the topic."""
+    """Return an empty partition, its assigned owner and another instance. Both know the topic."""
     ref = await two.world.topic(two.instances[0].catalog, partitions=1)
     await trio.sleep(1)
     owner = two.assigned(ref)
@@ -37,10 +37,10 @@ async def test_a_scan_follows_commits_of_another_instance(autojump_clock: MockCl
         fetched = await other.caller.fetch(ref, 3, scan=True)
         assert (fetched.epoch, fetched.log_start, fetched.high_watermark) == (appended.epoch, 0, 30)
         assert await owner.caller.read_all(ref, scan=True) == numbers(30)
-        assert await two.owner(ref) == owner.caller.run_id, "a scan takes nothing over"
+        assert await two.owner(ref) == owner.caller.run_id, "a scan takes over nothing"
 
 
-async def test_a_scan_below_the_known_end_asks_the_metadata_nothing(autojump_clock: MockClock) -> None:
+async def test_a_scan_below_the_known_end_reads_no_metadata(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, batch(b"0", b"1"))
@@ -50,7 +50,7 @@ async def test_a_scan_below_the_known_end_asks_the_metadata_nothing(autojump_clo
         assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.UNAVAILABLE
 
 
-async def test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_clock: MockClock) -> None:
+async def test_a_scan_reports_out_of_range_only_by_the_current_state(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
@@ -62,7 +62,7 @@ async def test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_
         assert (await other.caller.fetch(ref, 6, scan=True)).status == Status.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojump_clock: MockClock) -> None:
+async def test_a_scan_does_not_rely_on_an_earlier_state_read(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", fetch_read_timeout_ms=10_000) as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
@@ -83,9 +83,7 @@ async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojum
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts(
-    autojump_clock: MockClock, cached: bool
-) -> None:
+async def test_a_scan_below_the_log_start_gets_the_log_start(autojump_clock: MockClock, cached: bool) -> None:
     async with cluster(World(), "a:1", "b:1", cache_size=1 << 20 if cached else 0) as two:
         ref, owner, other = await _owned_and_other(two)
         for number in range(10):
@@ -93,15 +91,15 @@ async def test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts(
         assert await other.caller.read_all(ref, scan=True) == numbers(10)
         assert (await owner.caller.delete_records(ref, 6)).log_start == 6
         await trio.sleep(1)
-        told = await other.caller.fetch(ref, 2, scan=True)
+        answer = await other.caller.fetch(ref, 2, scan=True)
         if cached:
-            assert told.status in (Status.OK, Status.OFFSET_OUT_OF_RANGE)
+            assert answer.status in (Status.OK, Status.OFFSET_OUT_OF_RANGE)
         else:
-            assert (told.status, told.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
+            assert (answer.status, answer.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
         assert await other.caller.read_all(ref, 6, scan=True) == numbers(10)[6:]
 
 
-async def test_a_hole_is_reported_to_a_scan(autojump_clock: MockClock) -> None:
+async def test_a_scan_reports_a_missing_segment(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", cache_size=0) as two:
         ref, _, other = await _owned_and_other(two)
         for number in range(3):
@@ -111,7 +109,7 @@ async def test_a_hole_is_reported_to_a_scan(autojump_clock: MockClock) -> None:
         assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.OK
 
 
-async def test_a_scan_of_a_deleted_topic_is_told_so(autojump_clock: MockClock) -> None:
+async def test_a_scan_of_a_deleted_topic_is_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
@@ -144,7 +142,7 @@ async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: Moc
 
 
 class _HeldListings:
-    """While ``held``, responses to listings of segments are delayed, and show the state at the time of the request."""
+    """An object store that delays answers of segment listings while ``held``. They show the time of the request."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
@@ -162,9 +160,7 @@ class _HeldListings:
         return listed
 
 
-async def test_a_listing_says_nothing_about_segments_committed_while_it_was_under_way(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_listing_does_not_hide_segments_committed_meanwhile(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world) as two:
         stores = {address: _HeldListings(world.objects) for address in ("a:1", "b:1")}
@@ -202,7 +198,7 @@ async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_d
             await two.append_durably(ref, batch(*records, timestamp=1_000 * number))
         orphan = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 5)
         await two.world.objects.put_if_absent(orphan, b"a dead owner's")
-        # A reader of the segments before the orphan lists it too.
+        # A read of the segments before the orphan lists it too.
         pieces = await other.caller.scan(ref, 0, 4)
         assert pieces[-1].next_offset == 4
         await two.world.objects.delete_many([orphan])

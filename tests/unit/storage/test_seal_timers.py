@@ -15,7 +15,7 @@ class _Timed:
     timer = 0
 
 
-async def test_timers_that_are_put_off_and_cleared_leave_little_behind(autojump_clock: MockClock) -> None:
+async def test_replaced_and_cleared_timers_do_not_accumulate(autojump_clock: MockClock) -> None:
     sealed: list[Partition] = []
     timers = SealTimers(sealed.append)
     first, other = (cast(Partition, _Timed()) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Several drivers write the same sink: every epoch in the logs is from one driver, complete and once."""
+"""Several drivers use the same sink. Every epoch in the logs is complete, applied once, and from one driver."""
 
 from contextlib import suppress
 from functools import partial
@@ -21,7 +21,7 @@ CHANGES: dict[str, Any] = {"stage_check_ms": 1_000, "stage_expiry_ms": 600_000}
 
 
 class _Rival:
-    """Stages each epoch until it or the other driver has committed it; discards stages at any time."""
+    """Stages each epoch until it or the other driver has committed it, and discards stages at random."""
 
     def __init__(self, many: Cluster, refs: list[PartitionRef], random: Random, name: int) -> None:
         self._many = many
@@ -66,7 +66,7 @@ async def _commit(stages: list[Stage], epoch: int, wait_ms: int, caller: Caller)
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_every_epoch_is_one_driver_s_as_a_whole_and_once(autojump_clock: MockClock, seed: int) -> None:
+async def test_every_epoch_comes_whole_and_once_from_one_driver(autojump_clock: MockClock, seed: int) -> None:
     random, world = Random(seed), World()
     async with cluster(world, "first:1", **CHANGES) as many:
         refs = siblings(await world.topic(many.instances[0].catalog, partitions=PARTITIONS), PARTITIONS)
@@ -100,7 +100,7 @@ async def test_every_epoch_is_one_driver_s_as_a_whole_and_once(autojump_clock: M
         found = []
         for values in await logs(many, refs):
             log = [tuple(map(int, (value or b"").split(b"."))) for value in values]
-            # Each epoch in order and once, from one driver.
+            # Each epoch in order, once, and from one driver.
             assert [entry[0] for entry in log] == sorted(entry[0] for entry in log)
             assert len(set(log)) == len(log)
             by_epoch = {entry[0]: [other for other in log if other[0] == entry[0]] for entry in log}
