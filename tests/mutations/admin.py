@@ -70,19 +70,19 @@ MUTATIONS = (
             "min(max(_target(request, found, at, ref), found.log_start), found.high_watermark)",
             "_target(request, found, at, ref)",
         ),
-        _ADMIN_GROUPS + "test_offsets_are_set_within_the_log",
+        _ADMIN_GROUPS + "test_offsets_are_reset_within_the_log",
     ),
     Mutation(
         "what is only validated changes nothing",
         Change(
             "services.gateway.admin.offsets", "reset_offsets", "    if not request.validate_only:\n", "    if True:\n"
         ),
-        _ADMIN_GROUPS + "test_offsets_are_set_within_the_log",
+        _ADMIN_GROUPS + "test_offsets_are_reset_within_the_log",
     ),
     Mutation(
         "where one partition cannot tell its ends nothing is set",
-        Change("services.gateway.admin.offsets", "_planned", "        if found.error:\n", "        if False:\n"),
-        _ADMIN_GROUPS + "test_what_is_wrong_with_a_reset_changes_nothing",
+        Change("services.gateway.admin.offsets", "_planned", "        if told.error:\n", "        if False:\n"),
+        _ADMIN_GROUPS + "test_an_invalid_reset_changes_nothing",
     ),
     Mutation(
         "what was committed for a deleted topic is not shown",
@@ -92,7 +92,7 @@ MUTATIONS = (
             "if offset.topic_id not in gone and offset.offset >= 0",
             "if offset.offset >= 0",
         ),
-        _ADMIN_GROUPS + "test_what_was_committed_for_a_deleted_topic_is_not_shown",
+        _ADMIN_GROUPS + "test_offsets_of_deleted_topics_are_not_listed",
     ),
     Mutation(
         "a lag that nobody tells is not 0",
@@ -102,7 +102,7 @@ MUTATIONS = (
             "        if offset is not None and end != UNKNOWN:\n",
             "        if offset is not None:\n",
         ),
-        _ADMIN_GROUPS + "test_a_lag_that_nobody_tells_is_not_0",
+        _ADMIN_GROUPS + "test_an_unknown_lag_is_not_0",
     ),
     Mutation(
         "who is not there owns nothing",
@@ -112,7 +112,7 @@ MUTATIONS = (
             "if found is not None and found.owner in storages:",
             "if found is not None:",
         ),
-        _ADMIN + "test_the_processes_are_shown_with_their_health_and_what_each_has",
+        _ADMIN + "test_cluster_status_lists_processes_with_health_and_owned_partitions",
     ),
     Mutation(
         "what an owner does not tell stands with its partitions",
@@ -122,7 +122,7 @@ MUTATIONS = (
             "        return Ends(error=refusal_text(refused, refused.detail))\n",
             "        return Ends(0, 0)\n",
         ),
-        _ADMIN + "test_what_an_owner_does_not_tell_stands_with_its_partitions",
+        _ADMIN + "test_partitions_without_an_answer_are_listed_with_an_error",
     ),
     Mutation(
         "an owner of an older release has not 0 segments",
@@ -132,7 +132,7 @@ MUTATIONS = (
             "UNKNOWN if size.bytes and not size.segments else size.segments",
             "size.segments",
         ),
-        _ADMIN + "test_how_many_segments_there_are_is_not_known_of_an_owner_of_an_older_release",
+        _ADMIN + "test_an_older_owner_reports_an_unknown_number_of_segments",
     ),
     Mutation(
         "who has a partition by now is asked to store it",
@@ -142,7 +142,7 @@ MUTATIONS = (
             "self._looked_at([PartitionFlushed(partition=ref) for ref in partitions], reply.results)",
             "reply.results",
         ),
-        _ADMIN + "test_who_has_a_partition_by_now_is_asked_to_store_it",
+        _ADMIN + "test_a_flush_follows_a_partition_to_its_new_owner",
     ),
     Mutation(
         "who does not own a partition names its owner when it is to store it",
@@ -322,7 +322,7 @@ MUTATIONS = (
             "                compares.append(Unchanged(stays.key, stays.mod_revision))\n",
             "                _ = stays\n",
         ),
-        _ADMIN_DRAIN + "test_two_drains_at_once_leave_somebody",
+        _ADMIN_DRAIN + "test_concurrent_drains_leave_one_instance",
     ),
     Mutation(
         "who stops already is given nothing again",
@@ -332,7 +332,7 @@ MUTATIONS = (
             "            elif not member.draining:\n",
             "            elif not member.leaving:\n",
         ),
-        _ADMIN_DRAIN + "test_who_is_not_there_or_has_nothing_to_give_is_refused",
+        _ADMIN_DRAIN + "test_drains_of_unknown_or_unsuitable_instances_are_refused",
     ),
     Mutation(
         "what is being taken over as a drain begins is waited for",
@@ -342,7 +342,7 @@ MUTATIONS = (
             "named.update(item.key for item in states.items if names(item))\n",
             "_ = states\n",
         ),
-        _ADMIN_DRAIN + "test_what_is_being_taken_over_as_the_drain_begins_is_waited_for",
+        _ADMIN_DRAIN + "test_a_drain_waits_for_take_overs_that_began_before_it",
     ),
     Mutation(
         "a shard that is given back and not taken yet is waited for",
@@ -352,12 +352,12 @@ MUTATIONS = (
             "to is None or owners.get(key) != to.run_id for",
             "owners.get(key) == live.run_id for",
         ),
-        _ADMIN_DRAIN + "test_a_coordinator_gives_its_shards",
+        _ADMIN_DRAIN + "test_a_drained_coordinator_hands_over_its_shards",
     ),
     Mutation(
         "a shard on its way to who is drained is waited for",
-        Change("services.gateway.admin.drain", "Drains._shards", "and owner.run_id == live.run_id\n", "and False\n"),
-        _ADMIN_DRAIN + "test_a_coordinator_gives_its_shards",
+        Change("services.gateway.admin.drain", "Drains._shards", "and given.run_id == live.run_id\n", "and False\n"),
+        _ADMIN_DRAIN + "test_a_drained_coordinator_hands_over_its_shards",
     ),
     Mutation(
         "who is started anew is not taken for drained",
@@ -367,7 +367,7 @@ MUTATIONS = (
             "each.address == live.address and each.run_id != live.run_id for each in view.placed",
             "each.run_id == live.run_id for each in view.placed",
         ),
-        _ADMIN_DRAIN + "test_who_is_started_anew_is_not_taken_for_drained",
+        _ADMIN_DRAIN + "test_a_restarted_instance_is_not_regarded_as_drained",
     ),
     Mutation(
         "a gateway that stops ends the streams of operators",
@@ -377,7 +377,7 @@ MUTATIONS = (
             "            await self._gateway.stopping.wait()\n",
             "            await trio.sleep_forever()\n",
         ),
-        _ADMIN_DRAIN + "test_a_gateway_that_stops_ends_the_call_and_not_the_drain",
+        _ADMIN_DRAIN + "test_a_stopping_gateway_ends_the_call_but_not_the_drain",
     ),
     Mutation(
         "a drain that is not over in time does not end with 0",
@@ -412,7 +412,7 @@ MUTATIONS = (
             "            self.scope.cancel()\n",
             "            return\n",
         ),
-        _ADMIN_WATCH + "test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting",
+        _ADMIN_WATCH + "test_a_slow_watcher_is_ended_and_does_not_delay_others",
     ),
     Mutation(
         "owners of topics that are not known yet are told",
@@ -425,7 +425,7 @@ MUTATIONS = (
                 "                watcher.notify(self._owner(key, topic))\n"
             ),
         ),
-        _ADMIN_WATCH + "test_owners_of_a_topic_that_the_catalog_does_not_know_are_told_by_its_name",
+        _ADMIN_WATCH + "test_owners_of_unknown_topics_are_reported_with_the_topics_name",
     ),
     Mutation(
         "no more watch than may",
@@ -435,7 +435,7 @@ MUTATIONS = (
             "            self._watchers.remove(watcher)\n",
             "            _ = watcher\n",
         ),
-        _ADMIN_WATCH + "test_no_more_watch_than_may",
+        _ADMIN_WATCH + "test_the_number_of_watchers_is_limited",
     ),
     Mutation(
         "all watchers are told of health",
@@ -445,6 +445,6 @@ MUTATIONS = (
             "        async with self._polling:\n",
             ("        if self._polling.locked():\n            return\n        async with self._polling:\n"),
         ),
-        _ADMIN_WATCH + "test_the_next_watcher_looks_after_health_when_the_first_has_gone",
+        _ADMIN_WATCH + "test_health_checks_continue_when_the_first_watcher_leaves",
     ),
 )

@@ -25,7 +25,7 @@ MUTATIONS = (
             "return self.fixed or self.synonyms[0].value",
             "return self.synonyms[0].value",
         ),
-        _CONFIGS + "test_min_insync_replicas_keeps_no_producer_out_and_is_shown_as_the_one_replica_that_counts",
+        _CONFIGS + "test_min_insync_replicas_refuses_no_producer_and_is_described_as_1",
     ),
     Mutation(
         "kafka's internal topics are never created automatically",
@@ -60,7 +60,7 @@ MUTATIONS = (
             "selected = (config for config in configs if not names or config.name in names)",
             "selected = (config for config in configs if config.name in names)",
         ),
-        _CONFIGS + "test_a_topic_is_shown_with_all_configs_or_those_asked_for",
+        _CONFIGS + "test_a_topic_is_described_with_all_or_the_requested_configs",
     ),
     Mutation(
         "new partitions are shown and written",
@@ -75,7 +75,7 @@ MUTATIONS = (
             "if view.by_id.get(key) is known.info",
             "if key in view.by_id",
         ),
-        _CONFIGS + "test_a_changed_max_message_bytes_counts_for_the_next_batch",
+        _CONFIGS + "test_a_changed_max_message_bytes_applies_to_the_next_batch",
     ),
     Mutation(
         "a topic never gets fewer partitions, whoever races",
@@ -245,7 +245,7 @@ MUTATIONS = (
             "        if key_length < 0:\n            found.append(place)",
             "        if key_length < 0 and not header.codec:\n            found.append(place)",
         ),
-        _GATEWAY_COMPACTED + "test_a_batch_with_a_record_without_key_is_refused_as_a_whole",
+        _GATEWAY_COMPACTED + "test_a_batch_with_a_keyless_record_is_refused_as_a_whole",
     ),
     Mutation(
         "sinks write no records without keys to a compacted topic",

@@ -56,7 +56,7 @@ MUTATIONS = (
     Mutation(
         "a batch over the limit is kept back",
         Change("services.gateway.apis.fetch", "_Position.take", "if not first and len(records) >", "if len(records) >"),
-        _FETCH + "test_a_batch_over_the_limit_comes_whole",
+        _FETCH + "test_a_batch_over_the_limit_is_returned_whole",
     ),
     Mutation(
         ("a fetch that waits polls; partitions are asked for one after another; each has its own maximal wait"),
@@ -66,7 +66,7 @@ MUTATIONS = (
             "await waiter.event.wait()",
             "await trio.sleep(0.01)\n                    return self.positions",
         ),
-        _FETCH + "test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
+        _FETCH + "test_idle_partitions_wait_together_and_storage_gets_one_request",
     ),
     Mutation(
         "idle partitions cost one max wait together and storage is asked once",
@@ -76,7 +76,7 @@ MUTATIONS = (
             "await fetch.read(fetch.positions)",
             "for position in fetch.positions:\n            await fetch.read([position])",
         ),
-        _FETCH + "test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
+        _FETCH + "test_idle_partitions_wait_together_and_storage_gets_one_request",
     ),
     Mutation(
         "idle partitions cost one max wait together and storage is asked once",
@@ -86,7 +86,7 @@ MUTATIONS = (
             "with trio.move_on_at(self.deadline):",
             "with trio.move_on_after((self.deadline - trio.current_time()) * len(self.positions)):",
         ),
-        _FETCH + "test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once",
+        _FETCH + "test_idle_partitions_wait_together_and_storage_gets_one_request",
     ),
     Mutation(
         "an answer that a limit left short waits as if the client had caught up",
@@ -96,7 +96,7 @@ MUTATIONS = (
             "return self.offset < self.high_watermark",
             "return False",
         ),
-        _FETCH + "test_records_that_only_a_limit_keeps_back_end_the_waiting",
+        _FETCH + "test_a_fetch_does_not_wait_if_a_limit_holds_back_records",
     ),
     Mutation(
         "a timestamp gives the end",
@@ -116,7 +116,7 @@ MUTATIONS = (
             "self.min_bytes = min(request.min_bytes, self.room)",
             "self.min_bytes = 1",
         ),
-        _FETCH + "test_a_fetch_waits_until_min_bytes_have_come_over_all_partitions",
+        _FETCH + "test_a_fetch_waits_for_min_bytes_of_all_partitions_together",
     ),
     Mutation(
         "max bytes counts over all partitions",
@@ -126,7 +126,7 @@ MUTATIONS = (
             "min(request.max_bytes, call.environment.settings.max_fetch_bytes)",
             "call.environment.settings.max_fetch_bytes",
         ),
-        _FETCH + "test_max_bytes_counts_over_all_partitions",
+        _FETCH + "test_max_bytes_applies_to_all_partitions_together",
     ),
     Mutation(
         "the servers own limit holds whatever the client asks for",
@@ -136,12 +136,12 @@ MUTATIONS = (
             "min(request.max_bytes, call.environment.settings.max_fetch_bytes)",
             "request.max_bytes",
         ),
-        _FETCH + "test_the_servers_own_limit_holds_whatever_the_client_asks_for",
+        _FETCH + "test_the_servers_limit_overrides_the_clients",
     ),
     Mutation(
         "partition max bytes counts for each partition",
         Change("services.gateway.apis.fetch", "_Fetch._place", "max(partition.max_bytes, 1)", "self.room"),
-        _FETCH + "test_partition_max_bytes_counts_for_each_partition",
+        _FETCH + "test_partition_max_bytes_applies_per_partition",
     ),
     Mutation(
         "max wait ends a fetch that finds less than min bytes",
@@ -151,7 +151,7 @@ MUTATIONS = (
             "with trio.move_on_at(self.deadline):",
             "with trio.CancelScope():",
         ),
-        _FETCH + "test_max_wait_ends_a_fetch_that_finds_less_than_min_bytes",
+        _FETCH + "test_max_wait_ends_a_fetch_with_less_than_min_bytes",
     ),
     Mutation(
         "what is not known is answered with error code 0, and so is what broke",
@@ -374,7 +374,7 @@ MUTATIONS = (
             "for live in sorted(view, key=lambda live: live.since):",
             "for live in ():",
         ),
-        _BROKERS + "test_gateways_that_come_and_go_become_known_to_clients",
+        _BROKERS + "test_clients_learn_of_new_and_removed_gateways",
     ),
     Mutation(
         "gateways that come and go become known to clients",
@@ -384,7 +384,7 @@ MUTATIONS = (
             "await self._membership.tell_leaving()",
             "await trio.lowlevel.checkpoint()",
         ),
-        _BROKERS + "test_gateways_that_come_and_go_become_known_to_clients",
+        _BROKERS + "test_clients_learn_of_new_and_removed_gateways",
     ),
     Mutation(
         "batches go to the new owner while others before them are still to be refused by the former one",
@@ -479,7 +479,7 @@ MUTATIONS = (
             "                    session.partitions[key] = session.partitions.pop(key)\n",
             "                    pass\n",
         ),
-        _FETCH_SESSIONS + "test_a_session_reads_in_turn_what_one_answer_cannot_hold",
+        _FETCH_SESSIONS + "test_a_session_rotates_partitions_that_do_not_fit_into_one_reply",
     ),
     Mutation(
         "an answer that the next request overtook counts as told",
@@ -489,7 +489,7 @@ MUTATIONS = (
             "        if session.epoch != self._epoch:\n",
             "        if False:\n",
         ),
-        _FETCH_SESSIONS + "test_a_request_that_the_next_one_overtakes_is_told_so",
+        _FETCH_SESSIONS + "test_a_request_overtaken_by_the_next_one_gets_an_error",
     ),
     Mutation(
         "a session's reader is not told that an error is over",
@@ -499,7 +499,7 @@ MUTATIONS = (
             "-1 if result.error_code else result.high_watermark",
             "result.high_watermark",
         ),
-        _FETCH_SESSIONS + "test_a_partition_is_told_when_its_error_is_over_even_if_nothing_else_changed",
+        _FETCH_SESSIONS + "test_a_partition_is_returned_once_after_its_error_ends",
     ),
     Mutation(
         "a session grows without bound",
@@ -509,6 +509,6 @@ MUTATIONS = (
             "        if not self._room_for(0):\n",
             "        if False:\n",
         ),
-        _FETCH_SESSIONS + "test_partitions_are_bounded_over_all_sessions",
+        _FETCH_SESSIONS + "test_the_number_of_partitions_in_all_sessions_is_bounded",
     ),
 )

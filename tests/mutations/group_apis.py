@@ -20,7 +20,7 @@ MUTATIONS = (
             ),
             "            results = await call(link, queries)\n",
         ),
-        _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_sent_again",
+        _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_repeated",
     ),
     Mutation(
         "a join waits as long as any call",
@@ -30,7 +30,7 @@ MUTATIONS = (
             "deadline = math.inf if waits else",
             "deadline =",
         ),
-        _COORDINATORS + "test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is",
+        _COORDINATORS + "test_a_join_waits_for_other_members_beyond_the_gateways_timeout",
     ),
     Mutation(
         "offsetFetch of all topics answers nothing",
@@ -58,7 +58,7 @@ MUTATIONS = (
             ),
             "",
         ),
-        _COORDINATORS + "test_a_commit_to_a_group_that_is_being_loaded_is_answered_so_that_librdkafka_waits",
+        _COORDINATORS + "test_a_commit_to_a_loading_group_gets_an_error_on_which_librdkafka_waits",
     ),
     Mutation(
         "a new topic begins without the offsets of an old one of its name",
@@ -88,7 +88,7 @@ MUTATIONS = (
             "            self._hints[shard] = owner",
             "            pass",
         ),
-        _COORDINATORS + "test_the_run_that_is_named_by_one_that_has_not_the_group_is_asked_at_once_and_from_then_on",
+        _COORDINATORS + "test_a_redirect_to_another_coordinator_is_followed_and_remembered",
     ),
     Mutation(
         "nobody waits for a coordinator that has gone",
@@ -98,7 +98,7 @@ MUTATIONS = (
             "            scope.cancel()",
             "            pass",
         ),
-        _COORDINATORS + "test_a_join_that_waits_at_a_coordinator_that_goes_is_answered",
+        _COORDINATORS + "test_a_waiting_join_fails_at_once_when_its_coordinator_goes_away",
     ),
     Mutation(
         "a group is listed by the gateway that clients find it at",
@@ -108,7 +108,7 @@ MUTATIONS = (
             "        if listed.coordinator(each.group).node_id == own\n",
             "",
         ),
-        _COORDINATORS + "test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once",
+        _COORDINATORS + "test_gateways_agree_on_the_coordinators_and_list_each_group_once",
     ),
     Mutation(
         "members do not know of loading",
@@ -118,7 +118,7 @@ MUTATIONS = (
             "_answer(call, ErrorCode.none)",
             "_answer(call, group_code(result.error))",
         ),
-        _COORDINATORS + "test_a_group_that_is_being_loaded_lets_heartbeats_pass_and_sync_join_again_as_in_kafka",
+        _COORDINATORS + "test_heartbeats_succeed_and_syncs_rejoin_while_a_group_loads",
     ),
     Mutation(
         "commits of one connection are stored in its order",
@@ -128,7 +128,7 @@ MUTATIONS = (
             "and order is not Order.ALONE)",
             "or order is Order.ALONE)",
         ),
-        _COORDINATORS + "test_commits_of_one_connection_are_stored_in_its_order",
+        _COORDINATORS + "test_commits_of_one_connection_are_stored_in_order",
     ),
     Mutation(
         "a list of groups has all of them, or is refused",
@@ -138,7 +138,7 @@ MUTATIONS = (
             "if answered == _ALL_SHARDS else None",
             "if answered else None",
         ),
-        _COORDINATORS + "test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coordinator",
+        _COORDINATORS + "test_groups_are_listed_only_if_each_shard_has_one_coordinator",
     ),
     Mutation(
         "members that wait keep no heartbeat out",

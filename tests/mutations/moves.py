@@ -314,7 +314,7 @@ MUTATIONS = (
             "if len(self._lost) > _LOST_REMEMBERED:",
             "if False:",
         ),
-        _COMMIT_VIEW + "test_partitions_that_come_and_go_leave_a_bounded_number_behind",
+        _COMMIT_VIEW + "test_the_number_of_remembered_partitions_is_bounded",
     ),
     Mutation(
         "records are deleted by an owner that proves its lease",

@@ -1,4 +1,4 @@
-"""The same as ``exchanges.py`` for APIs of which there is nothing here to show: what Kafka answers without it."""
+"""Exchanges as in ``exchanges.py`` for APIs whose features are missing here. They answer as Kafka does without them."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ _ACL = {
 
 
 def _since(api_key: int, version: int, **values: Any) -> dict[str, Any]:
-    """Those of ``values`` that the request has in this version."""
+    """Return the ``values`` that the request has in this version."""
     known = load_request_schema(api_key, version).__dataclass_fields__
     return {name: value for name, value in values.items() if name in known}
 
@@ -136,8 +136,8 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
     for validate_only in (False, True):
         reply = await client.ask(49, version, entries=entries, validate_only=validate_only)
         assert reply.throttle_time == timedelta(0)
-        told = [(each.error_code, bool(each.error_message)) for each in reply.entries]
-        assert told == [(error, bool(error)) for _, error in asked]
+        results = [(each.error_code, bool(each.error_message)) for each in reply.entries]
+        assert results == [(error, bool(error)) for _, error in asked]
         assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
             [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
         ]
@@ -166,8 +166,8 @@ async def alter_user_scram_credentials(harness: Harness, client: Client, version
         upsertions=(new("a"), new("c"), new("c", 2), new("d", 0), new("")),
     )
     assert reply.throttle_time == timedelta(0)
-    told = [(each.user, each.error_code) for each in reply.results]
-    assert told == [("a", 91), ("b", 33), ("c", 33), ("d", 33), ("", 93)]
+    results = [(each.user, each.error_code) for each in reply.results]
+    assert results == [("a", 91), ("b", 33), ("c", 33), ("d", 33), ("", 93)]
     assert all(each.error_message for each in reply.results)
     assert "SCRAM credentials are not supported" in reply.results[2].error_message
 

@@ -15,29 +15,29 @@ from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from tests.support.gateway.harness import NAMESPACE, Harness
 
-Said = bool | Exception
+ServingAnswer = bool | Exception
 
 
 class _FakePeer:
-    def __init__(self, said: Said) -> None:
-        self._said = said
+    def __init__(self, answer: ServingAnswer) -> None:
+        self._answer = answer
 
     async def serving(self, service: str = "", *, timeout: float) -> bool:
-        if isinstance(self._said, Exception):
-            raise self._said
-        return self._said
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 async def admin_of(
-    harness: Harness, *, health: Health | None = None, said: dict[str, Said] | None = None
+    harness: Harness, *, health: Health | None = None, answers: dict[str, ServingAnswer] | None = None
 ) -> AdminService:
-    """``said``: what members answer who are asked whether they serve, by run id; True by default."""
-    answers = said or {}
+    """``answers`` of members to health checks, by run id; True by default."""
+    by_run = answers or {}
 
     def connect(member: LiveMember) -> AbstractAsyncContextManager[PeerHealth]:
         @asynccontextmanager
         async def connected() -> AsyncIterator[PeerHealth]:
-            yield cast(PeerHealth, _FakePeer(answers.get(member.run_id, True)))
+            yield cast(PeerHealth, _FakePeer(by_run.get(member.run_id, True)))
 
         return connected()
 
@@ -49,7 +49,7 @@ async def admin_of(
 
 
 class refused:  # noqa: N801 - reads like pytest.raises
-    """The block is refused with this code, and a message that matches."""
+    """Check that the block raises this code, with a message that matches."""
 
     def __init__(self, code: grpc.StatusCode, match: str) -> None:
         self._code = code

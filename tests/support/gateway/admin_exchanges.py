@@ -1,4 +1,4 @@
-"""The same as ``exchanges.py`` for configs, and for what administrators ask of topics and of the cluster."""
+"""Exchanges as in ``exchanges.py`` for configs, and for administrative APIs of topics and the cluster."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,8 +20,8 @@ async def describe_configs(harness: Harness, client: Client, version: int) -> No
         resource(resource_type=99, resource_name="0", configuration_keys=None),
         *(resource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in (8, 16, 32)),
     )
-    told = {"include_documentation": True} if version >= 3 else {}
-    reply = await client.ask(32, version, resources=asked, include_synonyms=True, **told)
+    documented = {"include_documentation": True} if version >= 3 else {}
+    reply = await client.ask(32, version, resources=asked, include_synonyms=True, **documented)
     assert reply.throttle_time == timedelta(0)
     topic, broker, *refused, loggers, metrics, group = reply.results
     empty = [(each.resource_type, each.error_code, each.configs) for each in (loggers, metrics, group)]
@@ -93,10 +93,10 @@ async def describe_log_dirs(harness: Harness, client: Client, version: int) -> N
         assert reply.throttle_time == timedelta(0)
         (directory,) = reply.results
         assert (directory.error_code, directory.log_dir) == (0, "test")
-        told = [
+        sizes = [
             (each.name, [(p.partition_index, p.partition_size) for p in each.partitions]) for each in directory.topics
         ]
-        assert told == expected
+        assert sizes == expected
         assert all((p.offset_lag, p.is_future_key) == (0, False) for each in directory.topics for p in each.partitions)
         if version >= 3:
             assert reply.error_code == 0
@@ -104,7 +104,7 @@ async def describe_log_dirs(harness: Harness, client: Client, version: int) -> N
             assert (directory.total_bytes, directory.usable_bytes) == (-1, -1)
         if version >= 5:
             assert not directory.is_cordoned
-    # A partition whose size its owner does not tell.
+    # A partition whose owner does not report its size.
     harness.storage.hand_over(harness.storage.partitions[made.id, 0].ref, "")
     (directory,) = (await client.ask(35, version, topics=(topic(topic="t", partitions=(0,)),))).results
     assert [p.partition_size for each in directory.topics for p in each.partitions] == [-1]
@@ -175,18 +175,18 @@ async def describe_topic_partitions(harness: Harness, client: Client, version: i
     names = tuple(nested(75, version, "TopicRequest")(name=name) for name in ("unknown", "t", "a b"))
     reply = await client.ask(75, version, topics=names, response_partition_limit=100, cursor=None)
     assert (reply.throttle_time, reply.next_cursor) == (timedelta(0), None)
-    illegal, shown, unknown = reply.topics
+    illegal, found, unknown = reply.topics
     assert (illegal.name, illegal.error_code, illegal.partitions) == ("a b", 17, ())
     assert (unknown.name, unknown.error_code, unknown.topic_id) == ("unknown", 3, None)
-    assert (shown.name, shown.error_code, shown.topic_id.bytes, shown.is_internal) == ("t", 0, made.id, False)
-    assert shown.topic_authorized_operations == 3576
+    assert (found.name, found.error_code, found.topic_id.bytes, found.is_internal) == ("t", 0, made.id, False)
+    assert found.topic_authorized_operations == 3576
     assert [
-        (each.partition_index, each.error_code, each.leader_id, each.leader_epoch) for each in shown.partitions
+        (each.partition_index, each.error_code, each.leader_id, each.leader_epoch) for each in found.partitions
     ] == [
         (0, 0, 0, 1),
         (1, 0, 0, 1),
     ]
-    for each in shown.partitions:
+    for each in found.partitions:
         assert each.replica_nodes == each.isr_nodes == (0,)
         assert each.offline_replicas == each.eligible_leader_replicas == each.last_known_elr == ()
 

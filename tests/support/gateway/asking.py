@@ -1,4 +1,4 @@
-"""Short forms of the requests that many tests send."""
+"""Helpers for the requests that many tests send."""
 
 from datetime import timedelta
 from typing import Any
@@ -21,7 +21,7 @@ def produce_body(
     transactional_id: str | None = None,
     topic_id: bytes = b"",
 ) -> bytes:
-    """A Produce request with one entry for each topic and partition."""
+    """Build a Produce request with one entry for each topic and partition."""
     topics = tuple(
         nested(0, version, "TopicProduceData")(
             partition_data=(nested(0, version, "PartitionProduceData")(index=index, records=data),),
@@ -36,14 +36,14 @@ def produce_body(
 async def produce(
     client: Client, records: bytes | None, *, topic: str = "t", partition: int = 0, **options: Any
 ) -> Any:
-    """Produce to one partition and give its part of the reply."""
+    """Produce to one partition and return its part of the reply."""
     version = options.get("version", PRODUCE_VERSION)
     await client.send(0, version, produce_body({(topic, partition): records}, **options))
     return await produced(client, version)
 
 
 async def produced(client: Client, version: int = PRODUCE_VERSION) -> Any:
-    """The next reply, which is to a Produce of one partition."""
+    """Receive the reply to a Produce of one partition."""
     _, body = await client.receive()
     (topic,) = read_response(0, version, body).responses
     (partition,) = topic.partition_responses
@@ -65,7 +65,7 @@ def fetch_body(
     leader_epoch: int = -1,
     forgotten: dict[str, tuple[int, ...]] | None = None,
 ) -> bytes:
-    """A Fetch request: offsets by topic and partition, and the partitions by topic that the session forgets."""
+    """Build a Fetch request from offsets by topic and partition. ``forgotten`` are partitions by topic."""
     asked = tuple(
         nested(1, version, "FetchTopic")(
             partitions=(
@@ -90,22 +90,22 @@ def fetch_body(
     if version < 15:
         values["replica_id"] = -1
     if version >= 7:
-        left = tuple(
+        forgotten_topics = tuple(
             nested(1, version, "ForgottenTopic")(
                 partitions=indexes, **name_or_id(version, 13, topics[name].id if topics else b"", topic=name)
             )
             for name, indexes in (forgotten or {}).items()
         )
-        values |= {"session_id": session_id, "session_epoch": session_epoch, "forgotten_topics_data": left}
+        values |= {"session_id": session_id, "session_epoch": session_epoch, "forgotten_topics_data": forgotten_topics}
     return request(1, version, **values)
 
 
 async def fetch(client: Client, partitions: dict[tuple[str, int], int], **options: Any) -> Any:
-    """Fetch and give the whole reply."""
+    """Fetch and return the whole reply."""
     version = options.get("version", FETCH_VERSION)
     return read_response(1, version, await client.call(1, version, fetch_body(partitions, **options)))
 
 
 def parts(reply: Any) -> list[Any]:
-    """The partitions of a Fetch reply, in order."""
+    """Return the partitions of a Fetch reply, in order."""
     return [partition for topic in reply.responses for partition in topic.partitions]

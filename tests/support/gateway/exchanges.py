@@ -1,6 +1,6 @@
-"""For every API and version that the gateway advertises: a request of that version, and what its reply must say.
+"""For every API and version that the gateway advertises: a request of that version, and checks of the reply.
 
-Requests and replies go through kio's schemas, or, for what Kafka 4 dropped, through bytes written out here.
+Requests and replies use kio's schemas, or explicit bytes for versions that Kafka 4 removed.
 """
 
 import struct
@@ -25,7 +25,7 @@ UNKNOWN_ID = UUID(bytes=b"no such topic id")
 
 
 def nested(api_key: int, version: int, name: str) -> Any:
-    """A nested type of a request's schema."""
+    """Return a nested type of a request's schema."""
     module = __import__(load_request_schema(api_key, version).__module__, fromlist=[name])
     return getattr(module, name)
 
@@ -63,22 +63,22 @@ async def metadata(harness: Harness, client: Client, version: int) -> None:
     reply = await client.ask(3, version, **values)
     (broker,) = reply.brokers
     assert (broker.node_id, broker.host, broker.port) == (0, "127.0.0.1", harness.listeners[0].port)
-    (shown,) = reply.topics
-    assert (shown.error_code, shown.name) == (0, "t")
-    assert [(p.error_code, p.partition_index, p.leader_id) for p in shown.partitions] == [(0, 0, 0), (0, 1, 0)]
-    assert all(p.replica_nodes == p.isr_nodes == (0,) for p in shown.partitions)
+    (topic_part,) = reply.topics
+    assert (topic_part.error_code, topic_part.name) == (0, "t")
+    assert [(p.error_code, p.partition_index, p.leader_id) for p in topic_part.partitions] == [(0, 0, 0), (0, 1, 0)]
+    assert all(p.replica_nodes == p.isr_nodes == (0,) for p in topic_part.partitions)
     since: dict[int, Callable[[], bool]] = {
-        1: lambda: (reply.controller_id, broker.rack, shown.is_internal) == (0, None, False),
+        1: lambda: (reply.controller_id, broker.rack, topic_part.is_internal) == (0, None, False),
         2: lambda: len(reply.cluster_id) == 22,
         3: lambda: reply.throttle_time == timedelta(0),
-        5: lambda: all(p.offline_replicas == () for p in shown.partitions),
-        7: lambda: all(p.leader_epoch == 1 for p in shown.partitions),
-        8: lambda: shown.topic_authorized_operations == 3576,
-        10: lambda: shown.topic_id.bytes == topic.id,
+        5: lambda: all(p.offline_replicas == () for p in topic_part.partitions),
+        7: lambda: all(p.leader_epoch == 1 for p in topic_part.partitions),
+        8: lambda: topic_part.topic_authorized_operations == 3576,
+        10: lambda: topic_part.topic_id.bytes == topic.id,
         13: lambda: reply.error_code == 0,
     }
     for first, holds in since.items():
-        assert version < first or holds(), f"what version {first} added"
+        assert version < first or holds(), f"added in version {first}"
     assert getattr(reply, "cluster_authorized_operations", 8096) == 8096
     await _refused_metadata(client, version)
 
@@ -89,7 +89,7 @@ async def _refused_metadata(client: Client, version: int) -> None:
         asked.append(({"name": "unknown"}, 3))
     if version >= 10:
         asked = [({**named, "topic_id": None}, error) for named, error in asked]
-        # Before version 12 a topic cannot be asked for by its id.
+        # Before version 12 a topic cannot be requested by its id.
         named = {"name": None if version >= 12 else "t", "topic_id": UNKNOWN_ID}
         asked.append((named, 100 if version >= 12 else 42))
     for named, error in asked:
@@ -133,7 +133,7 @@ def _milliseconds(time: datetime | None) -> int:
 
 
 async def _produced(client: Client, version: int, name: str, topic_id: bytes, index: int, records: bytes) -> Any:
-    """Produce to one partition and give its part of the reply."""
+    """Produce to one partition and return its part of the reply."""
     if version < 3:
         body = struct.pack(">hii", -1, 5000, 1) + string(name) + struct.pack(">iii", 1, index, len(records)) + records
         return _old_produced(await client.call(0, version, body), version, name)
@@ -234,7 +234,7 @@ async def put(harness: Harness, client: Client, records: bytes) -> None:
 async def list_offsets(harness: Harness, client: Client, version: int) -> None:
     await harness.topic("t")
     await put(harness, client, batch(b"one", b"two"))
-    # The last: timestamp -3 is known from version 7 on.
+    # The last one: timestamp -3 is valid since version 7.
     refusals = (("unknown", 0, -1, 3), ("t", 9, -1, 3), *((("t", 0, -3, 35),) if version < 7 else ()))
     if version == 0:
         for name, index, timestamp, error in (("t", 0, -1, 0), *refusals):
@@ -253,7 +253,7 @@ async def list_offsets(harness: Harness, client: Client, version: int) -> None:
 
 
 async def _listed(client: Client, version: int, name: str, index: int, timestamp: int) -> Any:
-    """ListOffsets of one partition."""
+    """Return the ListOffsets result of one partition."""
     partition = nested(2, version, "ListOffsetsPartition")(partition_index=index, timestamp=timestamp)
     values: dict[str, Any] = {
         "replica_id": -1,
@@ -288,9 +288,9 @@ async def offset_for_leader_epoch(harness: Harness, client: Client, version: int
         for name, index, error, epoch, end in (("t", 0, 0, 1, 2), ("unknown", 0, 3, -1, -1), ("t", 9, 3, -1, -1)):
             body = struct.pack(">i", 1) + string(name) + struct.pack(">iii", 1, index, 1)
             answer = await client.call(23, version, body)
-            told = struct.pack(">i", epoch) if version == 1 else b""
+            epoch_field = struct.pack(">i", epoch) if version == 1 else b""
             expected = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", 1, error, index)
-            assert answer == expected + told + struct.pack(">q", end)
+            assert answer == expected + epoch_field + struct.pack(">q", end)
         return
     partition = nested(23, version, "OffsetForLeaderPartition")
     asked = (

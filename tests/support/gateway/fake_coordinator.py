@@ -1,4 +1,4 @@
-"""A coordinator that keeps its groups in memory, by the rules of the real one, and does what a test tells it to."""
+"""A coordinator that keeps groups in memory with the rules of the real one, and is controlled by tests."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,16 +19,16 @@ _WALL_MS = 1_700_000_000_000
 
 
 class FakeCoordinator(GroupCoordinatorClient):
-    """A `GroupCoordinatorClient`. Its time stands still unless a test lets it `pass_time`."""
+    """A `GroupCoordinatorClient`. Its clock moves only in `pass_time`."""
 
     def __init__(self, limits: GroupLimits | None = None) -> None:
         limits = limits or GroupLimits(initial_rebalance_delay_ms=0)
         self.groups = Groups("test", limits, 1)
-        # Groups that another run has; empty: it is not known which.
+        # The runs that own moved groups, empty if unknown.
         self.moved: dict[str, str] = {}
-        # Those that it says it lists.
+        # The shards that it reports in ListGroups.
         self.shards: list[int] = []
-        # Every group is answered with this instead.
+        # The error for requests about any group.
         self.refuses: E.Code = E.NONE
         self.fails: Exception | None = None
         # When set, every call waits for it.
@@ -43,7 +43,7 @@ class FakeCoordinator(GroupCoordinatorClient):
         self._deadlines: dict[tuple[str, Timer], int] = {}
 
     def pass_time(self, ms: int) -> None:
-        """Timers go off in their order."""
+        """Advance the clock, and fire the timers that become due, in order."""
         end = self._now_ms + ms
         while self._deadlines and min(self._deadlines.values()) <= end:
             group, timer = due = min(self._deadlines, key=lambda key: (self._deadlines[key], key[0]))
@@ -55,7 +55,7 @@ class FakeCoordinator(GroupCoordinatorClient):
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float = 5) -> None:
-        """Wait until ``condition``, which is looked at whenever a call came in or ended."""
+        """Wait until ``condition`` is true. It is checked whenever a call arrives or ends."""
         with trio.fail_after(seconds):
             while not condition():
                 await self.changed.wait()
@@ -191,7 +191,7 @@ class FakeCoordinator(GroupCoordinatorClient):
         if group in self.groups and self.groups[group].state is State.DEAD:
             self.groups.forget(group)
         self._note()
-        # A delay of nothing is over at once.
+        # A delay of zero ends at once.
         self.pass_time(0)
 
     async def _answer(self, kind: type[M], request: Message, group: str, ticket: int, effects: Effects) -> M:

@@ -1,4 +1,4 @@
-"""A storage instance that keeps batches in memory and does what a test tells it to."""
+"""A storage instance that keeps batches in memory and is controlled by tests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -54,7 +54,7 @@ class Partition:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, next offset, bytes
 
     def append(self, records: bytes, *, keep: bool = True) -> None:
-        """Give them their offsets, and ``keep`` them to be read."""
+        """Assign offsets to the batches, and store them if ``keep``."""
         for position, header in walk(records):
             if keep:
                 batch = bytearray(records[position : position + header.size])
@@ -89,35 +89,35 @@ class FakeStorage(SegmentStorageClient):
         self.keep_records = True
         self.append_time_ms = -1
         self.hold_until = 0
-        # A status in here is given instead of keeping the append; the oldest first.
+        # Statuses for the next appends to a partition, which are then not stored.
         self.refuse: dict[Key, list[Status]] = {}
-        # When set, replies to appends (of these sequence numbers) wait for their event.
+        # Events that the replies to appends with these sequence numbers wait for.
         self.gates: dict[int, trio.Event] = {}
         self.append_fails: Exception | None = None
         self.fetch_fails: Exception | None = None
         self.on_fetched: Callable[[], None] | None = None
         self.fetch_status: dict[Key, Status] = {}
-        # Partitions that another run owns; empty: it is not known which.
+        # The runs that own moved partitions, empty if unknown.
         self.moved: dict[Key, str] = {}
         self.epoch_ends_requests: list[EpochEndsRequest] = []
         # When set, fetches wait for it.
         self.fetch_gate: trio.Event | None = None
-        # A message with more fetches is refused as too large.
+        # A request with more fetches is refused as too large.
         self.most_fetches = 10_000
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
         self.rotten: set[bytes] = set()  # batches as they are stored
         self.unindexed: set[bytes] = set()  # likewise
-        # A reply about segments has no more.
+        # The maximum number of segments in a reply.
         self.most_segments = 1000
         self.changed = trio.Event()
 
     def hand_over(self, ref: PartitionRef, to: str) -> None:
-        """Stop being a partition's owner: what is asked of it is answered with ``to``, and streams are told."""
+        """Stop being a partition's owner: requests get ``to`` as the owner, and streams get an event."""
         self.moved[ref.topic_id, ref.partition] = to
         self.announce(self.partition(ref), lost=True)
 
     def _refusal(self, ref: PartitionRef, leader_epoch: int = -1) -> tuple[Status, str] | None:
-        """Status and owner for a partition that has moved, or whose leader epoch is another one."""
+        """Return status and owner if the partition has moved, or if its leader epoch is a different one."""
         key = (ref.topic_id, ref.partition)
         if key in self.moved:
             return common_pb2.NOT_OWNER, self.moved[key]
@@ -130,7 +130,7 @@ class FakeStorage(SegmentStorageClient):
         return self.partitions.setdefault((ref.topic_id, ref.partition), Partition(ref))
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float = 5) -> None:
-        """Wait until ``condition``, which is looked at whenever a call came in or a stream opened."""
+        """Wait until ``condition`` is true. It is checked whenever a call arrives or a stream opens."""
         with trio.fail_after(seconds):
             while not condition():
                 await self.changed.wait()
@@ -163,7 +163,7 @@ class FakeStorage(SegmentStorageClient):
         partition = self.partition(append.partition)
         statuses = self.refuse.get((append.partition.topic_id, append.partition.partition))
         if statuses:
-            return PartitionAppended(status=statuses.pop(0), detail="as told", log_start=partition.log_start)
+            return PartitionAppended(status=statuses.pop(0), detail="set by the test", log_start=partition.log_start)
         base = partition.end
         partition.append(append.records, keep=self.keep_records)
         if self.auto_commit:
@@ -178,7 +178,7 @@ class FakeStorage(SegmentStorageClient):
         )
 
     def commit(self, partition: Partition, end: int | None = None) -> None:
-        """Make what is appended (up to ``end``) durable, and announce it."""
+        """Commit the appended records (up to ``end``), and announce that."""
         partition.high_watermark = partition.end if end is None else end
         self.announce(partition)
 
@@ -221,20 +221,20 @@ class FakeStorage(SegmentStorageClient):
         if self.fetch_fails is not None:
             raise self.fetch_fails
         if len(request.fetches) > self.most_fetches:
-            raise Refused("larger than a message may be")
+            raise Refused("the request is too large")
         limits = [request.max_bytes, *request.more_max_bytes]
-        left = list(limits)
+        remaining = list(limits)
         results = []
         for fetch in request.fetches:
             group = fetch.group
-            result = self._fetch_one(fetch, left[group], first=left[group] == limits[group])
-            left[group] -= len(result.records)
+            result = self._fetch_one(fetch, remaining[group], first=remaining[group] == limits[group])
+            remaining[group] -= len(result.records)
             results.append(result)
         if self.on_fetched is not None:
             self.on_fetched()
         return FetchReply(results=results)
 
-    def _fetch_one(self, fetch: PartitionFetch, left: int, *, first: bool) -> PartitionFetched:
+    def _fetch_one(self, fetch: PartitionFetch, remaining: int, *, first: bool) -> PartitionFetched:
         refusal = self._refusal(fetch.partition, fetch.leader_epoch)
         if refusal is not None:
             return PartitionFetched(status=refusal[0], owner=refusal[1])
@@ -250,7 +250,7 @@ class FakeStorage(SegmentStorageClient):
             log_start=partition.log_start,
         )
         if status == common_pb2.OK:
-            result.records = self._read(partition, fetch.offset, min(fetch.max_bytes, left), first=first)
+            result.records = self._read(partition, fetch.offset, min(fetch.max_bytes, remaining), first=first)
         return result
 
     def _read(self, partition: Partition, offset: int, limit: int, *, first: bool) -> bytes:
@@ -273,16 +273,16 @@ class FakeStorage(SegmentStorageClient):
                 results.append(PartitionOffset(status=refusal[0], owner=refusal[1]))
                 continue
             partition = self.partition(query.partition)
-            told = self.offsets.get(query.timestamp)
-            if told is not None:
-                results.append(told)
+            preset = self.offsets.get(query.timestamp)
+            if preset is not None:
+                results.append(preset)
             else:
                 offset = partition.log_start if query.timestamp == -2 else partition.high_watermark
                 results.append(PartitionOffset(offset=offset, timestamp=-1, leader_epoch=partition.epoch))
         return ListOffsetsReply(results=results)
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
-        """Commits what the partitions have."""
+        """Commit all records of the partitions."""
         reply = FlushReply()
         for ref in request.partitions:
             partition, result = self.partition(ref), reply.results.add(partition=ref)
@@ -310,7 +310,7 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
-        """What is committed, as it came, each batch a segment."""
+        """Return the sizes of committed batches. Each batch counts as a segment."""
         reply = LogSizesReply()
         for query in request.queries:
             partition, result = self.partition(query.partition), reply.results.add()
@@ -323,16 +323,16 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        """Each batch is a segment."""
+        """List batches as segments."""
         refusal = self._refusal(request.partition)
         if refusal is not None:
             return SegmentsReply(status=refusal[0], owner=refusal[1])
         partition = self.partition(request.partition)
         found = [each for each in partition.batches if each[1] > request.start and each[1] <= partition.high_watermark]
-        shown = found[: min(request.limit or self.most_segments, self.most_segments)]
+        listed = found[: min(request.limit or self.most_segments, self.most_segments)]
         end = partition.high_watermark
-        reply = SegmentsReply(next=found[len(shown)][0] if len(shown) < len(found) else end, high_watermark=end)
-        for base, following, batch in shown:
+        reply = SegmentsReply(next=found[len(listed)][0] if len(listed) < len(found) else end, high_watermark=end)
+        for base, following, batch in listed:
             reindexed = request.reindex and batch in self.unindexed
             if reindexed:
                 self.unindexed.remove(batch)
@@ -344,7 +344,7 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
-        """Of each idempotent batch the producer, as if it had sent no other."""
+        """Return the producer of each idempotent batch, as if it had sent no other batch."""
         reply = ProducersReply()
         for query in request.queries:
             result, refusal = reply.results.add(), self._refusal(query.partition, -1)
@@ -363,7 +363,7 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
-        """Every partition has had its present epoch only."""
+        """Answer as if every partition had only its current epoch."""
         self.epoch_ends_requests.append(request)
         reply = EpochEndsReply()
         for query in request.queries:

@@ -1,4 +1,4 @@
-"""Short forms of the requests about consumer groups, in any version."""
+"""Helpers for requests about consumer groups, in any version."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -27,13 +27,13 @@ from tests.support.gateway.harness import Client, Harness
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer tells its leader."""
+    """Encode a consumer's subscription for the leader of its group."""
     names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
     return pack(">hi", 0, len(topics)) + names + pack(">i", 0)
 
 
 def known_in(api_key: int, version: int, **values: Any) -> dict[str, Any]:
-    """Those values that the request has in this version."""
+    """Return the values that the request has in this version."""
     return {name: value for name, value in values.items() if name in _fields(api_key, version)}
 
 
@@ -71,12 +71,12 @@ def join_values(
 
 
 async def join(client: Client, version: int = 5, member_id: str = "", **options: Any) -> Any:
-    """One JoinGroup; `joined` is all of it."""
+    """Send one JoinGroup. `joined` completes the join."""
     return await client.ask(JOIN, version, **join_values(version, member_id, **options))
 
 
 async def joined(client: Client, version: int = 5, **options: Any) -> Any:
-    """Join as a new member, with a second request where the first one only gets the id."""
+    """Join as a new member, with a second request if the first one only returns the member id."""
     reply = await join(client, version, **options)
     if reply.error_code == 79:
         reply = await join(client, version, reply.member_id, **options)
@@ -106,17 +106,17 @@ async def sync(
         group_instance_id=instance,
         protocol_type=protocol_type,
         protocol_name=protocol,
-        assignments=tuple(assignment(member_id=name, assignment=given) for name, given in (assignments or {}).items()),
+        assignments=tuple(assignment(member_id=name, assignment=part) for name, part in (assignments or {}).items()),
     )
     return await client.ask(SYNC, version, **values)
 
 
 async def stable(client: Client, *, group: str = "g", assignment: bytes = b"all", **options: Any) -> tuple[str, int]:
-    """A group with one member; its id and the generation."""
+    """Form a group with one member. Return the member's id and the generation."""
     member = await joined(client, group=group, **options)
-    given = {member.member_id: assignment}
+    assignments = {member.member_id: assignment}
     instance = options.get("instance")
-    reply = await sync(client, 3, member.generation_id, member.member_id, given, group=group, instance=instance)
+    reply = await sync(client, 3, member.generation_id, member.member_id, assignments, group=group, instance=instance)
     assert (reply.error_code, reply.assignment) == (0, assignment)
     return member.member_id, member.generation_id
 
@@ -124,7 +124,7 @@ async def stable(client: Client, *, group: str = "g", assignment: bytes = b"all"
 async def heartbeat(
     client: Client, version: int, generation: int, member_id: str, *, group: str = "g", instance: str | None = None
 ) -> int:
-    """The error code."""
+    """Send a heartbeat and return the error code."""
     reply = await client.ask(
         HEARTBEAT,
         version,
@@ -152,7 +152,7 @@ def commit_values(
     retention_ms: int = -1,
     leader_epoch: int = -1,
 ) -> dict[str, Any]:
-    """``offsets`` and metadata by topic (from version 10 on its id) and partition."""
+    """Build an OffsetCommit. ``offsets`` has offset and metadata by topic (since version 10: id) and partition."""
     topic = nested(OFFSET_COMMIT, version, "OffsetCommitRequestTopic")
     partition = nested(OFFSET_COMMIT, version, "OffsetCommitRequestPartition")
     epoch = {"committed_leader_epoch": leader_epoch} if version >= 6 else {}
@@ -179,7 +179,7 @@ def commit_values(
 
 
 async def commit(client: Client, offsets: Mapping[Any, Any], *, version: int = 8, **options: Any) -> list[list[int]]:
-    """The error codes, by topic and partition."""
+    """Commit and return the error codes by topic and partition."""
     reply = await client.ask(OFFSET_COMMIT, version, **commit_values(version, offsets, **options))
     assert version < 3 or reply.throttle_time == timedelta(0)
     return [[int(partition.error_code) for partition in topic.partitions] for topic in reply.topics]
@@ -188,7 +188,7 @@ async def commit(client: Client, offsets: Mapping[Any, Any], *, version: int = 8
 def fetch_values(
     version: int, groups: Mapping[str, Mapping[str | UUID, Sequence[int]] | None], *, require_stable: bool = False
 ) -> dict[str, Any]:
-    """Partitions by group and topic (from version 10 on its id); None: all. Before version 8 there is one group."""
+    """Build an OffsetFetch: partitions by topic (since version 10: id) and group; None for all. One group before v8."""
     topic_type = nested(OFFSET_FETCH, version, "OffsetFetchRequestTopic" + ("s" if version >= 8 else ""))
     made = {
         group: None
@@ -208,14 +208,14 @@ def fetch_values(
 
 
 async def fetch(client: Client, version: int, groups: Mapping[str, Any], **options: Any) -> list[Any]:
-    """The groups of the reply; before version 8 that is the reply."""
+    """Return the groups of the reply. Before version 8 the reply is the only group."""
     reply = await client.ask(OFFSET_FETCH, version, **fetch_values(version, groups, **options))
     assert version < 3 or reply.throttle_time == timedelta(0)
     return list(reply.groups) if version >= 8 else [reply]
 
 
 def offsets_of(group: Any) -> list[tuple[int, int, str, int]]:
-    """Partition, offset, metadata and error of what a group's part of an OffsetFetch reply has."""
+    """Return partition, offset, metadata and error of each entry in a group's part of an OffsetFetch reply."""
     return [
         (each.partition_index, each.committed_offset, each.metadata, int(each.error_code))
         for topic in group.topics
@@ -224,5 +224,5 @@ def offsets_of(group: Any) -> list[tuple[int, int, str, int]]:
 
 
 def members_of(harness: Harness, group: str = "g") -> list[str]:
-    """As the coordinator has them."""
+    """Return the coordinator's members of a group."""
     return list(harness.coordinator.groups[group].members)

@@ -1,4 +1,4 @@
-"""For every API of consumer groups, and each version: requests of that version, and what the replies must say."""
+"""For every API of consumer groups and each version: requests of that version, and checks of the replies."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ async def find_coordinator(harness: Harness, client: Client, version: int) -> No
         assert found == [("g", 0, *here), ("other", 0, *here)]
     if version < 1:
         return
-    # Transactions, share groups, and what no version has.
+    # Transactions, share groups, and an invalid type.
     for key_type, error in ((1, 31), (2, 42), (7, 42)):
         key: dict[str, Any] = {"coordinator_keys": ("x",)} if version >= 4 else {"key": "x"}
         reply = await client.ask(10, version, key_type=key_type, **key)
@@ -84,9 +84,9 @@ async def join_group(harness: Harness, client: Client, version: int) -> None:
 async def sync_group(harness: Harness, client: Client, version: int) -> None:
     options: dict[str, Any] = {"instance": "i"} if version >= 3 else {}
     member = await joined(client, 5, **options)
-    given = {member.member_id: b"\x00bytes as they are\xff"}
-    reply = await asking.sync(client, version, 1, member.member_id, given, **options)
-    assert (reply.error_code, reply.assignment) == (0, given[member.member_id])
+    assignments = {member.member_id: b"\x00any bytes\xff"}
+    reply = await asking.sync(client, version, 1, member.member_id, assignments, **options)
+    assert (reply.error_code, reply.assignment) == (0, assignments[member.member_id])
     assert version < 1 or reply.throttle_time == NO_TIME
     assert version < 5 or (reply.protocol_type, reply.protocol_name) == ("consumer", "range")
     refused = await asking.sync(client, version, 9, member.member_id, **options)
@@ -132,8 +132,8 @@ async def leave_group(harness: Harness, client: Client, version: int) -> None:
         members = (identity(member_id=first, **reason), identity(member_id="nobody", **reason))
         reply = await client.ask(13, version, group_id="g", members=members)
         assert (reply.error_code, reply.throttle_time) == (0, NO_TIME)
-        told = [(each.member_id, each.group_instance_id, each.error_code) for each in reply.members]
-        assert told == [(first, None, 0), ("nobody", None, 25)]
+        results = [(each.member_id, each.group_instance_id, each.error_code) for each in reply.members]
+        assert results == [(first, None, 0), ("nobody", None, 25)]
         members = (identity(member_id="", group_instance_id="i"), identity(member_id="x", group_instance_id="y"))
         reply = await client.ask(13, version, group_id="static", members=members)
         assert [(each.group_instance_id, each.error_code) for each in reply.members] == [("i", 0), ("y", 25)]
@@ -162,7 +162,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     assert (kept.expires_ms is None) == (version >= 5)
     nothing = await commit(client, {unknown: {0: (1, "")}}, version=version, group="nothing")
     assert nothing == [[100 if by_id else 3]]
-    # Who is a member says so.
+    # Members identify themselves.
     instance: dict[str, Any] = {"instance": "i"} if version >= 7 else {}
     member_id, generation = await stable(client, group="live", **instance)
     who: dict[str, Any] = {"version": version, "group": "live", **instance}
@@ -274,8 +274,8 @@ async def delete_groups(harness: Harness, client: Client, version: int) -> None:
     await commit(client, {"t": {0: (1, "")}}, group="empty")
     reply = await client.ask(42, version, groups_names=("live", "empty", "unknown", "empty"))
     assert reply.throttle_time == NO_TIME
-    told = [(each.group_id, each.error_code) for each in reply.results]
-    assert told == [("live", 68), ("empty", 0), ("unknown", 69)]
+    results = [(each.group_id, each.error_code) for each in reply.results]
+    assert results == [("live", 68), ("empty", 0), ("unknown", 69)]
     assert list(harness.coordinator.groups) == ["live"]
 
 

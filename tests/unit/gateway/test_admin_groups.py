@@ -1,4 +1,4 @@
-"""What operators ask of a gateway about consumer groups."""
+"""Admin requests about consumer groups."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from struct import pack
@@ -23,8 +23,17 @@ CODE = grpc.StatusCode
 Moves = list[tuple[str, int, int, int]]
 
 
+def assignment(**topics: tuple[int, ...]) -> bytes:
+    """Encode an assignment as a leader sends it to a consumer."""
+    named = b"".join(
+        pack(">h", len(topic)) + topic.encode() + pack(f">i{len(partitions)}i", len(partitions), *partitions)
+        for topic, partitions in topics.items()
+    )
+    return pack(">hi", 1, len(topics)) + named + pack(">i", -1)
+
+
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("data", "parsed"),
     [
         (b"", {}),
         (b"all", {}),
@@ -32,13 +41,13 @@ Moves = list[tuple[str, int, int, int]]
         (assignment(b=(1, 0), a=(2,)), {"a": [2], "b": [0, 1]}),
     ],
 )
-def test_an_assignment_is_read_where_it_is_a_consumers(given: bytes, read: Mapping[str, list[int]]) -> None:
-    assert assigned_partitions(given) == read
-    assert list(assigned_partitions(given)) == sorted(read)
+def test_only_assignments_of_consumers_are_parsed(data: bytes, parsed: Mapping[str, list[int]]) -> None:
+    assert assigned_partitions(data) == parsed
+    assert list(assigned_partitions(data)) == sorted(parsed)
 
 
 async def _log(harness: Harness, name: str, ends: list[tuple[int, int]]) -> None:
-    """A topic whose partitions' logs begin and end there."""
+    """Create a topic whose partitions' logs have these starts and ends."""
     topic = await harness.topic(name, len(ends))
     for index, (log_start, high_watermark) in enumerate(ends):
         ref = common_pb2.PartitionRef(topic=name, topic_id=topic.id, partition=index)
@@ -59,16 +68,16 @@ async def test_a_group_is_described_with_its_members_and_lag() -> None:
     assert (reply.group.state, reply.group.protocol_type, reply.protocol) == ("Stable", "consumer", "range")
     assert (reply.group.coordinator, other) == ("coordinator:9096", reply.group)
     assert list(none) == []
-    (shown,) = reply.members
-    assert (shown.member_id, shown.client_id, shown.client_host) == (member, "test", "/127.0.0.1")
-    assert [(each.topic, list(each.partitions)) for each in shown.assigned] == [("t", [0, 2])]
+    (listed,) = reply.members
+    assert (listed.member_id, listed.client_id, listed.client_host) == (member, "test", "/127.0.0.1")
+    assert [(each.topic, list(each.partitions)) for each in listed.assigned] == [("t", [0, 2])]
     offsets = [(each.partition, each.committed, each.high_watermark, each.lag) for each in reply.offsets]
     assert offsets == [(0, 40, 100, 60), (1, 50, 50, 0), (2, -1, 7, -1)]
     assert [(each.member_id, each.metadata) for each in reply.offsets] == [(member, "note"), ("", ""), (member, "")]
 
 
-async def test_assignments_of_what_is_not_there_are_told_and_nothing_more() -> None:
-    """They are bytes that members choose."""
+async def test_assignments_of_missing_partitions_are_listed_without_offsets() -> None:
+    """Members choose the bytes of assignments."""
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100), (0, 50)])
@@ -81,7 +90,7 @@ async def test_assignments_of_what_is_not_there_are_told_and_nothing_more() -> N
     assert [(each.topic, each.partition, each.high_watermark) for each in reply.offsets] == [("t", 1, 50)]
 
 
-async def test_a_lag_that_nobody_tells_is_not_0() -> None:
+async def test_an_unknown_lag_is_not_0() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100)])
@@ -91,7 +100,7 @@ async def test_a_lag_that_nobody_tells_is_not_0() -> None:
         assert [(each.committed, each.high_watermark, each.lag) for each in reply.offsets] == [(40, -1, -1)]
 
 
-async def test_what_was_committed_for_a_deleted_topic_is_not_shown() -> None:
+async def test_offsets_of_deleted_topics_are_not_listed() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100)])
@@ -122,7 +131,7 @@ async def _reset(admin: AdminService, *topics: pb.ResetTopic, **where: Any) -> M
         ({"timestamp_ms": 6}, [100, 50]),
     ],
 )
-async def test_offsets_are_set_within_the_log(where: Mapping[str, Any], after: list[int]) -> None:
+async def test_offsets_are_reset_within_the_log(where: Mapping[str, Any], after: list[int]) -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(10, 100), (0, 50), (0, 9)])
@@ -140,7 +149,7 @@ async def _committed(admin: AdminService) -> dict[int, int]:
     return {each.partition: each.committed for each in reply.offsets}
 
 
-async def test_a_group_that_does_not_exist_begins_where_it_is_told() -> None:
+async def test_offsets_can_be_reset_for_a_new_group() -> None:
     async with running_gateway() as harness:
         admin = await admin_of(harness)
         await _log(harness, "t", [(10, 100), (0, 50)])
@@ -152,7 +161,7 @@ async def test_a_group_that_does_not_exist_begins_where_it_is_told() -> None:
         assert await _committed(admin) == {0: 10, 1: 0}
 
 
-async def test_what_is_wrong_with_a_reset_changes_nothing() -> None:
+async def test_an_invalid_reset_changes_nothing() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100), (0, 100)])
