@@ -40,7 +40,7 @@ MUTATIONS = (
     Mutation(
         "partitions are not assigned to brokers that do not exist",
         Change("services.gateway.topics.assignments", "check_replicas", "if broker not in known:", "if broker < 0:"),
-        _PARTITIONS + "test_what_would_be_no_more_partitions_is_refused",
+        _PARTITIONS + "test_invalid_numbers_of_partitions_are_refused",
     ),
     Mutation(
         "a client that seeks with epoch 0 stays at its position",
@@ -65,7 +65,7 @@ MUTATIONS = (
     Mutation(
         "new partitions are shown and written",
         Change("services.gateway.apis.create_partitions", "handle", "[] if request.validate_only else plans", "[]"),
-        _PARTITIONS + "test_new_partitions_are_shown_and_written",
+        _PARTITIONS + "test_new_partitions_are_listed_and_writable",
     ),
     Mutation(
         "a changed max message bytes counts for the next batch",
@@ -125,7 +125,7 @@ MUTATIONS = (
             "if topic is not None and dry:",
             "if topic is not None and dry is None:",
         ),
-        _PROTOCOL + "test_every_advertised_version_is_answered_in_full",
+        _PROTOCOL + "test_every_advertised_version_is_answered_completely",
     ),
     Mutation(
         "an answer has no more partitions than the gateway gives",
@@ -135,7 +135,7 @@ MUTATIONS = (
             "min(request.response_partition_limit, _MOST_PARTITIONS)",
             "request.response_partition_limit",
         ),
-        _PARTITIONS + "test_an_answer_never_has_more_partitions_than_the_gateway_gives",
+        _PARTITIONS + "test_a_reply_has_a_bounded_number_of_partitions",
     ),
     Mutation(
         "a config that changes counts for what is buffered",

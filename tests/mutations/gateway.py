@@ -27,7 +27,7 @@ MUTATIONS = (
             "        return MAY_BE_KEPT\n",
             "        return ErrorCode.none\n",
         ),
-        _STORAGE_LINK + "test_what_is_lost_is_acked_up_to_the_high_watermark_only",
+        _STORAGE_LINK + "test_a_lost_partition_acks_only_appends_up_to_the_high_watermark",
     ),
     Mutation(
         "one request of a connection at a time",
@@ -37,7 +37,7 @@ MUTATIONS = (
             "max_in_flight=environment.settings.max_in_flight,",
             "max_in_flight=1,",
         ),
-        _PRODUCE + "test_requests_of_one_connection_are_under_way_together_and_partitions_of_one_too",
+        _PRODUCE + "test_requests_of_a_connection_and_their_partitions_are_in_flight_together",
     ),
     Mutation(
         "only the first batch of a record set is parsed",
@@ -51,7 +51,7 @@ MUTATIONS = (
                 'int.from_bytes(records[8:12], "big")])\n'
             ),
         ),
-        _PRODUCE + "test_every_batch_of_a_record_set_is_kept",
+        _PRODUCE + "test_every_batch_of_a_record_set_is_stored",
     ),
     Mutation(
         "a batch over the limit is kept back",
@@ -106,7 +106,7 @@ MUTATIONS = (
             "if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp",
             "if asked.timestamp == _EARLIEST_LOCAL else _LATEST",
         ),
-        _TOPICS + "test_offsets_of_every_kind",
+        _TOPICS + "test_list_offsets_answers_every_special_timestamp",
     ),
     Mutation(
         ("min.bytes, max.bytes, the server's limit, partition.max.bytes and max.wait are ignored, each in turn"),
@@ -161,7 +161,7 @@ MUTATIONS = (
             "raise ProtocolError(refusal(request.api_key, request.api_version))",
             "return request.slot.reply([bytes(2)])",
         ),
-        _PROTOCOL + "test_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success",
+        _PROTOCOL + "test_an_unsupported_request_closes_the_connection",
     ),
     Mutation(
         "what is not known is answered with error code 0, and so is what broke",
@@ -171,7 +171,7 @@ MUTATIONS = (
             "raise ProtocolError(refusal(request.api_key, request.api_version))",
             "return self._scope.cancel()",
         ),
-        _PROTOCOL + "test_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why",
+        _PROTOCOL + "test_an_unsupported_api_closes_the_connection_and_the_reason_is_logged",
     ),
     Mutation(
         "a broken handler is answered with an error for everything asked",
@@ -181,7 +181,7 @@ MUTATIONS = (
             "api.fail(call, ErrorCode.unknown_server_error)",
             "api.fail(call, ErrorCode.none)",
         ),
-        _PROTOCOL + "test_a_broken_handler_is_answered_with_an_error_for_everything_asked",
+        _PROTOCOL + "test_a_failing_handler_is_answered_with_an_error_for_every_item",
     ),
     Mutation(
         "writer and reader agree, and Kafka reads something else",
@@ -201,14 +201,14 @@ MUTATIONS = (
             "if request.topics is None or (call.version == 0 and not request.topics):",
             "if not request.topics:",
         ),
-        _TOPICS + "test_all_and_no_topics_are_asked_for_as_each_version_does",
+        _TOPICS + "test_all_and_no_topics_are_requested_as_in_each_version",
     ),
     Mutation(
         "every advertised version is answered in full",
         Change(
             "kafscale.kafka.connection", "KafkaConnection._parse", "flexible and api_key != _API_VERSIONS", "flexible"
         ),
-        _PROTOCOL + "test_every_advertised_version_is_answered_in_full",
+        _PROTOCOL + "test_every_advertised_version_is_answered_completely",
     ),
     Mutation(
         "every advertised version is answered in full",
@@ -218,7 +218,7 @@ MUTATIONS = (
             "    if version >= 1:\n        parts.append(",
             "    if version >= 2:\n        parts.append(",
         ),
-        _PROTOCOL + "test_every_advertised_version_is_answered_in_full",
+        _PROTOCOL + "test_every_advertised_version_is_answered_completely",
     ),
     Mutation(
         "topics are made whatever the client says, or whatever the setting says",
@@ -228,7 +228,7 @@ MUTATIONS = (
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             "environment.settings.auto_create_topics",
         ),
-        _TOPICS + "test_a_topic_is_made_only_when_client_and_setting_both_allow_it",
+        _TOPICS + "test_a_topic_is_created_automatically_only_if_client_and_setting_allow_it",
     ),
     Mutation(
         "topics are made whatever the client says, or whatever the setting says",
@@ -238,7 +238,7 @@ MUTATIONS = (
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             'getattr(request, "allow_auto_topic_creation", True)',
         ),
-        _TOPICS + "test_a_topic_is_made_only_when_client_and_setting_both_allow_it",
+        _TOPICS + "test_a_topic_is_created_automatically_only_if_client_and_setting_allow_it",
     ),
     Mutation(
         "frames and arrays are as large as they claim to be",
@@ -258,7 +258,7 @@ MUTATIONS = (
             "if not 0 <= size <= self._max_request_bytes:",
             "if size < 0:",
         ),
-        _LISTENER + "test_garbage_closes_its_connection_and_no_other",
+        _LISTENER + "test_garbage_closes_only_its_own_connection",
     ),
     Mutation(
         "an array that claims to be huge is refused at once",
@@ -278,19 +278,19 @@ MUTATIONS = (
             "            await work\n        except Exception as error:",
             "            await work\n        except OSError as error:",
         ),
-        _PROTOCOL + "test_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others",
+        _PROTOCOL + "test_a_handler_that_fails_later_does_not_affect_other_requests",
     ),
     Mutation(
         "a bug in serving one connection closes no other",
         Change("services.gateway.clients.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
-        _LISTENER + "test_a_bug_in_serving_one_connection_closes_no_other",
+        _LISTENER + "test_a_defect_in_serving_one_connection_closes_no_other",
     ),
     Mutation(
         "batches of any size are taken, of today's format and of old ones",
         Change(
             "services.gateway.validation", "check_records", "if header.size > config.max_message_bytes:", "if False:"
         ),
-        _PRODUCE + "test_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken",
+        _PRODUCE + "test_a_batch_may_be_as_large_as_max_message_bytes_but_not_larger",
     ),
     Mutation(
         "old messages over max message bytes are refused",
@@ -307,7 +307,7 @@ MUTATIONS = (
             "environment.stopping = True",
             "environment.stopping, self._connections = True, set()",
         ),
-        _LISTENER + "test_idle_connections_leave_at_once_when_the_gateway_stops",
+        _LISTENER + "test_idle_connections_are_closed_at_once_when_the_gateway_stops",
     ),
     Mutation(
         "waiting fetches are answered when the gateway stops",
@@ -317,7 +317,7 @@ MUTATIONS = (
     Mutation(
         "what is not answered by the deadline is given up",
         Change("services.gateway.clients.listener", "Acceptor.run", "connections.cancel_scope.deadline =", "_ ="),
-        _LISTENER + "test_what_is_not_answered_by_the_deadline_is_given_up",
+        _LISTENER + "test_requests_without_a_reply_at_the_deadline_are_abandoned",
     ),
     Mutation(
         "busy connections get their replies when the gateway stops",
@@ -337,7 +337,7 @@ MUTATIONS = (
             'session.give_up(f"an Append has no answer: {error}")',
             "await self._client.append(message, timeout=self._timeout)",
         ),
-        _STORAGE_LINK + "test_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream",
+        _STORAGE_LINK + "test_an_append_without_an_answer_is_not_repeated_and_opens_a_new_stream",
     ),
     Mutation(
         "a commit acks everything below it, whatever its epoch; a topic that was created again is the old one",
@@ -394,12 +394,12 @@ MUTATIONS = (
             "if other is not link and other.carries(key):",
             "if False:",
         ),
-        _ROUTING + "test_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one",
+        _ROUTING + "test_appends_in_flight_to_a_former_owner_are_not_overtaken",
     ),
     Mutation(
         "what clients say of leader epochs is not passed on",
         Change("services.gateway.apis.fetch", "_Fetch._place", "checked_epoch(partition.current_leader_epoch)", "-1"),
-        _ROUTING + "test_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range",
+        _ROUTING + "test_a_consumer_ahead_of_the_owners_epoch_does_not_get_out_of_range",
     ),
     Mutation(
         "a process that has gone is asked for as long as its lease lasts",
@@ -409,7 +409,7 @@ MUTATIONS = (
             "present = {member.run_id for member in view.present}",
             "present = {member.run_id for member in view}",
         ),
-        _ROUTING + "test_the_older_run_of_an_address_is_not_asked",
+        _ROUTING + "test_the_older_run_of_an_address_gets_no_requests",
     ),
     Mutation(
         "a parked fetch waits for news of the owner that it had",
@@ -419,7 +419,7 @@ MUTATIONS = (
             "return router.link(self.key) is not self.link",
             "return False",
         ),
-        _ROUTING + "test_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed",
+        _ROUTING + "test_a_commit_of_the_new_owner_before_a_fetch_moves_is_not_missed",
     ),
     Mutation(
         "readers are answered with a refusal that names the owner",
@@ -429,17 +429,17 @@ MUTATIONS = (
             "    await _ask_round(router, moved, ask, grace, begun=0 < len(moved) < len(asked))\n",
             "",
         ),
-        _ROUTING + "test_who_a_refusal_names_is_asked_before_a_reader_is_answered",
+        _ROUTING + "test_a_read_follows_the_owner_named_in_a_refusal",
     ),
     Mutation(
         "what a refusal named is believed for good",
-        Change("services.gateway.owners.routing", "Router._owner_changed", "        self._hints.pop(key, None)\n", ""),
-        _ROUTING + "test_news_of_the_ownership_map_outdates_what_a_refusal_named",
+        Change("services.gateway.owners.routing", "Router._owned_anew", "        self._hints.pop(key, None)\n", ""),
+        _ROUTING + "test_an_ownership_change_overrides_the_owner_of_a_refusal",
     ),
     Mutation(
         "what waits for a member that has gone waits for its timeout",
         Change("services.gateway.owners.routing", "Router._follow", "            link.end()\n", ""),
-        _ROUTING + "test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued",
+        _ROUTING + "test_a_lost_instance_fails_held_appends_and_refuses_queued_ones",
     ),
     Mutation(
         "news of an instance's leaving overtakes its last commits",
@@ -449,7 +449,7 @@ MUTATIONS = (
             "        if self._session is None or not self._session.waits:\n",
             "        if True:\n",
         ),
-        _STORAGE_LINK + "test_what_an_instance_that_leaves_has_committed_is_acked_though_its_leaving_is_known_first",
+        _STORAGE_LINK + "test_commits_of_a_leaving_instance_are_acked_after_its_departure_is_known",
     ),
     Mutation(
         "an instance that has gone is waited for as long as producers wait",
@@ -459,7 +459,7 @@ MUTATIONS = (
             "        self._life.deadline = trio.current_time() + _LAST_NEWS_SECONDS\n",
             "",
         ),
-        _STORAGE_LINK + "test_an_instance_that_has_gone_and_says_nothing_more_is_not_waited_for_long",
+        _STORAGE_LINK + "test_a_silent_instance_that_has_left_is_not_waited_for_long",
     ),
     Mutation(
         "a node id counts before its gateway is seen to be live",

@@ -35,7 +35,7 @@ MUTATIONS = (
     Mutation(
         "offsetFetch of all topics answers nothing",
         Change("services.gateway.apis.offset_fetch", "_query", "all=topics is None", "all=False"),
-        _GROUPS + "test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
+        _GROUPS + "test_clients_without_membership_commit_and_fetch_all_offsets",
     ),
     Mutation(
         "the metadata of a commit is lost",
@@ -45,7 +45,7 @@ MUTATIONS = (
             'metadata=partition.committed_metadata or ""',
             'metadata=""',
         ),
-        _GROUPS + "test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
+        _GROUPS + "test_clients_without_membership_commit_and_fetch_all_offsets",
     ),
     Mutation(
         "a commit to a group that is being loaded fails in librdkafka's applications",
@@ -68,7 +68,7 @@ MUTATIONS = (
             "            unknown -= await environment.catalog.live_ids()\n",
             "            unknown.clear()\n",
         ),
-        _GROUPS + "test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of_its_name",
+        _GROUPS + "test_a_recreated_topic_does_not_inherit_committed_offsets",
     ),
     Mutation(
         "a gateway that is behind sends no reader back to the beginning",
@@ -78,7 +78,7 @@ MUTATIONS = (
             "            unknown -= await environment.catalog.live_ids()\n",
             "            pass\n",
         ),
-        _GROUPS + "test_a_gateway_that_has_not_seen_a_topic_yet_does_not_send_its_readers_back",
+        _GROUPS + "test_a_gateway_with_an_outdated_catalog_does_not_reset_consumers",
     ),
     Mutation(
         "the run that is named has the group",
@@ -148,6 +148,6 @@ MUTATIONS = (
     Mutation(
         "a coordinator that does not answer is shown",
         Change("services.gateway.coordinators.links", "CoordinatorLink._noted", "self.answers = False", "pass"),
-        _MONITORING + "test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer",
+        _MONITORING + "test_metrics_and_health_cover_coordinators_and_their_shards",
     ),
 )

@@ -119,7 +119,7 @@ MUTATIONS = (
             "timeout if timeout > 0 else request.session_timeout_ms",
             "timeout",
         ),
-        _JOINING + "test_a_rebalance_timeout_of_0_evicts_nobody",
+        _JOINING + "test_a_rebalance_timeout_of_0_evicts_no_member",
     ),
     Mutation(
         "a static member's former id is fenced",

@@ -103,12 +103,12 @@ MUTATIONS = (
         Change(
             "services.gateway.apis.init_producer_id", "_take", "except STORE_FAILURES:", "except STORE_FAILURES[:1]:"
         ),
-        _REFUSED_BY_ETCD + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+        _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
     Mutation(
         "what etcd refuses is no bug of the gateway",
         Change("services.gateway.apis.metadata", "_create", "except STORE_FAILURES:", "except STORE_FAILURES[:1]:"),
-        _REFUSED_BY_ETCD + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+        _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
     Mutation(
         "what etcd refuses is no bug of the gateway",
@@ -118,11 +118,11 @@ MUTATIONS = (
             "except STORE_FAILURES as error:",
             "except STORE_FAILURES[:1] as error:",
         ),
-        _REFUSED_BY_ETCD + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+        _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
     Mutation(
         "a refusal that goes on is said once",
-        Change("kafscale.metadata.outage", "Refusal.report", "if str(error) != self._reported:", "if True:"),
-        _REFUSED_BY_ETCD + "test_what_the_store_refuses_is_retriable_and_one_line_of_the_log",
+        Change("kafscale.metadata.outage", "Refusal.tell", "if str(error) != self._told:", "if True:"),
+        _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
 )

@@ -334,7 +334,7 @@ MUTATIONS = (
             "if router.epoch(self.key) > max(self.epoch, self.known_epoch):",
             "if False:",
         ),
-        _ROUTING + "test_a_parked_fetch_is_asked_again_when_the_same_run_has_the_partition_anew",
+        _ROUTING + "test_a_parked_fetch_is_sent_again_when_the_same_run_gets_the_partition_back",
     ),
     Mutation(
         "an old answer is not asked for again and again",
@@ -344,6 +344,6 @@ MUTATIONS = (
             "if router.epoch(self.key) > max(self.epoch, self.known_epoch):",
             "if router.epoch(self.key) > self.epoch:",
         ),
-        _ROUTING + "test_an_answer_of_an_older_epoch_than_the_maps_is_asked_for_once_more_only",
+        _ROUTING + "test_an_answer_with_an_older_epoch_is_requested_only_once_more",
     ),
 )

@@ -174,7 +174,7 @@ MUTATIONS = (
             "max_in_flight_bytes=environment.settings.max_in_flight_bytes,",
             "max_in_flight_bytes=1 << 40,",
         ),
-        _LISTENER + "test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end",
+        _LISTENER + "test_requests_in_flight_are_bounded_and_all_are_answered",
     ),
     Mutation(
         "what is committed leaves the buffers' bound",
@@ -196,7 +196,7 @@ MUTATIONS = (
         Change(
             "services.gateway.clients.connection", "ClientConnection._may_begin", "self._tasks >= _MAX_TASKS", "False"
         ),
-        _LISTENER + "test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answered_in_the_end",
+        _LISTENER + "test_waiting_requests_of_a_connection_are_bounded_and_all_are_answered",
     ),
     Mutation(
         "a request that creates a topic is alone on its connection",
@@ -206,7 +206,7 @@ MUTATIONS = (
             "Order.ALONE if api.changes(call) else api.order",
             "api.order",
         ),
-        _ORDER + "test_metadata_waits_for_a_parked_fetch_only_where_it_creates_a_topic",
+        _ORDER + "test_metadata_waits_for_a_parked_fetch_only_if_it_creates_a_topic",
     ),
     Mutation(
         "reads from the object store at the same time are bounded",

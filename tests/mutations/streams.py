@@ -15,7 +15,7 @@ MUTATIONS = (
             "                self._queue.refuse(append.key, behind(error))\n",
             "",
         ),
-        _STORAGE_LINK + "test_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition",
+        _STORAGE_LINK + "test_a_refusal_also_refuses_queued_appends_to_its_partition",
     ),
     Mutation(
         "messages are applied as they arrive",
@@ -35,7 +35,7 @@ MUTATIONS = (
             "        if verdict is None:\n",
             "        if True:\n",
         ),
-        _STORAGE_LINK + "test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go",
+        _STORAGE_LINK + "test_a_commit_announced_before_the_reply_completes_it",
     ),
     Mutation(
         "a stream that has fallen silent is kept",
@@ -45,6 +45,6 @@ MUTATIONS = (
             "trio.move_on_after(self._silence)",
             'trio.move_on_after(float("inf"))',
         ),
-        _STORAGE_LINK + "test_a_half_open_stream_is_given_up_when_it_falls_silent",
+        _STORAGE_LINK + "test_a_silent_stream_is_abandoned",
     ),
 )

@@ -1,4 +1,4 @@
-"""The same as ``exchanges.py`` for making and deleting topics, and for deleting records."""
+"""Exchanges as in ``exchanges.py`` for creating and deleting topics, and for deleting records."""
 
 import struct
 from datetime import timedelta

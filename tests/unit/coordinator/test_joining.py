@@ -185,7 +185,7 @@ def test_when_the_leader_does_not_come_another_one_leads() -> None:
     assert world.joined(ticket).leader == follower
 
 
-def test_a_rebalance_timeout_of_0_evicts_nobody() -> None:
+def test_a_rebalance_timeout_of_0_evicts_no_member() -> None:
     world = World()
     members = world.stable(2, rebalance_timeout_ms=0)
     tickets = [world.join(member, rebalance_timeout_ms=0) for member in members]

@@ -1,4 +1,4 @@
-"""What a gateway shows of requests, and of the coordinators that it asks."""
+"""A gateway's metrics of requests, and metrics and health of coordinators."""
 
 from trio.testing import MockClock
 
@@ -22,28 +22,28 @@ def _check(operations: Operations) -> tuple[object, object]:
 
 def _metrics(operations: Operations, prefix: str = "kafscale_gateway_coordinator") -> dict[str, float]:
     lines = operations.metrics.text().decode().splitlines()
-    shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith(prefix))
-    return {name: float(value) for name, value in shown.items()}
+    values = dict(line.rsplit(" ", 1) for line in lines if line.startswith(prefix))
+    return {name: float(value) for name, value in values.items()}
 
 
-async def _gone(harness: Harness, run_id: str) -> None:
+async def _remove(harness: Harness, run_id: str) -> None:
     await harness.cluster.remove(run_id)
     while run_id in {link.run_id for link in harness.gateway.coordinators.links()}:  # type: ignore[union-attr]
         await harness.parts.coordinators.wait_change(harness.parts.coordinators.view)
         await settled()
 
 
-async def test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer() -> None:
+async def test_metrics_and_health_cover_coordinators_and_their_shards() -> None:
     async with running_gateway(cluster=await two_coordinators()) as harness:
         operations, client = Operations(), await harness.connect()
         show(harness.gateway, harness.parts.counters, operations)
         coordinators = harness.cluster.coordinators
-        given = {name: float(len(each.shards)) for name, each in coordinators.items()}
-        assert sum(given.values()) == 64
+        shards = {name: float(len(each.shards)) for name, each in coordinators.items()}
+        assert sum(shards.values()) == 64
         assert _check(operations) == ("healthy", None)
         assert _metrics(operations) == {
-            'kafscale_gateway_coordinator_shards{coordinator="a:9096"}': given["a"],
-            'kafscale_gateway_coordinator_shards{coordinator="b:9096"}': given["b"],
+            'kafscale_gateway_coordinator_shards{coordinator="a:9096"}': shards["a"],
+            'kafscale_gateway_coordinator_shards{coordinator="b:9096"}': shards["b"],
             "kafscale_gateway_coordinators_draining": 0,
             "kafscale_gateway_coordinators_gone_total": 0,
             "kafscale_gateway_coordinators_silent": 0,
@@ -57,21 +57,16 @@ async def test_which_coordinators_there_are_what_they_are_given_and_whether_they
         await asking.commit(client, {"t": {0: (1, "")}}, group=group)
         await asking.fetch(client, 8, {group: None})
         assert _check(operations) == ("healthy", None)
-        await _gone(harness, "b")
-        shown = _metrics(operations)
-        assert shown['kafscale_gateway_coordinator_shards{coordinator="a:9096"}'] == 64
-        assert 'kafscale_gateway_coordinator_shards{coordinator="b:9096"}' not in shown
-        assert shown["kafscale_gateway_coordinators_gone_total"] == 1
-        await _gone(harness, "a")
-        assert _check(operations) == (
-            "unavailable",
-            "no coordinator is registered, so consumer groups make no progress",
-        )
+        await _remove(harness, "b")
+        metrics = _metrics(operations)
+        assert metrics['kafscale_gateway_coordinator_shards{coordinator="a:9096"}'] == 64
+        assert 'kafscale_gateway_coordinator_shards{coordinator="b:9096"}' not in metrics
+        assert metrics["kafscale_gateway_coordinators_gone_total"] == 1
+        await _remove(harness, "a")
+        assert _check(operations) == ("unavailable", "no coordinator is registered: consumer groups stand still")
 
 
-async def test_requests_are_shown_by_version_and_how_long_they_took_and_what_they_were_told(
-    mock_clock: MockClock,
-) -> None:
+async def test_requests_are_counted_by_version_duration_and_error(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         operations, client = Operations(), await harness.connect()
         show(harness.gateway, harness.parts.counters, operations)
@@ -90,8 +85,8 @@ async def test_requests_are_shown_by_version_and_how_long_they_took_and_what_the
         await waiting(harness)
         mock_clock.jump(7)
         await client.receive()
-        shown = _metrics(operations, "kafscale_gateway_request_seconds")
-        assert shown['kafscale_gateway_request_seconds_count{api="ApiVersions"}'] == 3
-        assert shown['kafscale_gateway_request_seconds_sum{api="ApiVersions"}'] == 0
-        assert shown['kafscale_gateway_request_seconds_bucket{api="Fetch",le="5"}'] == 0
-        assert shown['kafscale_gateway_request_seconds_bucket{api="Fetch",le="10"}'] == 1
+        metrics = _metrics(operations, "kafscale_gateway_request_seconds")
+        assert metrics['kafscale_gateway_request_seconds_count{api="ApiVersions"}'] == 3
+        assert metrics['kafscale_gateway_request_seconds_sum{api="ApiVersions"}'] == 0
+        assert metrics['kafscale_gateway_request_seconds_bucket{api="Fetch",le="5"}'] == 0
+        assert metrics['kafscale_gateway_request_seconds_bucket{api="Fetch",le="10"}'] == 1

@@ -36,7 +36,7 @@ class Two:
 
 
 async def settled() -> None:
-    """Until nothing happens any more, news of the metadata store included."""
+    """Wait until nothing happens any more, including events of the metadata store."""
     await wait_all_tasks_blocked(0.02)
 
 
@@ -58,7 +58,7 @@ def offsets(records: bytes) -> list[int]:
 
 
 async def read(client: Client, kind: str, *, epoch: int = -1) -> Any:
-    """One partition's answer to a request that is no Produce."""
+    """Send a request other than Produce about one partition, and return the partition's part of the reply."""
     if kind == "fetch":
         return parts(await fetch(client, {("t", 0): 0}, max_wait_ms=0, leader_epoch=epoch))[0]
     if kind == "list_offsets":
