@@ -24,7 +24,7 @@ MUTATIONS = (
             'assignments.get(member.member_id, b"")',
             'b"all" if member.member_id == group.leader else b""',
         ),
-        _PROTOCOL_RULES + "test_the_leaders_assignment_is_passed_through_byte_for_byte",
+        _PROTOCOL_RULES + "test_the_leaders_assignment_is_passed_on_unchanged",
     ),
     Mutation(
         "only members may commit",
@@ -64,12 +64,12 @@ MUTATIONS = (
             "trio.CapacityLimiter(settings.group_writes_in_flight)",
             "trio.CapacityLimiter(1)",
         ),
-        _SHELL_WRITES + "test_a_write_under_way_holds_up_no_other_group_of_its_shard",
+        _SHELL_WRITES + "test_a_write_in_flight_does_not_delay_other_groups_of_its_shard",
     ),
     Mutation(
         "what successive coordinators write has the same names",
         Change("kafscale.paths", "group_version", 'return f"{generation}-{revision}"', 'return f"{generation}-0"'),
-        _PROTOCOL_RULES + "test_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has",
+        _PROTOCOL_RULES + "test_a_former_coordinator_never_writes_keys_of_its_successor",
     ),
     Mutation(
         "groups without members go, and deletion keeps the offsets",
@@ -79,7 +79,7 @@ MUTATIONS = (
             "len(expired) == len(group.offsets) and not group.pending",
             "not group.pending",
         ),
-        _PROTOCOL_RULES + "test_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
+        _PROTOCOL_RULES + "test_empty_groups_keep_their_offsets_until_they_are_deleted",
     ),
     Mutation(
         "empty groups stay with their offsets and deletion takes both",
@@ -89,17 +89,17 @@ MUTATIONS = (
             ("    effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]\n"),
             "",
         ),
-        _PROTOCOL_RULES + "test_empty_groups_stay_with_their_offsets_and_deletion_takes_both",
+        _PROTOCOL_RULES + "test_empty_groups_keep_their_offsets_until_they_are_deleted",
     ),
     Mutation(
         "a member is forgotten when its rebalance begins",
         Change("services.coordinator.rebalance", "begin", "    elif group.all_joined:\n", "    elif group.joining:\n"),
-        _PROTOCOL_RULES + "test_members_stay_known_through_rebalances_that_overlap",
+        _PROTOCOL_RULES + "test_members_stay_known_through_overlapping_rebalances",
     ),
     Mutation(
         "metadata of commits is kept",
         Change("services.coordinator.stored", "offset_record", "        metadata=offset.metadata,\n", ""),
-        _PROTOCOL_RULES + "test_metadata_of_commits_is_kept",
+        _PROTOCOL_RULES + "test_metadata_of_commits_is_stored",
     ),
     Mutation(
         "the generation is persisted before JoinGroup is answered",
@@ -109,7 +109,7 @@ MUTATIONS = (
             "    write_header(turn)\n    if group.members:\n",
             "    if group.members:\n",
         ),
-        _JOINING + "test_the_generation_is_persisted_with_its_members_before_join_group_is_answered",
+        _JOINING + "test_the_generation_and_its_members_are_persisted_before_join_group_is_answered",
     ),
     Mutation(
         "a rebalance timeout of 0 evicts nobody",
@@ -123,8 +123,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a static member's former id is fenced",
-        Change("services.coordinator.group", "Group.membership_error", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
-        _STATIC + "test_the_former_id_is_fenced_everywhere",
+        Change("services.coordinator.group", "Group.stranger", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
+        _STATIC + "test_the_former_member_id_is_fenced_in_every_request",
     ),
     Mutation(
         "a stable group goes on with its next coordinator",
@@ -134,17 +134,17 @@ MUTATIONS = (
             "group.state = State.STABLE if header.assignments_version else State.COMPLETING",
             "group.state = State.COMPLETING",
         ),
-        _LOADING + "test_a_stable_group_goes_on_without_a_rebalance_and_with_whole_sessions",
+        _LOADING + "test_a_stable_group_continues_without_a_rebalance_and_with_full_sessions",
     ),
     Mutation(
         "retention begins when the group becomes empty",
         Change("services.coordinator.offsets", "_is_over", "since = max(since, group.changed_ms)", "pass"),
-        _OFFSETS + "test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty",
+        _OFFSETS + "test_offsets_of_a_group_expire_after_it_has_been_empty_for_the_retention",
     ),
     Mutation(
         "offsets of deleted topics are forgotten",
         Change("services.coordinator.offsets", "expire_offsets", "offset.topic_id in gone or ", ""),
-        _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+        _SHELL_OFFSETS + "test_offsets_of_deleted_topics_are_removed_from_the_store",
     ),
     Mutation(
         "offsets are kept while it is not known which topics there are",
@@ -154,7 +154,7 @@ MUTATIONS = (
             "            return set()\n        return known - live",
             "            live = set()\n        return known - live",
         ),
-        _SHELL_OFFSETS + "test_offsets_of_topics_that_are_no_more_are_forgotten",
+        _SHELL_OFFSETS + "test_offsets_of_deleted_topics_are_removed_from_the_store",
     ),
     Mutation(
         "heartbeats are not answered with what is not stored yet",
@@ -164,7 +164,7 @@ MUTATIONS = (
             "if result.error in _FINAL and any(entry.alone for entry in self._queues.get(beat.group, ())):",
             "if False:",
         ),
-        _SHELL_HEARTBEATS + "test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored",
+        _SHELL_HEARTBEATS + "test_heartbeats_are_answered_at_once_from_stored_state",
     ),
     Mutation(
         "a group's header fits the metadata store",
@@ -174,7 +174,7 @@ MUTATIONS = (
             "reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes",
             "0 < 0",
         ),
-        _JOINING + "test_a_header_that_would_be_too_large_is_refused_before_it_is_made",
+        _JOINING + "test_members_that_would_make_the_header_too_large_are_refused",
     ),
     Mutation(
         "ids that were given and not used are bounded",
@@ -184,7 +184,7 @@ MUTATIONS = (
             "        len(group.pending) >= limits.max_size\n",
             "        False\n",
         ),
-        _JOINING + "test_ids_that_were_given_and_not_used_are_bounded",
+        _JOINING + "test_the_number_of_pending_members_is_bounded",
     ),
     Mutation(
         "groups are not listed while one of them is being loaded",
@@ -194,12 +194,12 @@ MUTATIONS = (
             "            if shard.loading:\n",
             "            if False:\n",
         ),
-        _SHELL + "test_groups_are_not_listed_while_one_is_loaded_anew",
+        _SHELL + "test_a_shard_is_not_listed_while_a_group_is_reloaded",
     ),
     Mutation(
         ("heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them"),
         Change("services.coordinator.run", "Run.proven", "if self.membership.proven:", "if True:"),
-        _SHELL + "test_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included",
+        _SHELL + "test_a_coordinator_without_a_proven_lease_answers_no_heartbeats",
     ),
     Mutation(
         "offsets are written without a look at who has the group by now",
@@ -209,7 +209,7 @@ MUTATIONS = (
             "            Unchanged(self._key, self.claimed.revision),\n",
             "",
         ),
-        _SHELL + "test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
+        _SHELL + "test_a_commit_of_unknown_outcome_cannot_apply_after_a_later_one",
     ),
     Mutation(
         "offsets are written without a look at who has the group by now",
@@ -219,7 +219,7 @@ MUTATIONS = (
             "            Unchanged(self._key, self.claimed.revision),\n",
             "            # whoever has it\n",
         ),
-        _SHELL + "test_a_stale_coordinator_can_change_nothing",
+        _SHELL + "test_a_stale_coordinator_cannot_change_anything",
     ),
     Mutation(
         "a group in trouble loses nothing that was answered",
@@ -229,7 +229,7 @@ MUTATIONS = (
             "        entry = Entry.of(",
             "        self._answer(effects.replies)\n        entry = Entry.of(",
         ),
-        _STORM + "test_a_group_in_trouble_loses_nothing_and_is_never_two",
+        _STORM + "test_a_group_in_trouble_loses_no_commit_and_has_one_coordinator",
     ),
     Mutation(
         "requests are answered when what they changed is stored",
@@ -239,7 +239,7 @@ MUTATIONS = (
             "        entry = Entry.of(",
             "        self._answer(effects.replies)\n        entry = Entry.of(",
         ),
-        _SHELL + "test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one",
+        _SHELL + "test_a_commit_of_unknown_outcome_cannot_apply_after_a_later_one",
     ),
     Mutation(
         "members whose heartbeats could not be answered have their whole sessions again",
@@ -256,12 +256,12 @@ MUTATIONS = (
         Change(
             "services.coordinator.writes", "together", "        if entry.alone or ", "        if entry is not first or "
         ),
-        _SHELL_OFFSETS + "test_commits_that_wait_share_a_transaction",
+        _SHELL_OFFSETS + "test_waiting_commits_share_a_transaction",
     ),
     Mutation(
         "a group writes no more than its share of the metadata store",
-        Change("services.coordinator.shard", "Shard._store", "if wait and not self.releasing:", "if False:"),
-        _PACING + "test_a_group_that_writes_too_much_is_slowed_down_and_no_other",
+        Change("services.coordinator.shard", "Shard._store", "if wait and not self.giving:", "if False:"),
+        _PACING + "test_only_a_group_that_writes_too_much_is_slowed_down",
     ),
     Mutation(
         "a group that is slowed down leaves room in the queue",
@@ -271,12 +271,12 @@ MUTATIONS = (
             " or shard.delayed_bytes(group) >= limit // _DELAYED_PART",
             "",
         ),
-        _PACING + "test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others",
+        _PACING + "test_the_queue_of_a_slowed_down_group_leaves_room_for_others",
     ),
     Mutation(
         "what a group keeps as metadata has a bound",
-        Change("services.coordinator.offsets", "_MetadataQuota.accepts", "if more > max(self._free, 0):", "if False:"),
-        _OFFSETS + "test_metadata_of_all_offsets_of_a_group_has_a_largest_size",
+        Change("services.coordinator.offsets", "_MetadataRoom.takes", "if more > max(self._free, 0):", "if False:"),
+        _OFFSETS + "test_the_metadata_of_all_offsets_of_a_group_is_limited",
     ),
     Mutation(
         "an unchanged offset that is committed all the time does not expire",
@@ -286,12 +286,12 @@ MUTATIONS = (
             "0 <= offset.committed_ms - stored.committed_ms < late_ms",
             "0 <= offset.committed_ms - stored.committed_ms",
         ),
-        _OFFSETS + "test_an_offset_that_is_committed_again_and_again_does_not_expire",
+        _OFFSETS + "test_a_repeatedly_committed_offset_does_not_expire",
     ),
     Mutation(
         "a transaction has no more operations than etcd takes",
         Change("services.coordinator.writes", "transactions", "len(part) == MAX_OPERATIONS or ", ""),
-        _SHELL_OFFSETS + "test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole",
+        _SHELL_OFFSETS + "test_a_commit_with_more_offsets_than_fit_into_a_transaction_is_stored",
     ),
     Mutation(
         "a group that moves is finished, released and taken at once",
@@ -301,6 +301,6 @@ MUTATIONS = (
             "        await self._release(index)\n",
             "        await trio.sleep(60)\n        await self._release(index)\n",
         ),
-        _SHELL + "test_groups_move_to_a_newcomer_and_back_from_one_that_stops",
+        _SHELL + "test_groups_move_to_a_new_coordinator_and_back_when_it_stops",
     ),
 )

@@ -41,7 +41,7 @@ async def test_a_coordinators_death_loses_no_commit_and_rebalances_no_stable_gro
             await made.commit({number: number for number in range(500)}, "many")
             joins = [list(member.joins) for member in members]
             first = made.instances[0]
-            orphans = [group for group in GROUPS if made.given(group) is first]
+            orphans = [group for group in GROUPS if made.assigned(group) is first]
             assert 0 < len(orphans) < len(GROUPS)
             began = trio.current_time()
             await first.kill()

@@ -1,4 +1,4 @@
-"""Several coordinators over one store, and members that find them as a gateway does."""
+"""Several coordinators on one store, and members that find them as a gateway does."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ RETRIABLE = (E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NO
 
 @dataclass(eq=False)
 class Clocks:
-    """Trio's clock, and ``ahead`` seconds for which the process was suspended; ``wall_ahead``: of its wall clock."""
+    """Trio's clock plus ``ahead`` seconds of suspension. The wall clock is ``wall_ahead`` seconds further ahead."""
 
     ahead: float = 0.0
     wall_ahead: float = 0.0
@@ -47,7 +47,7 @@ class Clocks:
 
 @dataclass(eq=False)
 class Instance:
-    """One coordinator in a task of its own. ``gate`` shut, it is as if its process were stopped."""
+    """One coordinator in its own task. A shut ``gate`` acts as if its process were suspended."""
 
     address: str
     service: CoordinatorService
@@ -74,7 +74,7 @@ class Instance:
 
 
 class Coordinators:
-    """``asked`` has every answer that a caller of `ask` was given, retriable ones too."""
+    """``refusals`` has the retriable errors that `ask` got."""
 
     def __init__(self, metadata: MetadataStore, nursery: trio.Nursery, members: Members) -> None:
         self.metadata = metadata
@@ -88,20 +88,20 @@ class Coordinators:
         started: Instance = await self._nursery.start(self._serve, address, settings)
         return started
 
-    def given(self, group: str) -> Instance:
-        """The instance that the group is given to; any one, while that cannot be told."""
+    def assigned(self, group: str) -> Instance:
+        """Return the instance that the group is assigned to, or any instance if that is not known."""
         live = self._members.view.shard_owner(paths.group_shard(group))
         return self._by_run(live.run_id if live else "") or self.instances[0]
 
     async def ask(self, method: str, request: Any, group: str = "g") -> Any:
-        """The first answer that is not to be asked again for, following hints."""
+        """Send a request until the answer is not retriable, following hints. Return that answer."""
         hint = ""
         with trio.fail_after(TIMEOUT + PATIENCE):
             while True:
                 if self.instances:
-                    asked = self._by_run(hint) or self.given(group)
+                    target = self._by_run(hint) or self.assigned(group)
                     try:
-                        reply = await getattr(asked.client, method)(request, timeout=TIMEOUT)
+                        reply = await getattr(target.client, method)(request, timeout=TIMEOUT)
                     except Unavailable:
                         hint = ""
                     else:
@@ -113,9 +113,9 @@ class Coordinators:
                 await trio.sleep(0.1)
 
     async def serving(self, group: str = "g") -> Instance:
-        """Wait until the group is served where it is given to."""
+        """Wait until the group is served by the instance that it is assigned to."""
         await self.offsets(group)
-        return self.given(group)
+        return self.assigned(group)
 
     async def commit(
         self, offsets: Mapping[int, int], group: str = "g", member_id: str = "", generation: int = -1
@@ -180,7 +180,7 @@ _LISTS = {
 
 
 class Consumer:
-    """A member that joins, syncs and beats as Kafka's clients do. ``joins``: the generations that it has had."""
+    """A member that joins, syncs and sends heartbeats like Kafka's clients. ``joins`` are its generations."""
 
     def __init__(self, coordinators: Coordinators, name: str, group: str = "g", instance: str | None = None) -> None:
         self.coordinators = coordinators
@@ -194,7 +194,7 @@ class Consumer:
         self.errors: list[int] = []
 
     async def join(self, **changes: Any) -> None:
-        """Until it has an assignment: the members' names, of the leader's making."""
+        """Join until it has an assignment, which the leader makes from the members' numbers."""
         while True:
             given: dict[str, Any] = {
                 "group": self.group,
@@ -240,7 +240,7 @@ class Consumer:
         return reply.results[0].error
 
     async def live(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Join, then beat every three seconds, and join again when told so."""
+        """Join, send a heartbeat every three seconds, and rejoin on errors."""
         await self.join()
         task_status.started()
         while True:
@@ -261,7 +261,7 @@ async def create_topic(metadata: MetadataStore, name: str, id_: bytes) -> None:
 
 @asynccontextmanager
 async def coordinators(metadata: MetadataStore, *addresses: str, **settings: Any) -> AsyncIterator[Coordinators]:
-    """Instances at these addresses, and the topic ``t``; all of them are killed in the end."""
+    """Start instances at these addresses, create the topic ``t``, and kill the instances at the end."""
     if await metadata.get(paths.topic_key(NAMESPACE, "t")) is None:
         await create_topic(metadata, "t", topic_id("t"))
     members = Members(metadata, NAMESPACE, "coordinator")
@@ -275,7 +275,7 @@ async def coordinators(metadata: MetadataStore, *addresses: str, **settings: Any
 
 
 async def stable(made: Coordinators, nursery: trio.Nursery, size: int = 2, group: str = "g") -> list[Consumer]:
-    """Members that live on in the nursery, in one generation."""
+    """Start members that live in the nursery, in one generation."""
     members = [Consumer(made, f"c{number}", group) for number in range(size)]
     async with trio.open_nursery() as joining:
         for member in members:

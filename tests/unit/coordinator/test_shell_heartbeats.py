@@ -21,7 +21,7 @@ def store() -> MemoryMetadataStore:
 
 
 async def _beats(made: Coordinators, *beats: tuple[str, str, int]) -> list[int]:
-    """The answers to heartbeats of these groups, members and generations in one call, which waits for nothing."""
+    """Send heartbeats of these groups, members and generations in one call, which must not wait. Return the errors."""
     heartbeats = [pb.MemberHeartbeat(group=group, member_id=name, generation=number) for group, name, number in beats]
     began = trio.current_time()
     reply = await made.instances[0].client.heartbeat(pb.HeartbeatRequest(heartbeats=heartbeats), timeout=TIMEOUT)
@@ -29,7 +29,7 @@ async def _beats(made: Coordinators, *beats: tuple[str, str, int]) -> list[int]:
     return [result.error for result in reply.results]
 
 
-async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored(
+async def test_heartbeats_are_answered_at_once_from_stored_state(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1", group_queue_bytes=2_000) as made, trio.open_nursery() as nursery:
@@ -46,7 +46,7 @@ async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored
         assert await _beats(made, *beats) == [E.NONE, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID]
         await trio.sleep(7)
         assert await _beats(made, *beats) == [E.NONE, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID]
-        # The next generation is there and not stored.
+        # The next generation exists but is not stored.
         newcomer = Consumer(made, "c")
         nursery.start_soon(newcomer.join)
         await trio.sleep(0.5)
@@ -60,7 +60,7 @@ async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored
         nursery.cancel_scope.cancel()
 
 
-async def test_groups_whose_store_is_slow_hold_up_no_heartbeats_of_others(
+async def test_slow_writes_of_a_group_do_not_delay_heartbeats_of_others(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Committed offsets in the store: how they are written, and when they go."""
+"""Committed offsets in the store: writes and removal."""
 
 import pytest
 import trio
@@ -20,7 +20,7 @@ def store() -> MemoryMetadataStore:
     return MemoryMetadataStore()
 
 
-async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_waiting_commits_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.commit({0: 0})
         counters = made.instances[0].deps.counters
@@ -45,7 +45,7 @@ async def test_a_commit_of_4095_offsets_is_one_transaction(store: MemoryMetadata
         assert counters.writes["stored"] == before + 1
 
 
-async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole(
+async def test_a_commit_with_more_offsets_than_fit_into_a_transaction_is_stored(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     offsets = {number: number for number in range(5000)}
@@ -59,7 +59,7 @@ async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole
         assert reply.groups[0].error == E.NONE
         assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
         assert await made.offsets() == {}
-        # The name begins anew.
+        # The group can be created again.
         await made.commit({1: 1})
         assert await made.offsets() == {1: 1}
 
@@ -77,7 +77,7 @@ async def test_offsets_expire(store: MemoryMetadataStore, autojump_clock: object
         assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
 
 
-async def test_offsets_of_topics_that_are_no_more_are_forgotten(
+async def test_offsets_of_deleted_topics_are_removed_from_the_store(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     topic = TopicInfo("t", topic_id("t"), 1, {}, True, 0, 1)
@@ -88,7 +88,7 @@ async def test_offsets_of_topics_that_are_no_more_are_forgotten(
         await trio.sleep(3)
         assert await made.offsets() == {0: 1}
         await store.txn([], [Put(key, topic.deleting().value())])
-        # Not known which topics there are: nothing is forgotten.
+        # While the topics are unknown, no offset is removed.
         store.faults.append(no_answer("read_prefix", key=paths.topics_prefix(NAMESPACE), times=3))
         await trio.sleep(2)
         assert await made.offsets() == {0: 1}

@@ -1,7 +1,7 @@
-"""Replays a scenario of groups and writes down what comes of each step, as text.
+"""Replay a scenario of groups, and write the effects of each step as text.
 
-A line is ``@milliseconds verb words``; lines that begin with ``>`` are what came of it, ``#`` is a comment. Between two
-steps the timers that are due go off, each written down as ``@milliseconds timer``. Tickets are numbers in the order of
+A line is ``@milliseconds verb words``; lines that begin with ``>`` are its effects, ``#`` is a comment. Between two
+steps the due timers fire, each written as ``@milliseconds timer``. Tickets are numbers in the order of
 requests; a name after ``as`` stands for the member id of the reply to that request, in this and later lines.
 """
 
@@ -18,7 +18,7 @@ from tests.support.coordinator.harness import GROUP, LIMITS, World, subscription
 
 
 class Transcript(World):
-    """A world that keeps the text of what it does."""
+    """A world that records its effects as text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -57,7 +57,7 @@ class Transcript(World):
         return next((member_id for member_id, known in self.names.items() if known == name), name)
 
     def pass_until(self, moment: int) -> None:
-        """Let due timers go off, each on a line of its own."""
+        """Fire due timers, each on its own line."""
         while (due := self.next_timer()) is not None and self.deadlines[due] <= moment:
             timer = due[1]
             line = f"@{self.deadlines[due]} timer {timer.kind.value} {timer.member_id}"
@@ -154,7 +154,7 @@ def _value(field: FieldDescriptor, value: Any) -> str:
 
 
 def replay(text: str) -> str:
-    """The scenario of ``text`` with what comes of it."""
+    """Return the scenario in ``text`` with its effects."""
     transcript = Transcript()
     for line in text.splitlines():
         if line.startswith(">") or line.split()[1:2] == ["timer"]:
