@@ -109,7 +109,7 @@ class World:
         names = fields.pop("names", ("range",))
         assert isinstance(names, tuple)
         ticket = self.ticket()
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "group": GROUP,
             "member_id": member_id,
             "protocol_type": "consumer",
@@ -120,7 +120,7 @@ class World:
             "protocols": [{"name": name, "metadata": metadata} for name in names],
             **fields,
         }
-        request = pb.JoinGroupRequest(**given)
+        request = pb.JoinGroupRequest(**values)
         self.done(request.group, self.groups.join(request, ticket, self.now, fresh_id=str(ticket)))
         return ticket
 
@@ -129,12 +129,12 @@ class World:
 
     def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, **fields: Any) -> int:
         ticket = self.ticket()
-        given = [pb.MemberAssignment(member_id=key, assignment=value) for key, value in (assignments or {}).items()]
+        parts = [pb.MemberAssignment(member_id=key, assignment=value) for key, value in (assignments or {}).items()]
         request = pb.SyncGroupRequest(
             group=GROUP,
             member_id=member_id,
             generation=generation,
-            assignments=given,
+            assignments=parts,
             **fields,
         )
         self.done(GROUP, self.groups.sync(request, ticket, self.now))
@@ -167,8 +167,8 @@ class World:
     ) -> pb.OffsetCommitReply:
         ticket = self.ticket()
         metadata = str(fields.pop("metadata", ""))
-        given: dict[str, Any] = {"group": GROUP, "retention_ms": -1, **fields}
-        request = pb.OffsetCommitRequest(member_id=member_id, generation=generation, **given)
+        values: dict[str, Any] = {"group": GROUP, "retention_ms": -1, **fields}
+        request = pb.OffsetCommitRequest(member_id=member_id, generation=generation, **values)
         for (topic, partition), offset in offsets.items():
             request.offsets.add(
                 topic=topic,

@@ -196,7 +196,7 @@ class Consumer:
     async def join(self, **changes: Any) -> None:
         """Join until it has an assignment, which the leader makes from the members' numbers."""
         while True:
-            given: dict[str, Any] = {
+            values: dict[str, Any] = {
                 "group": self.group,
                 "member_id": self.member_id,
                 "instance_id": self.instance,
@@ -210,7 +210,7 @@ class Consumer:
                 **changes,
             }
             joined: pb.JoinGroupReply = await self.coordinators.ask(
-                "join_group", pb.JoinGroupRequest(**given), self.group
+                "join_group", pb.JoinGroupRequest(**values), self.group
             )
             self.member_id = joined.member_id
             if joined.error == E.MEMBER_ID_REQUIRED:

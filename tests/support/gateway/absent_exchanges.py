@@ -61,10 +61,10 @@ async def delete_acls(harness: Harness, client: Client, version: int) -> None:
 async def elect_leaders(harness: Harness, client: Client, version: int) -> None:
     await harness.topic("t", 2)
     partitions = nested(43, version, "TopicPartitions")
-    asked = (partitions(topic="t", partitions=(1, 9)), partitions(topic="unknown", partitions=(0,)))
+    requested = (partitions(topic="t", partitions=(1, 9)), partitions(topic="unknown", partitions=(0,)))
     for kind in (0, 1) if version >= 1 else (0,):
         values = _since(43, version, election_type=kind, timeout=SECONDS_5)
-        reply = await client.ask(43, version, topic_partitions=asked, **values)
+        reply = await client.ask(43, version, topic_partitions=requested, **values)
         assert (reply.throttle_time, getattr(reply, "error_code", 0)) == (timedelta(0), 0)
         assert [
             (topic.topic, [(each.partition_id, each.error_code) for each in topic.partition_result])
@@ -73,7 +73,7 @@ async def elect_leaders(harness: Harness, client: Client, version: int) -> None:
         everything = await client.ask(43, version, topic_partitions=None, **values)
         assert [(each.topic, each.partition_result) for each in everything.replica_election_results] == [("t", ())]
     if version >= 1:
-        refused = await client.ask(43, version, topic_partitions=asked, election_type=7, timeout=SECONDS_5)
+        refused = await client.ask(43, version, topic_partitions=requested, election_type=7, timeout=SECONDS_5)
         assert refused.error_code == 42
 
 
@@ -88,8 +88,8 @@ async def alter_partition_reassignments(harness: Harness, client: Client, versio
         partition(partition_index=1, replicas=(7,)),
         partition(partition_index=9, replicas=(0,)),
     )
-    asked = (topic(name="t", partitions=moves), topic(name="unknown", partitions=moves[:1]))
-    reply = await client.ask(45, version, topics=asked, **values)
+    requested = (topic(name="t", partitions=moves), topic(name="unknown", partitions=moves[:1]))
+    reply = await client.ask(45, version, topics=requested, **values)
     assert (reply.throttle_time, reply.error_code, reply.error_message) == (timedelta(0), 0, None)
     assert getattr(reply, "allow_replication_factor_change", False) is False
     assert [
@@ -108,13 +108,13 @@ async def list_partition_reassignments(harness: Harness, client: Client, version
 
 async def describe_client_quotas(harness: Harness, client: Client, version: int) -> None:
     component = nested(48, version, "ComponentData")
-    for asked, error in (
+    for requested, error in (
         ((), 0),
         ((component(entity_type="user", match_type=0, match="a"),), 0),
         ((component(entity_type="team", match_type=2, match=None),), 35),
         ((component(entity_type="user", match_type=0, match=None),), 42),
     ):
-        reply = await client.ask(48, version, components=asked, strict=False)
+        reply = await client.ask(48, version, components=requested, strict=False)
         assert (reply.throttle_time, reply.error_code, bool(reply.error_message)) == (timedelta(0), error, bool(error))
         assert reply.entries == (None if error else ())
 
@@ -124,7 +124,7 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
     user = (entity(entity_type="user", entity_name="a"), entity(entity_type="client-id", entity_name=None))
     sets = op(key="producer_byte_rate", value=1024.0, remove=False)
     removes = op(key="consumer_byte_rate", value=0.0, remove=True)
-    asked = (
+    requested = (
         ((user, (removes, sets)), 35),
         ((user, (removes,)), 0),
         (((entity(entity_type="team", entity_name="a"),), (sets,)), 42),
@@ -132,12 +132,12 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
         (((*user, entity(entity_type="ip", entity_name="127.0.0.1")), (sets,)), 42),
         (((), (sets,)), 42),
     )
-    entries = tuple(entry(entity=whom, ops=ops) for (whom, ops), _ in asked)
+    entries = tuple(entry(entity=whom, ops=ops) for (whom, ops), _ in requested)
     for validate_only in (False, True):
         reply = await client.ask(49, version, entries=entries, validate_only=validate_only)
         assert reply.throttle_time == timedelta(0)
         results = [(each.error_code, bool(each.error_message)) for each in reply.entries]
-        assert results == [(error, bool(error)) for _, error in asked]
+        assert results == [(error, bool(error)) for _, error in requested]
         assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
             [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
         ]
@@ -185,8 +185,8 @@ async def describe_producers(harness: Harness, client: Client, version: int) -> 
     await harness.topic("t")
     await put(harness, client, batch(b"one", b"two", producer_id=7, producer_epoch=3, base_sequence=5))
     topic = nested(61, version, "TopicRequest")
-    asked = (topic(name="t", partition_indexes=(0, 9)), topic(name="a b", partition_indexes=(0,)))
-    reply = await client.ask(61, version, topics=asked)
+    requested = (topic(name="t", partition_indexes=(0, 9)), topic(name="a b", partition_indexes=(0,)))
+    reply = await client.ask(61, version, topics=requested)
     assert reply.throttle_time == timedelta(0)
     assert [
         (each.name, [(one.partition_index, one.error_code, len(one.active_producers)) for one in each.partitions])
@@ -227,8 +227,8 @@ async def consumer_group_heartbeat(harness: Harness, client: Client, version: in
 async def list_config_resources(harness: Harness, client: Client, version: int) -> None:
     await harness.topic("t")
 
-    async def listed(**asked: Any) -> tuple[int, list[tuple[int, str]]]:
-        reply = await client.ask(74, version, **asked)
+    async def listed(**requested: Any) -> tuple[int, list[tuple[int, str]]]:
+        reply = await client.ask(74, version, **requested)
         assert reply.throttle_time == timedelta(0)
         kinds = [getattr(each, "resource_type", 16) for each in reply.config_resources]
         names = [each.resource_name for each in reply.config_resources]

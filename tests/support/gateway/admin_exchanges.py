@@ -10,7 +10,7 @@ from tests.support.gateway.harness import Client, Harness, batch
 async def describe_configs(harness: Harness, client: Client, version: int) -> None:
     await harness.topic("t", retention_ms="1000")
     resource = nested(32, version, "DescribeConfigsResource")
-    asked = (
+    requested = (
         resource(resource_type=2, resource_name="t", configuration_keys=("retention.ms", "cleanup.policy")),
         resource(resource_type=4, resource_name="0", configuration_keys=("num.partitions",)),
         resource(resource_type=2, resource_name="unknown", configuration_keys=None),
@@ -21,7 +21,7 @@ async def describe_configs(harness: Harness, client: Client, version: int) -> No
         *(resource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in (8, 16, 32)),
     )
     documented = {"include_documentation": True} if version >= 3 else {}
-    reply = await client.ask(32, version, resources=asked, include_synonyms=True, **documented)
+    reply = await client.ask(32, version, resources=requested, include_synonyms=True, **documented)
     assert reply.throttle_time == timedelta(0)
     topic, broker, *refused, loggers, metrics, group = reply.results
     empty = [(each.resource_type, each.error_code, each.configs) for each in (loggers, metrics, group)]
@@ -62,17 +62,17 @@ async def alter_configs(harness: Harness, client: Client, version: int) -> None:
     def setting(name: str, value: str | None, *, kind: int = 2, of: str = "t") -> Any:
         return resource(resource_type=kind, resource_name=of, configs=(config(name=name, value=value),))
 
-    asked = (
+    requested = (
         setting("segment.bytes", "1048577"),
         setting("segment.bytes", "1048577", of="unknown"),
         setting("num.partitions", "2", kind=4, of="0"),
     )
-    dry = await client.ask(33, version, resources=asked, validate_only=True)
+    dry = await client.ask(33, version, resources=requested, validate_only=True)
     assert _altered(dry) == [(0, 2, "t"), (3, 2, "unknown"), (42, 4, "0")]
     wrong = await client.ask(33, version, resources=(setting("segment.bytes", "1 MB"),), validate_only=False)
     assert _altered(wrong) == [(40, 2, "t")]
     assert harness.catalog.view.by_name["t"].configs == {"retention.ms": "1000", "flush.ms": "7"}
-    reply = await client.ask(33, version, resources=asked, validate_only=False)
+    reply = await client.ask(33, version, resources=requested, validate_only=False)
     assert _altered(reply) == _altered(dry)
     assert harness.catalog.view.by_name["t"].configs == {"segment.bytes": "1048577"}
 
@@ -83,9 +83,9 @@ async def describe_log_dirs(harness: Harness, client: Client, version: int) -> N
     await put(harness, client, batch(b"one", b"two"))
     size = len(batch(b"one", b"two"))
     topic = nested(35, version, "DescribableLogDirTopic")
-    asked = (topic(topic="t", partitions=(0, 9)), topic(topic="unknown", partitions=(0,)))
+    requested = (topic(topic="t", partitions=(0, 9)), topic(topic="unknown", partitions=(0,)))
     for topics, expected in (
-        (asked, [("t", [(0, size)])]),
+        (requested, [("t", [(0, size)])]),
         (None, [("other", [(0, 0)]), ("t", [(0, size), (1, 0)])]),
         ((), []),
     ):
@@ -114,13 +114,13 @@ async def create_partitions(harness: Harness, client: Client, version: int) -> N
     await harness.topic("t", 2)
     await harness.topic("other", 2)
     topic, assignment = nested(37, version, "CreatePartitionsTopic"), nested(37, version, "CreatePartitionsAssignment")
-    asked = (
+    requested = (
         topic(name="t", count=4, assignments=(assignment(broker_ids=(0,)), assignment(broker_ids=(0,)))),
         topic(name="other", count=2, assignments=None),
         topic(name="unknown", count=2, assignments=None),
     )
     for validate_only in (True, False):
-        reply = await client.ask(37, version, topics=asked, timeout=SECONDS_5, validate_only=validate_only)
+        reply = await client.ask(37, version, topics=requested, timeout=SECONDS_5, validate_only=validate_only)
         assert reply.throttle_time == timedelta(0)
         assert [(each.name, each.error_code) for each in reply.results] == [("t", 0), ("other", 37), ("unknown", 3)]
         assert [each.error_message is None for each in reply.results] == [True, False, False]
@@ -137,15 +137,15 @@ async def incremental_alter_configs(harness: Harness, client: Client, version: i
         configs = tuple(config(name=name, config_operation=op, value=value) for name, op, value in changes)
         return resource(resource_type=kind, resource_name=of, configs=configs)
 
-    asked = (
+    requested = (
         changing(("retention.ms", 0, "5"), ("flush.ms", 1, None), (replicas, 2, "0:0,1:0")),
         changing(("retention.ms", 0, "5"), of="unknown"),
         changing(("num.partitions", 0, "2"), of="0", kind=4),
     )
-    dry = await client.ask(44, version, resources=asked, validate_only=True)
+    dry = await client.ask(44, version, resources=requested, validate_only=True)
     assert _altered(dry) == [(0, 2, "t"), (3, 2, "unknown"), (42, 4, "0")]
     assert harness.catalog.view.by_name["t"].configs == {"retention.ms": "1000", "flush.ms": "7"}
-    assert _altered(await client.ask(44, version, resources=asked, validate_only=False)) == _altered(dry)
+    assert _altered(await client.ask(44, version, resources=requested, validate_only=False)) == _altered(dry)
     assert harness.catalog.view.by_name["t"].configs == {"retention.ms": "5", replicas: "0:0,1:0"}
     less = changing((replicas, 3, "0:0"))
     assert _altered(await client.ask(44, version, resources=(less,), validate_only=False)) == [(0, 2, "t")]

@@ -66,7 +66,7 @@ def fetch_body(
     forgotten: dict[str, tuple[int, ...]] | None = None,
 ) -> bytes:
     """Build a Fetch request from offsets by topic and partition. ``forgotten`` are partitions by topic."""
-    asked = tuple(
+    requested = tuple(
         nested(1, version, "FetchTopic")(
             partitions=(
                 nested(1, version, "FetchPartition")(
@@ -85,7 +85,7 @@ def fetch_body(
         "min_bytes": min_bytes,
         "max_bytes": max_bytes,
         "isolation_level": isolation_level,
-        "topics": asked,
+        "topics": requested,
     }
     if version < 15:
         values["replica_id"] = -1

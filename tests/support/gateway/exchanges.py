@@ -84,15 +84,15 @@ async def metadata(harness: Harness, client: Client, version: int) -> None:
 
 
 async def _refused_metadata(client: Client, version: int) -> None:
-    asked: list[tuple[dict[str, Any], int]] = [({"name": "a b"}, 17)]
+    requested: list[tuple[dict[str, Any], int]] = [({"name": "a b"}, 17)]
     if version >= 4:
-        asked.append(({"name": "unknown"}, 3))
+        requested.append(({"name": "unknown"}, 3))
     if version >= 10:
-        asked = [({**named, "topic_id": None}, error) for named, error in asked]
+        requested = [({**named, "topic_id": None}, error) for named, error in requested]
         # Before version 12 a topic cannot be requested by its id.
         named = {"name": None if version >= 12 else "t", "topic_id": UNKNOWN_ID}
-        asked.append((named, 100 if version >= 12 else 42))
-    for named, error in asked:
+        requested.append((named, 100 if version >= 12 else 42))
+    for named, error in requested:
         values: dict[str, Any] = {"topics": (nested(3, version, "MetadataRequestTopic")(**named),)}
         fields = load_request_schema(3, version).__dataclass_fields__
         values |= {flag: False for flag in METADATA_FLAGS if flag in fields}
@@ -213,8 +213,10 @@ async def _fetched(
 ) -> Any:
     """Fetch one partition."""
     partition = nested(1, version, "FetchPartition")(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
-    asked = nested(1, version, "FetchTopic")(partitions=(partition,), **name_or_id(version, 13, topic_id, topic=name))
-    values: dict[str, Any] = {"max_wait": SECONDS_5, "min_bytes": 1, "max_bytes": 1 << 20, "topics": (asked,)}
+    requested = nested(1, version, "FetchTopic")(
+        partitions=(partition,), **name_or_id(version, 13, topic_id, topic=name)
+    )
+    values: dict[str, Any] = {"max_wait": SECONDS_5, "min_bytes": 1, "max_bytes": 1 << 20, "topics": (requested,)}
     if version < 15:
         values["replica_id"] = -1
     if version >= 7:
@@ -293,13 +295,13 @@ async def offset_for_leader_epoch(harness: Harness, client: Client, version: int
             assert answer == expected + epoch_field + struct.pack(">q", end)
         return
     partition = nested(23, version, "OffsetForLeaderPartition")
-    asked = (
+    requested = (
         partition(partition=0, current_leader_epoch=1, leader_epoch=7),
         partition(partition=0, current_leader_epoch=-1, leader_epoch=1),
         partition(partition=1, current_leader_epoch=-1, leader_epoch=1),
     )
     replica = {"replica_id": -1} if version >= 3 else {}
-    topic = nested(23, version, "OffsetForLeaderTopic")(topic="t", partitions=asked)
+    topic = nested(23, version, "OffsetForLeaderTopic")(topic="t", partitions=requested)
     reply = await client.ask(23, version, topics=(topic,), **replica)
     assert reply.throttle_time == timedelta(0)
     (answered,) = reply.topics

@@ -51,7 +51,7 @@ class FakeCoordinator(GroupCoordinatorClient):
             self._do(group, self.groups.expire(group, timer, self._now))
         self._now_ms = end
 
-    def asked(self, kind: type[Message]) -> list[Message]:
+    def requests_of(self, kind: type[Message]) -> list[Message]:
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float = 5) -> None:

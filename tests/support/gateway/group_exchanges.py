@@ -63,7 +63,7 @@ async def join_group(harness: Harness, client: Client, version: int) -> None:
         assert reply.protocol_type == "consumer"
     if version >= 9:
         assert reply.skip_assignment is False
-    last = harness.coordinator.asked(JoinGroupRequest)[-1]
+    last = harness.coordinator.requests_of(JoinGroupRequest)[-1]
     assert isinstance(last, JoinGroupRequest)
     assert (last.client_id, last.client_host, last.reason) == ("test", "/127.0.0.1", "new" if version >= 8 else "")
     assert (last.session_timeout_ms, last.rebalance_timeout_ms) == (10_000, 60_000 if version else 0)
@@ -174,7 +174,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
         assert await commit(client, good, generation=generation, member_id="another", **who) == [[82]]
     gone: dict[str, Any] = {"version": version, "group": "gone", "generation": 1, "member_id": "m"}
     assert await commit(client, good, **gone) == [[69 if version >= 9 else 22]]
-    request = harness.coordinator.asked(OffsetCommitRequest)[0]
+    request = harness.coordinator.requests_of(OffsetCommitRequest)[0]
     assert isinstance(request, OffsetCommitRequest)
     assert request.retention_ms == (1000 if version < 5 else -1)
 
@@ -199,7 +199,7 @@ async def offset_fetch(harness: Harness, client: Client, version: int) -> None:
         (nothing,) = await asking.fetch(client, version, {"unknown": None})
         assert (nothing.topics, nothing.error_code) == ((), 0)
     if version >= 7:
-        first, second = harness.coordinator.asked(OffsetFetchRequest)[:2]
+        first, second = harness.coordinator.requests_of(OffsetFetchRequest)[:2]
         assert isinstance(first, OffsetFetchRequest)
         assert isinstance(second, OffsetFetchRequest)
         assert (first.require_stable, second.require_stable) == (True, False)

@@ -44,7 +44,7 @@ class Client:
         self.stream = stream
         self._correlation = 0
         self._buffer = bytearray()
-        self._asked: dict[int, tuple[int, int]] = {}
+        self._pending: dict[int, tuple[int, int]] = {}
         self.last_reply = b""
 
     async def send(self, api_key: int, version: int, body: bytes) -> int:
@@ -59,7 +59,7 @@ class Client:
                 client_id="test",
             )
         )
-        self._asked[self._correlation] = (api_key, version)
+        self._pending[self._correlation] = (api_key, version)
         await self.send_frame(header + body)
         return self._correlation
 
@@ -69,13 +69,13 @@ class Client:
     def expect(self, correlation: int, api_key: int, version: int) -> None:
         """Register a request that was sent without `send`."""
         self._correlation = correlation
-        self._asked[correlation] = (api_key, version)
+        self._pending[correlation] = (api_key, version)
 
     async def receive(self) -> tuple[int, bytes]:
         """Return correlation id and body of the next reply. Raise EOFError if the connection was closed."""
         frame = await self.receive_frame()
         (correlation,) = struct.unpack_from(">i", frame)
-        api_key, version = self._asked.pop(correlation)
+        api_key, version = self._pending.pop(correlation)
         tagged = codec.is_flexible(api_key, version) and api_key != 18
         if tagged:
             assert frame[4] == 0

@@ -106,9 +106,9 @@ async def delete_records(harness: Harness, client: Client, version: int) -> None
     topic = await harness.topic("t", 2)
     harness.storage.partition(PartitionRef(topic="t", topic_id=topic.id, partition=0)).high_watermark = 7
     partition, records = nested(21, version, "DeleteRecordsPartition"), nested(21, version, "DeleteRecordsTopic")
-    asked = (partition(partition_index=0, offset=-1), partition(partition_index=1, offset=9))
+    requested = (partition(partition_index=0, offset=-1), partition(partition_index=1, offset=9))
     unknown = records(name="unknown", partitions=(partition(partition_index=0, offset=0),))
-    reply = await client.ask(21, version, topics=(records(name="t", partitions=asked), unknown), timeout=SECONDS_5)
+    reply = await client.ask(21, version, topics=(records(name="t", partitions=requested), unknown), timeout=SECONDS_5)
     assert reply.throttle_time == timedelta(0)
     answers = [(each.partition_index, each.error_code, each.low_watermark) for each in reply.topics[0].partitions]
     assert answers == [(0, 0, 7), (1, 1, -1)]

@@ -55,8 +55,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(who=_WHO, back=st.sampled_from([0, 0, 0, 1]))
     def sync(self, who: int, back: int) -> None:
-        given = {member: member.encode() for member in self.known}
-        self._wait_for(self.world.sync(self._who(who), self._generation(back), given))
+        assignments = {member: member.encode() for member in self.known}
+        self._wait_for(self.world.sync(self._who(who), self._generation(back), assignments))
 
     @rule()
     def sync_leader(self) -> None:

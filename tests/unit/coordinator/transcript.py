@@ -97,8 +97,8 @@ class Transcript(World):
         self.join(self.member(name) if self.member(name) != name and "anew" not in plain else "", **fields)
 
     def _sync(self, plain: list[str], options: dict[str, str]) -> None:
-        given = {self.member(name): text.encode() for name, text in options.items()}
-        self.sync(self.member(plain[0]), int(plain[1]), given)
+        assignments = {self.member(name): text.encode() for name, text in options.items()}
+        self.sync(self.member(plain[0]), int(plain[1]), assignments)
 
     def _commit(self, plain: list[str], options: dict[str, str]) -> None:
         offsets = {}

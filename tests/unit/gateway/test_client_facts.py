@@ -62,20 +62,20 @@ async def test_a_topic_keeps_its_id_and_a_recreated_one_gets_another() -> None:
 
 
 async def create_more_partitions(client: Client) -> None:
-    asked = nested(37, 3, "CreatePartitionsTopic")(name="t", count=2, assignments=None)
-    reply = await client.ask(37, 3, topics=(asked,), timeout=SECONDS_5, validate_only=False)
+    requested = nested(37, 3, "CreatePartitionsTopic")(name="t", count=2, assignments=None)
+    reply = await client.ask(37, 3, topics=(requested,), timeout=SECONDS_5, validate_only=False)
     assert reply.results[0].error_code == 0
 
 
 async def _through(client: Client, topic_id: bytes) -> tuple[int, int]:
     """Return the errors of a Produce and a Fetch that name a topic by this id."""
     produced = await produce(client, batch(b"v"), version=13, topic_id=topic_id)
-    asked = nested(1, 13, "FetchTopic")(
+    requested = nested(1, 13, "FetchTopic")(
         topic_id=UUID(bytes=topic_id),
         partitions=(nested(1, 13, "FetchPartition")(partition=0, fetch_offset=0, partition_max_bytes=1000),),
     )
     values = {"max_wait": SECONDS_5, "min_bytes": 1, "max_bytes": 1000, "replica_id": -1, "forgotten_topics_data": ()}
-    reply = await client.ask(1, 13, topics=(asked,), session_id=0, session_epoch=-1, **values)
+    reply = await client.ask(1, 13, topics=(requested,), session_id=0, session_epoch=-1, **values)
     (fetched,) = parts(reply)
     return int(produced.error_code), int(fetched.error_code)
 
@@ -85,12 +85,12 @@ async def test_configs_of_created_topics_are_a_list_and_unknown_ones_are_refused
     async with running_gateway() as harness:
         client = await harness.connect()
         config = nested(19, version, "CreatableTopicConfig")
-        asked = [("good", ()), ("a b", ()), ("wrong", (config(name="no.such.config", value="1"),))]
+        requested = [("good", ()), ("a b", ()), ("wrong", (config(name="no.such.config", value="1"),))]
         topics = tuple(
             nested(19, version, "CreatableTopic")(
                 name=name, num_partitions=1, replication_factor=1, assignments=(), configs=configs
             )
-            for name, configs in asked
+            for name, configs in requested
         )
         reply = await client.ask(19, version, topics=topics, timeout=SECONDS_5, validate_only=False)
         good, illegal, wrong = reply.topics
@@ -110,8 +110,8 @@ async def test_an_illegal_topic_name_is_error_17_in_every_api(name: str) -> None
         assert (await metadata_by_id(client, [(name, None)], 12)).topics[0].error_code == INVALID_TOPIC
         assert (await describe(client, name)).error_code == INVALID_TOPIC
         assert (await change(client, ("retention.ms", SET, "5"), name=name)).error_code == INVALID_TOPIC
-        asked = (nested(75, 0, "TopicRequest")(name=name),)
-        reply = await client.ask(75, 0, topics=asked, response_partition_limit=100, cursor=None)
+        requested = (nested(75, 0, "TopicRequest")(name=name),)
+        reply = await client.ask(75, 0, topics=requested, response_partition_limit=100, cursor=None)
         assert reply.topics[0].error_code == INVALID_TOPIC
         assert not harness.catalog.view.by_name
 

@@ -127,8 +127,8 @@ async def deleted(client: Client, *offsets: int, topic: str = "t", seconds: int 
         nested(21, 1, "DeleteRecordsPartition")(partition_index=index, offset=offset)
         for index, offset in enumerate(offsets)
     )
-    asked = nested(21, 1, "DeleteRecordsTopic")(name=topic, partitions=partitions)
-    reply = await client.ask(21, 1, topics=(asked,), timeout=timedelta(seconds=seconds))
+    requested = nested(21, 1, "DeleteRecordsTopic")(name=topic, partitions=partitions)
+    reply = await client.ask(21, 1, topics=(requested,), timeout=timedelta(seconds=seconds))
     return [(each.error_code, each.low_watermark) for each in reply.topics[0].partitions]
 
 

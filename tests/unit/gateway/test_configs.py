@@ -30,8 +30,10 @@ async def describe(
     client: Client, name: str, *keys: str, kind: int = TOPIC, synonyms: bool = False, documentation: bool = False
 ) -> Any:
     resource = nested(32, 4, "DescribeConfigsResource")
-    asked = resource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
-    reply = await client.ask(32, 4, resources=(asked,), include_synonyms=synonyms, include_documentation=documentation)
+    requested = resource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    reply = await client.ask(
+        32, 4, resources=(requested,), include_synonyms=synonyms, include_documentation=documentation
+    )
     return reply.results[0]
 
 

@@ -63,9 +63,9 @@ async def new_id(client: Client, **options: Any) -> str:
 async def parked_join(harness: Harness, client: Client) -> str:
     """Send a join that waits for another member to rejoin. Return the member's id."""
     member_id = await new_id(client)
-    before = len(harness.coordinator.asked(JoinGroupRequest))
+    before = len(harness.coordinator.requests_of(JoinGroupRequest))
     await send_join(client, member_id)
-    await harness.coordinator.wait_until(lambda: len(harness.coordinator.asked(JoinGroupRequest)) > before)
+    await harness.coordinator.wait_until(lambda: len(harness.coordinator.requests_of(JoinGroupRequest)) > before)
     return member_id
 
 
@@ -87,15 +87,15 @@ async def test_a_redirect_to_another_coordinator_is_followed_and_remembered() ->
         client = await harness.connect()
         first.moved[group] = "b"
         member_id, generation = await stable(client, group=group)
-        asked = len(first.requests)
-        assert asked == 1
+        requested = len(first.requests)
+        assert requested == 1
         assert await heartbeat(client, 4, generation, member_id, group=group) == 0
-        assert (len(first.requests), len(second.asked(HeartbeatRequest))) == (asked, 1)
+        assert (len(first.requests), len(second.requests_of(HeartbeatRequest))) == (requested, 1)
         # Back again.
         first.moved.clear()
         second.moved[group] = "a"
         assert await heartbeat(client, 4, generation, member_id, group=group) == 25
-        assert len(first.asked(HeartbeatRequest)) == 1
+        assert len(first.requests_of(HeartbeatRequest)) == 1
 
 
 @pytest.mark.parametrize("named", ["", "a", "b", "gone"])
@@ -252,7 +252,7 @@ async def test_several_groups_take_one_call_per_coordinator_and_fail_independent
         reply = await client.ask(15, 6, **values)
         assert [(each.group_id, each.group_state) for each in reply.groups] == [(name, "Stable") for name in names]
         for coordinator in cluster.coordinators.values():
-            assert len(coordinator.asked(DescribeGroupsRequest)) == 1
+            assert len(coordinator.requests_of(DescribeGroupsRequest)) == 1
         listed = await client.ask(16, 4, states_filter=())
         assert [each.group_id for each in listed.groups] == sorted(names)
         cluster.coordinators["b"].fails = Unavailable("a test")
@@ -270,7 +270,7 @@ async def test_commits_of_one_connection_are_stored_in_order() -> None:
             await client.send(8, 8, request(8, 8, **asking.commit_values(8, {"t": {0: (offset, "")}})))
         await coordinator.wait_until(lambda: bool(coordinator.requests))
         await trio.sleep(0.1)
-        assert len(coordinator.asked(OffsetCommitRequest)) == 1
+        assert len(coordinator.requests_of(OffsetCommitRequest)) == 1
         coordinator.gate.set()
         for _ in range(2):
             await client.receive()
@@ -362,7 +362,7 @@ async def test_sync_requests_have_their_own_size_limit() -> None:
     async with running_gateway(max_control_request_bytes=10_000, max_group_request_bytes=40_000) as harness:
         client = await harness.connect()
         await stable(client, assignment=b"x" * 30_000)
-        (sync,) = harness.coordinator.asked(SyncGroupRequest)
+        (sync,) = harness.coordinator.requests_of(SyncGroupRequest)
         assert isinstance(sync, SyncGroupRequest)
         assert len(sync.assignments[0].assignment) == 30_000
         big = known_in(14, 3, group_id="g", generation_id=1, member_id="m" * 30_000, assignments=())

@@ -81,8 +81,8 @@ async def test_limits_of_zero_still_return_one_whole_batch(limit: int) -> None:
 async def test_max_bytes_applies_to_all_partitions_together() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [4000, 4000], 1: [4000, 4000], 2: [4000]})
-        asked = {("t", index): 0 for index in range(3)}
-        reply = parts(await fetch(client, asked, max_bytes=9000))
+        requested = {("t", index): 0 for index in range(3)}
+        reply = parts(await fetch(client, requested, max_bytes=9000))
         assert [offsets(part.records) for part in reply] == [[0, 1], [], []]
         assert sum(len(part.records) for part in reply) <= 9000
         assert [part.high_watermark for part in reply] == [2, 2, 1]
@@ -113,8 +113,10 @@ async def test_a_fetch_waits_for_min_bytes_of_all_partitions_together() -> None:
         await produce(producer, batch(b"z" * 1000), partition=0)
         _, body = await client.receive()
         assert [offsets(part.records) for part in parts(read_response(1, 12, body))] == [[0, 1], [0, 1]]
-        asked = [[(f.partition.partition, f.offset) for f in request.fetches] for request in harness.storage.fetches]
-        assert asked == [[(0, 0), (1, 0)], [(1, 1)], [(0, 1)]], (
+        requested = [
+            [(f.partition.partition, f.offset) for f in request.fetches] for request in harness.storage.fetches
+        ]
+        assert requested == [[(0, 0), (1, 0)], [(1, 1)], [(0, 1)]], (
             "only partitions with new records are read again, from where the last read ended"
         )
 

@@ -146,9 +146,9 @@ async def test_a_client_without_a_name_joins() -> None:
         _, answer = await client.receive()
         reply = read_response(11, 3, answer)
         assert (reply.error_code, reply.throttle_time) == (0, timedelta(0))
-        (asked,) = harness.coordinator.asked(pb.JoinGroupRequest)
-        assert isinstance(asked, pb.JoinGroupRequest)
-        assert asked.client_id == ""
+        (requested,) = harness.coordinator.requests_of(pb.JoinGroupRequest)
+        assert isinstance(requested, pb.JoinGroupRequest)
+        assert requested.client_id == ""
 
 
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, 86_400_000_000_000_000, -(2**63), -2])

@@ -120,7 +120,7 @@ async def test_a_parked_fetch_delays_changes_but_no_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "waits"),
+    ("requested", "waits"),
     [
         (metadata("t", "new", create=True), True),
         (metadata("t", create=True), False),
@@ -130,11 +130,11 @@ async def test_a_parked_fetch_delays_changes_but_no_reads() -> None:
     ],
     ids=["creates", "exists", "may not create", "cannot create", "all"],
 )
-async def test_metadata_waits_for_a_parked_fetch_only_if_it_creates_a_topic(asked: Pipelined, waits: bool) -> None:
+async def test_metadata_waits_for_a_parked_fetch_only_if_it_creates_a_topic(requested: Pipelined, waits: bool) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client, other = await harness.connect(), await harness.connect()
-        key, version, values = asked
+        key, version, values = requested
         await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=60_000))
         await client.send(key, version, request(key, version, **values))
         await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 1)
@@ -153,13 +153,13 @@ async def test_a_join_that_waits_for_other_members_delays_later_requests() -> No
         await second.send(11, 3, request(11, 3, **join_values(3)))
         beat = known_in(12, 3, group_id="g", generation_id=generation, member_id=member_id, group_instance_id=None)
         await second.send(12, 3, request(12, 3, **beat))
-        await harness.coordinator.wait_until(lambda: bool(harness.coordinator.asked(pb.JoinGroupRequest)[1:]))
+        await harness.coordinator.wait_until(lambda: bool(harness.coordinator.requests_of(pb.JoinGroupRequest)[1:]))
         await wait_all_tasks_blocked(0.02)
-        assert not harness.coordinator.asked(pb.HeartbeatRequest)
+        assert not harness.coordinator.requests_of(pb.HeartbeatRequest)
         await first.send(11, 3, request(11, 3, **join_values(3, member_id)))
         for client in (first, second, second):
             await client.receive()
-        assert harness.coordinator.asked(pb.HeartbeatRequest)
+        assert harness.coordinator.requests_of(pb.HeartbeatRequest)
 
 
 async def test_produce_requests_do_not_wait_for_replies_to_earlier_ones() -> None:

@@ -20,7 +20,7 @@ async def test_a_commit_in_the_socket_of_a_suspended_gateway_is_not_executed() -
         harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
         await client.send(8, 8, request(8, 8, **commit_values(8, {"t": {0: (100, "")}})))
         assert await client.closed()
-        assert len(harness.coordinator.asked(pb.OffsetCommitRequest)) == 1
+        assert len(harness.coordinator.requests_of(pb.OffsetCommitRequest)) == 1
 
 
 async def test_a_wall_clock_set_forward_closes_no_connection() -> None:
@@ -65,7 +65,7 @@ async def test_a_queued_request_is_dropped_after_a_pause() -> None:
         harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
         harness.coordinator.gate.set()
         assert await client.closed()
-        assert len(harness.coordinator.asked(pb.OffsetCommitRequest)) == 1
+        assert len(harness.coordinator.requests_of(pb.OffsetCommitRequest)) == 1
 
 
 async def test_records_from_before_a_pause_are_not_sent_to_storage() -> None:

@@ -21,8 +21,8 @@ SECONDS_5 = timedelta(seconds=5)
 
 async def metadata(client: Client, names: list[str] | None, version: int = 9, *, create: bool = True) -> Any:
     topic_type = nested(3, version, "MetadataRequestTopic")
-    asked = None if names is None else tuple(topic_type(name=name) for name in names)
-    values: dict[str, Any] = {"topics": asked}
+    requested = None if names is None else tuple(topic_type(name=name) for name in names)
+    values: dict[str, Any] = {"topics": requested}
     if version >= 4:
         values["allow_auto_topic_creation"] = create
     if version >= 8:
@@ -139,8 +139,8 @@ async def test_topics_are_found_by_id_since_version_12() -> None:
     async with running_gateway() as harness:
         made = await harness.topic("t")
         client = await harness.connect()
-        asked: list[tuple[str | None, UUID | None]] = [(None, UUID(bytes=made.id)), (None, UUID(int=5))]
-        known, unknown = (await metadata_by_id(client, asked, 12)).topics
+        requested: list[tuple[str | None, UUID | None]] = [(None, UUID(bytes=made.id)), (None, UUID(int=5))]
+        known, unknown = (await metadata_by_id(client, requested, 12)).topics
         assert (known.error_code, known.name) == (0, "t")
         assert (unknown.error_code, unknown.name, unknown.topic_id) == (ErrorCode.unknown_topic_id, None, UUID(int=5))
         (refused,) = (await metadata_by_id(client, [("t", UUID(bytes=made.id))], 10)).topics
@@ -181,7 +181,7 @@ async def create(client: Client, *topics: Any, validate_only: bool = False, time
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "partitions"),
+    ("requested", "error", "partitions"),
     [
         (topic("t", -1, -1), 0, 2),
         (topic("t", 5, 3), 0, 5),
@@ -204,9 +204,9 @@ async def create(client: Client, *topics: Any, validate_only: bool = False, time
         (topic("t", configs={"min_insync_replicas": "2"}), 0, 1),
     ],
 )
-async def test_create_topics_validates_requests(asked: Any, error: int, partitions: int) -> None:
+async def test_create_topics_validates_requests(requested: Any, error: int, partitions: int) -> None:
     async with running_gateway(auto_create_partitions=2, max_partitions_per_topic=100) as harness:
-        (made,) = (await create(await harness.connect(), asked)).topics
+        (made,) = (await create(await harness.connect(), requested)).topics
         assert (made.error_code, made.num_partitions) == (error, partitions)
         assert (made.error_message is None) == (error == 0)
         assert made.replication_factor == (1 if error == 0 else -1)
@@ -305,8 +305,8 @@ async def list_offsets(
     client: Client, timestamps: list[tuple[int, int]], version: int = 10, name: str = "t"
 ) -> list[Any]:
     partition_type, topic_type = nested(2, version, "ListOffsetsPartition"), nested(2, version, "ListOffsetsTopic")
-    asked = tuple(partition_type(partition_index=index, timestamp=timestamp) for index, timestamp in timestamps)
-    values: dict[str, Any] = {"replica_id": -1, "topics": (topic_type(name=name, partitions=asked),)}
+    requested = tuple(partition_type(partition_index=index, timestamp=timestamp) for index, timestamp in timestamps)
+    values: dict[str, Any] = {"replica_id": -1, "topics": (topic_type(name=name, partitions=requested),)}
     values |= {"isolation_level": 1} if version >= 2 else {}
     values |= {"timeout": SECONDS_5} if version >= 10 else {}
     return list((await client.ask(2, version, **values)).topics[0].partitions)

@@ -53,11 +53,11 @@ async def test_a_silent_owner_delays_offsets_of_others_only_for_the_grace_period
     async with two_owners(2, owner_grace_ms=100) as two:
         client = await two.harness.connect()
         monkeypatch.setattr(two.b, "list_offsets", silence)
-        asked = tuple(
+        requested = tuple(
             nested(2, 4, "ListOffsetsPartition")(partition_index=index, timestamp=-1, current_leader_epoch=-1)
             for index in range(2)
         )
-        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=asked)
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=requested)
         reply = await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))
         assert [part.error_code for part in reply.topics[0].partitions] == [0, NOT_LEADER]
 

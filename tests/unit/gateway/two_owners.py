@@ -62,8 +62,8 @@ async def read(client: Client, kind: str, *, epoch: int = -1) -> Any:
     if kind == "fetch":
         return parts(await fetch(client, {("t", 0): 0}, max_wait_ms=0, leader_epoch=epoch))[0]
     if kind == "list_offsets":
-        asked = nested(2, 4, "ListOffsetsPartition")(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
-        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=(asked,))
+        requested = nested(2, 4, "ListOffsetsPartition")(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=(requested,))
         return (await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))).topics[0].partitions[0]
     if kind == "epoch_ends":
         end = nested(23, 3, "OffsetForLeaderPartition")(partition=0, current_leader_epoch=epoch, leader_epoch=1)

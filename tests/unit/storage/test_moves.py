@@ -156,13 +156,13 @@ async def test_an_instance_takes_over_nothing_assigned_to_another(autojump_clock
         first = await two.world.topic(two.instances[0].catalog, partitions=8)
         await trio.sleep(1)
         for ref in siblings(first, 8):
-            given = two.assigned(ref)
-            (other,) = [instance for instance in two.instances if instance is not given]
+            owner = two.assigned(ref)
+            (other,) = [instance for instance in two.instances if instance is not owner]
             appended, fetched = await other.caller.append(ref, batch(b"x")), await other.caller.fetch(ref, 0)
             found, truncated = await other.caller.offset_at(ref, -1), await other.caller.delete_records(ref, 0)
             epoch_end = await other.caller.epoch_end(ref, 0)
             hints = {appended.owner, fetched.owner, found.owner, truncated.owner, epoch_end.owner}
-            assert hints == {given.caller.run_id}
+            assert hints == {owner.caller.run_id}
             statuses = {appended.status, fetched.status, found.status, truncated.status, epoch_end.status}
             assert statuses == {Status.NOT_OWNER}
             assert await two.owner(ref) == ""
@@ -297,10 +297,10 @@ async def test_a_pending_hand_over_delays_appends_only_once(autojump_clock: Mock
         await trio.sleep(0.1)
         waits = []
         for _ in range(50):
-            asked = trio.current_time()
+            began = trio.current_time()
             answer = await new.append(moving, numbered(2))
             assert (answer.status, answer.owner) == (Status.NOT_OWNER, old.run_id)
-            waits.append(trio.current_time() - asked)
+            waits.append(trio.current_time() - began)
             await trio.sleep(0.1)
         assert waits[0] == pytest.approx(0.5)
         assert max(waits[1:]) == pytest.approx(0)
@@ -342,7 +342,7 @@ async def test_a_repeated_batch_is_acked_after_its_partition_left_and_returned(a
         refs = siblings(await world.topic(a.catalog, partitions=16), 16)
         b = await two.start("b:1")
         await trio.sleep(1)
-        moving, slow = (next(ref for ref in refs if two.assigned(ref) is given) for given in (b, a))
+        moving, slow = (next(ref for ref in refs if two.assigned(ref) is instance) for instance in (b, a))
         await b.stop()
         await trio.sleep(1)
         assert (await a.caller.append(moving, numbered(0))).status == Status.OK

@@ -69,7 +69,7 @@ def _endpoint(world: World) -> tuple[Endpoint, ObjectStore]:
 
 
 async def _write_and_kill(world: World, batches: int) -> PartitionRef:
-    """So many committed segments of an idempotent producer, whose owner dies."""
+    """Commit ``batches`` segments of an idempotent producer, and kill the owner."""
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
         for number in range(batches):

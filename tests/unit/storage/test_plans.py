@@ -20,16 +20,16 @@ async def test_splits_are_even_in_bytes_and_cover_every_offset_once(autojump_clo
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 12)
-        for asked in (owner, other):
-            (whole,) = await asked.plan(ref)
+        for caller in (owner, other):
+            (whole,) = await caller.plan(ref)
             assert [(split.start, split.end) for split in whole.splits] == [(0, 2400)]
             total = whole.splits[0].bytes
-            (plan,) = await asked.plan(ref, split_bytes=total // 4)
+            (plan,) = await caller.plan(ref, split_bytes=total // 4)
             assert [(split.start, split.end) for split in plan.splits] == [(i * 600, i * 600 + 600) for i in range(4)]
             assert max(split.bytes for split in plan.splits) < total // 4 * 1.1
-            (plan,) = await asked.plan(ref, split_bytes=total // 100)
+            (plan,) = await caller.plan(ref, split_bytes=total // 100)
             assert len(plan.splits) > 90
-            (plan,) = await asked.plan(ref, split_records=500, start=Bound(offset=100), end=Bound(offset=1_700))
+            (plan,) = await caller.plan(ref, split_records=500, start=Bound(offset=100), end=Bound(offset=1_700))
             assert [split.start for split in plan.splits] == [100, 500, 900, 1300]
             assert plan.splits[-1].end == 1700
 
@@ -39,8 +39,8 @@ async def test_latest_is_the_current_high_watermark(autojump_clock: MockClock) -
         ref, owner, other = await two_instances(two)
         for number in range(20):
             await two.append_durably(ref, batch(b"%d" % number))
-            for asked in (owner, other):
-                (plan,) = await asked.plan(ref)
+            for caller in (owner, other):
+                (plan,) = await caller.plan(ref)
                 assert (plan.status, plan.start, plan.end) == (Status.OK, 0, number + 1)
                 assert (plan.log_start, plan.high_watermark) == (0, number + 1)
 
@@ -57,10 +57,10 @@ async def test_splits_without_records_in_the_time_range_are_omitted(autojump_clo
         (plan,) = await other.plan(ref, split_bytes=1_000, since_ms=1_100)
         assert 64 <= plan.splits[0].start <= 100
         assert plan.splits[-1].end == 150
-        for asked in (owner, other):
-            (plan,) = await asked.plan(ref, split_bytes=1_000, until_ms=1_100)
+        for caller in (owner, other):
+            (plan,) = await caller.plan(ref, split_bytes=1_000, until_ms=1_100)
             assert plan.splits[0].start == 0
-            (plan,) = await asked.plan(ref, since_ms=9_999_999)
+            (plan,) = await caller.plan(ref, since_ms=9_999_999)
             assert plan.splits == [] or plan.splits[0].start >= 128
 
 
@@ -69,28 +69,28 @@ async def test_bounds_by_time_become_offsets(autojump_clock: MockClock) -> None:
         ref, owner, other = await two_instances(two)
         for number in range(10):
             await two.append_durably(ref, batch(b"%d" % number, timestamp=1_000 * number))
-        for asked in (owner, other):
-            (plan,) = await asked.plan(ref, start=Bound(timestamp=2_500), end=Bound(timestamp=7_000))
+        for caller in (owner, other):
+            (plan,) = await caller.plan(ref, start=Bound(timestamp=2_500), end=Bound(timestamp=7_000))
             assert (plan.start, plan.end, [(s.start, s.end) for s in plan.splits]) == (3, 7, [(3, 7)])
-            (plan,) = await asked.plan(ref, start=Bound(timestamp=9_001))
+            (plan,) = await caller.plan(ref, start=Bound(timestamp=9_001))
             assert (plan.start, plan.end, list(plan.splits)) == (10, 10, [])
-            (plan,) = await asked.plan(ref, start=Bound(offset=50), end=Bound(offset=70))
+            (plan,) = await caller.plan(ref, start=Bound(offset=50), end=Bound(offset=70))
             assert (plan.status, plan.start, plan.end, list(plan.splits)) == (Status.OK, 50, 70, [])
-            (plan,) = await asked.plan(ref, start=Bound())
+            (plan,) = await caller.plan(ref, start=Bound())
             assert plan.status == Status.INVALID
 
 
 async def test_a_partition_that_was_never_owned_has_an_empty_plan(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
-        for asked in (owner, other):
-            (plan,) = await asked.plan(ref, start=Bound(timestamp=0), end=Bound(timestamp=5_000))
+        for caller in (owner, other):
+            (plan,) = await caller.plan(ref, start=Bound(timestamp=0), end=Bound(timestamp=5_000))
             assert (plan.status, plan.start, plan.end, list(plan.splits)) == (Status.OK, 0, 0, [])
         assert await two.owner(ref) == ""
         await two.append_durably(ref, batch(b"x", timestamp=4_000))
         await owner.delete_records(ref, 1)
-        for asked in (owner, other):
-            (plan,) = await asked.plan(ref, start=Bound(timestamp=0), end=Bound(timestamp=5_000))
+        for caller in (owner, other):
+            (plan,) = await caller.plan(ref, start=Bound(timestamp=0), end=Bound(timestamp=5_000))
             assert (plan.status, plan.start, plan.end, list(plan.splits)) == (Status.OK, 1, 1, [])
 
 
@@ -111,14 +111,14 @@ async def test_a_few_new_segments_are_planned_without_a_listing(autojump_clock: 
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1") as two:
         ref, *_ = await two_instances(two, partitions=20)
-        refs, (asked, _) = siblings(ref, 20), two.instances
+        refs, (first, _) = siblings(ref, 20), two.instances
         assert len({two.assigned(one).address for one in refs}) == 2
         for trigger in range(4):
             for one in refs:
                 for _ in range(3):
                     await two.append_durably(one, batch(b"x" * 100))
             calls = world.objects.count("list_from", "get", "get_range")
-            plans = await asked.caller.plan(*refs, start=Bound(offset=3 * trigger))
+            plans = await first.caller.plan(*refs, start=Bound(offset=3 * trigger))
             assert [(plan.start, plan.end) for plan in plans] == [(3 * trigger, 3 * trigger + 3)] * 20
             assert {len(plan.splits) for plan in plans} == {1}
             if trigger:
@@ -162,10 +162,10 @@ async def test_a_hundred_thousand_segments_are_planned_from_pages(autojump_clock
         ref, owner, other = await two_instances(two)
         segments, records = 100_000, 10
         await catalogued(world, ref, segments, records)
-        for asked in (other, owner):
-            await asked.plan(ref)
+        for caller in (other, owner):
+            await caller.plan(ref)
             calls = world.objects.count("list_from", "get", "get_range")
-            (plan,) = await asked.plan(ref, split_bytes=32 << 20)
+            (plan,) = await caller.plan(ref, split_bytes=32 << 20)
             assert world.objects.count("list_from", "get", "get_range") - calls <= 3
             assert (plan.start, plan.end) == (0, segments * records)
             assert [split.start for split in plan.splits[1:]] == [split.end for split in plan.splits[:-1]]

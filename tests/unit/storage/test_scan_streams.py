@@ -86,9 +86,9 @@ async def test_any_instance_scans_any_range(autojump_clock: MockClock, settings:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
         expected = filled(5)
-        for asked in (owner, other):
+        for caller in (owner, other):
             for start, end in ((0, 1000), (0, 1), (999, 1000), (1, 999), (199, 201), (75, 76), (50, 50), (9, 3)):
-                pieces = await asked.scan(ref, start, end)
+                pieces = await caller.scan(ref, start, end)
                 assert scanned(pieces, start, end) == expected[start:end]
         assert await two.owner(ref) == owner.run_id, "a scan takes over nothing"
 
@@ -99,12 +99,12 @@ async def test_a_scan_outside_the_log_is_out_of_range(autojump_clock: MockClock)
         await owner.fill(ref, 5)
         await owner.delete_records(ref, 400)
         await trio.sleep(1)
-        for asked in (owner, other):
-            (piece,) = await asked.scan(ref, 100, 900)
+        for caller in (owner, other):
+            (piece,) = await caller.scan(ref, 100, 900)
             assert (piece.status, piece.first_offset, piece.log_start) == (Status.OFFSET_OUT_OF_RANGE, 100, 400)
-            (piece,) = await asked.scan(ref, 500, 1001)
+            (piece,) = await caller.scan(ref, 500, 1001)
             assert piece.status == Status.OFFSET_OUT_OF_RANGE
-            assert scanned(await asked.scan(ref, 400, 1000), 400, 1000) == filled(5)[400:]
+            assert scanned(await caller.scan(ref, 400, 1000), 400, 1000) == filled(5)[400:]
 
 
 async def test_a_scan_ends_at_damage_and_reports_its_position(autojump_clock: MockClock) -> None:
@@ -116,22 +116,22 @@ async def test_a_scan_ends_at_damage_and_reports_its_position(autojump_clock: Mo
         torn = bytearray(stored.body)
         torn[len(torn) // 2] ^= 1
         await two.world.objects.replace_if_match(key, bytes(torn), stored.etag)
-        for asked in (owner, other):
-            pieces = await asked.scan(ref, 0, 600)
+        for caller in (owner, other):
+            pieces = await caller.scan(ref, 0, 600)
             assert pieces[-1].status == Status.DAMAGED
             assert key in pieces[-1].detail
             assert pieces[-1].first_offset == 200
             assert scanned(pieces[:-1], 0, 200) == filled(3)[:200]
-            assert scanned(await asked.scan(ref, 400, 600), 400, 600) == filled(3)[400:]
+            assert scanned(await caller.scan(ref, 400, 600), 400, 600) == filled(3)[400:]
 
 
 async def test_a_count_scan_returns_no_records(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
-        for asked in (owner, other):
+        for caller in (owner, other):
             for start, end in ((0, 1000), (0, 1), (999, 1000), (1, 999), (199, 201), (75, 76), (50, 50)):
-                pieces = await asked.scan(ref, start, end, mode=COUNT)
+                pieces = await caller.scan(ref, start, end, mode=COUNT)
                 assert sum(piece.count for piece in pieces) == end - start
                 assert not any(piece.records for piece in pieces)
                 assert pieces[-1].next_offset >= end
@@ -141,14 +141,14 @@ async def test_a_scan_overtaken_by_retention_ends_out_of_range(autojump_clock: M
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 30)
-        for asked in (owner, other):
+        for caller in (owner, other):
             pieces = []
-            request = ScanRequest(partition=ref, start=0 if asked is owner else 3000, end=6000)
-            async with asked.storage.scan(request) as stream:
+            request = ScanRequest(partition=ref, start=0 if caller is owner else 3000, end=6000)
+            async with caller.storage.scan(request) as stream:
                 pieces.append(await stream.receive())
                 # The service has read ahead as far as it may.
                 await trio.sleep(1)
-                log_start = 3000 if asked is owner else 5000
+                log_start = 3000 if caller is owner else 5000
                 await owner.delete_records(ref, log_start)
                 await trio.sleep(5)
                 while pieces[-1].status == Status.OK:
@@ -174,8 +174,8 @@ async def test_a_scan_continues_across_a_take_over(autojump_clock: MockClock) ->
         assert scanned(pieces, 0, 6000) == filled(30)
         again = await two.start(killed.address)
         await trio.sleep(30)
-        for asked in (again.caller, other):
-            assert scanned(await asked.scan(ref, 5999, 6001), 5999, 6001)[1:] == [(6000, b"of the next epoch")]
+        for caller in (again.caller, other):
+            assert scanned(await caller.scan(ref, 5999, 6001), 5999, 6001)[1:] == [(6000, b"of the next epoch")]
 
 
 async def test_a_stopping_instance_ends_its_scans_retriably(autojump_clock: MockClock) -> None:
@@ -197,13 +197,13 @@ async def test_a_store_that_does_not_answer_ends_a_scan_retriably(autojump_clock
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 3)
         key = paths.segment_key(NAMESPACE, ref.topic, 0, 200)
-        for asked in (owner, other):
-            await asked.plan(ref)
+        for caller in (owner, other):
+            await caller.plan(ref)
             two.world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.keys == (key,) else None
-            pieces = await asked.scan(ref, 0, 600)
+            pieces = await caller.scan(ref, 0, 600)
             two.world.objects.plan = None
             assert (pieces[-1].status, pieces[-1].first_offset) == (Status.UNAVAILABLE, 200)
-            assert scanned(pieces[:-1], 0, 200) + scanned(await asked.scan(ref, 200, 600), 200, 600) == filled(3)
+            assert scanned(pieces[:-1], 0, 200) + scanned(await caller.scan(ref, 200, 600), 200, 600) == filled(3)
 
 
 async def test_a_scan_beyond_the_limit_waits_and_is_then_refused(autojump_clock: MockClock) -> None:
@@ -251,13 +251,13 @@ async def test_missing_offsets_do_not_stop_a_scan(autojump_clock: MockClock) -> 
     async with cluster(world, "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await imported(world, ref, [[0, 10, 20], [50, 60], [70]])
-        for asked in (owner, other):
+        for caller in (owner, other):
             for start, end in ((0, 73), (5, 15), (13, 19), (25, 55), (55, 72), (3, 71)):
-                values = scanned(await asked.scan(ref, start, end), start, end)
+                values = scanned(await caller.scan(ref, start, end), start, end)
                 expected = [base + i for base in (0, 10, 20, 50, 60, 70) for i in range(3)]
                 expected = [offset for offset in expected if start <= offset < end]
                 assert [offset for offset, _ in values] == expected
-                pieces = await asked.scan(ref, start, end, mode=COUNT)
+                pieces = await caller.scan(ref, start, end, mode=COUNT)
                 assert sum(piece.count for piece in pieces) == len(expected)
 
 
@@ -289,15 +289,15 @@ async def test_a_fetch_at_a_missing_offset_returns_the_next_batch(
         bases = [0, 10, 20, 50, 60, 70]
         await imported(world, ref, [[0, 10, 20], [50, 60], [70]])
         await two.append_durably(ref, batch(b"3"))
-        asked = other if scan else owner
+        caller = other if scan else owner
         for _ in range(2):
             for offset in range(73):
                 expected = next(base for base in bases if base + 3 > offset)
                 for max_bytes in (1, 1 << 20):
-                    fetched = await asked.fetch(ref, offset, max_bytes=max_bytes, scan=scan)
+                    fetched = await caller.fetch(ref, offset, max_bytes=max_bytes, scan=scan)
                     assert fetched.status == Status.OK, fetched.detail
                     assert next(walk(fetched.records))[1].base_offset == expected
-            assert len(await asked.read_all(ref, scan=scan)) == 3 * len(bases) + 1
+            assert len(await caller.read_all(ref, scan=scan)) == 3 * len(bases) + 1
 
 
 async def test_a_scan_by_time_omits_only_segments_that_are_surely_outside(autojump_clock: MockClock) -> None:
@@ -306,13 +306,13 @@ async def test_a_scan_by_time_omits_only_segments_that_are_surely_outside(autoju
         for number in range(6):
             await two.append_durably(ref, batch(b"%d" % number, timestamp=1_000 * number))
             await owner.flush(ref)
-        for asked in (owner, other):
-            pieces = await asked.scan(ref, 0, 6, since_ms=3_000)
+        for caller in (owner, other):
+            pieces = await caller.scan(ref, 0, 6, since_ms=3_000)
             assert [offset for offset, _ in scanned(pieces, 0, 6)] == [3, 4, 5]
-            pieces = await asked.scan(ref, 0, 6, until_ms=2_000)
+            pieces = await caller.scan(ref, 0, 6, until_ms=2_000)
             assert {0, 1} <= {offset for offset, _ in scanned(pieces, 0, 6)}
             for since, until in ((0, 9_000), (1_000, 3_001), (5_001, 9_000)):
-                pieces = await asked.scan(ref, 0, 6, since_ms=since, until_ms=until, mode=COUNT)
+                pieces = await caller.scan(ref, 0, 6, since_ms=since, until_ms=until, mode=COUNT)
                 assert sum(piece.count for piece in pieces) == sum(since <= 1_000 * n < until for n in range(6))
                 assert pieces[-1].next_offset == 6
 
@@ -324,10 +324,10 @@ async def test_scans_and_plans_of_unknown_topics_are_refused(autojump_clock: Moc
         unknown = PartitionRef(topic="nothing", topic_id=ref.topic_id, partition=0)
         another = PartitionRef(topic=ref.topic, topic_id=bytes(16), partition=0)
         expected = (Status.UNKNOWN_TOPIC, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
-        for asked, status in zip((beyond, unknown, another), expected, strict=True):
-            (piece,) = await other.scan(asked, 0, 1)
+        for target, status in zip((beyond, unknown, another), expected, strict=True):
+            (piece,) = await other.scan(target, 0, 1)
             assert piece.status == status
-            (plan,) = await other.plan(asked)
+            (plan,) = await other.plan(target)
             assert plan.status == status
 
 
@@ -337,7 +337,7 @@ async def test_an_older_record_behind_a_newer_one_is_not_omitted(autojump_clock:
         times = [5_000, 1_000, 6_000]
         records = [Record(i, timestamp, None, b"%d" % i) for i, timestamp in enumerate(times)]
         await two.append_durably(ref, build_batch(records, base_offset=0))
-        for asked in (owner, other):
-            assert len(scanned(await asked.scan(ref, 0, 3, until_ms=2_000), 0, 3)) == 3
-            pieces = await asked.scan(ref, 0, 3, until_ms=2_000, mode=COUNT)
+        for caller in (owner, other):
+            assert len(scanned(await caller.scan(ref, 0, 3, until_ms=2_000), 0, 3)) == 3
+            pieces = await caller.scan(ref, 0, 3, until_ms=2_000, mode=COUNT)
             assert sum(piece.count for piece in pieces) == 1
