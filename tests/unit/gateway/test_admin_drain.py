@@ -299,7 +299,7 @@ async def test_a_drained_coordinator_hands_over_its_shards() -> None:
             await call.wait_over()
         assert call.ended is None
         assert call.progress == [(most, most, False), (most, 2, False), (most, 1, False), (most, 0, True)]
-        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the last one"):
+        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the only one"):
             await admin.drain_instance(pb.DrainInstanceRequest(instance="storage"), trio.sleep)  # type: ignore[arg-type]
 
 

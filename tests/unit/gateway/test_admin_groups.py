@@ -23,15 +23,6 @@ CODE = grpc.StatusCode
 Moves = list[tuple[str, int, int, int]]
 
 
-def assignment(**topics: tuple[int, ...]) -> bytes:
-    """Encode an assignment as a leader sends it to a consumer."""
-    named = b"".join(
-        pack(">h", len(topic)) + topic.encode() + pack(f">i{len(partitions)}i", len(partitions), *partitions)
-        for topic, partitions in topics.items()
-    )
-    return pack(">hi", 1, len(topics)) + named + pack(">i", -1)
-
-
 @pytest.mark.parametrize(
     ("data", "parsed"),
     [

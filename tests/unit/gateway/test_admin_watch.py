@@ -13,9 +13,9 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.metadata_pb2 import EpochHistory
 from services.gateway.admin.service import AdminService
-from tests.unit.gateway.admin import ServingAnswer, admin_of, refused
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE
+from tests.support.gateway.admin import ServingAnswer, admin_of, refused
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE
 from tests.unit.gateway.two_owners import settled, two_owners
 
 Kind = pb.MemberChange

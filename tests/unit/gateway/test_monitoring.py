@@ -63,7 +63,10 @@ async def test_metrics_and_health_cover_coordinators_and_their_shards() -> None:
         assert 'kafscale_gateway_coordinator_shards{coordinator="b:9096"}' not in metrics
         assert metrics["kafscale_gateway_coordinators_gone_total"] == 1
         await _remove(harness, "a")
-        assert _check(operations) == ("unavailable", "no coordinator is registered: consumer groups stand still")
+        assert _check(operations) == (
+            "unavailable",
+            "no coordinator is registered, so consumer groups make no progress",
+        )
 
 
 async def test_requests_are_counted_by_version_duration_and_error(mock_clock: MockClock) -> None:

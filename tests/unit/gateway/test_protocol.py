@@ -73,15 +73,6 @@ def test_every_kafka_api_is_either_supported_or_documented_as_unsupported() -> N
     assert {int(key): (name, reason) for key, name, reason in documented} == UNSUPPORTED
 
 
-async def closing_line(logged: list[EventDict]) -> EventDict:
-    """Wait for the log line about the one closed connection."""
-    with trio.fail_after(5):
-        while not any(line["event"] == "connection closed" for line in logged):  # noqa: ASYNC110  the log has no event
-            await trio.sleep(0.001)
-    (found,) = (line for line in logged if line["event"] == "connection closed")
-    return found
-
-
 async def test_an_unsupported_api_closes_the_connection_and_the_reason_is_logged() -> None:
     async with running_gateway() as harness:
         for api_key, (name, reason) in UNSUPPORTED.items():

@@ -11,25 +11,8 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.v1.storage_pb2 import PartitionAppended
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
-
-
-def numbered(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
-    """Build a batch whose values are its sequence numbers."""
-    records = [Record(i, 1000, None, b"%d" % (sequence + i)) for i in range(count)]
-    return build_batch(records, base_offset=0, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-
-
-async def send(caller: Caller, ref: PartitionRef, sequence: int, count: int = 1) -> PartitionAppended:
-    return await caller.append(ref, numbered(sequence, count))
-
-
-async def flushed(caller: Caller, ref: PartitionRef, sequences: range) -> None:
-    """Append each sequence in its own segment."""
-    for sequence in sequences:
-        assert (await send(caller, ref, sequence)).status == Status.OK
-        await caller.flush(ref)
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.sequences import flushed, numbered, numbers, send
 
 
 async def test_an_idempotent_batch_must_be_alone_in_its_append(autojump_clock: MockClock) -> None:
@@ -40,10 +23,6 @@ async def test_an_idempotent_batch_must_be_alone_in_its_append(autojump_clock: M
             assert (await caller.append(ref, records)).status == Status.INVALID
         assert await caller.durable(await caller.append(ref, plain + plain))
         assert await caller.read_all(ref) == [b"plain", b"plain"]
-
-
-def numbers(end: int) -> list[bytes | None]:
-    return [b"%d" % number for number in range(end)]
 
 
 async def test_a_duplicate_is_acked_or_lost_with_its_original(autojump_clock: MockClock) -> None:

@@ -17,8 +17,8 @@ from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.monitoring import _partitions
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
-from tests.unit.storage.test_idempotence import numbered, send
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.sequences import numbered, send
 from tests.unit.storage.test_shown_producers import listed_producers
 
 LONGEST_PAUSE = 60.0

@@ -49,7 +49,7 @@ def test_pages_below_the_log_start_are_forgotten() -> None:
 
 
 def test_the_number_of_known_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_PAGES", 10)
+    monkeypatch.setattr(pages, "MAX_PAGES", 10)
     known = KnownPages()
     for base in range(100):
         known.add(KnownPage(base, 1))

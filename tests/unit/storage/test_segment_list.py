@@ -69,8 +69,8 @@ async def test_segments_are_listed_from_any_offset_in_pages(autojump_clock: Mock
 async def test_a_reply_has_a_bounded_number_of_segments(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_list, "_MOST", 4)
-    monkeypatch.setattr(segment_list, "_MOST_VERIFIED", 2)
+    monkeypatch.setattr(segment_list, "_MAX_SEGMENTS", 4)
+    monkeypatch.setattr(segment_list, "_MAX_VERIFIED", 2)
     async with (world := World(indexing=True)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _write(caller, ref)

@@ -11,7 +11,7 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionAppend, PartitionFetch, PartitionFetched
-from tests.unit.storage.harness import Caller, World, batch, siblings, state_key, values
+from tests.support.storage.harness import Caller, World, batch, siblings, state_key, values
 from tests.unit.storage.test_illness import UnhealthyWorld, slow_down
 
 
