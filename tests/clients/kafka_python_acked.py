@@ -1,6 +1,6 @@
-"""kafka-python's part of the kill tests, a program of its own; the same as the Java client's AckedProducer.
+"""A program that produces with kafka-python for the kill tests, like the Java client's AckedProducer.
 
-Sends "0", "1", "2" ... to one partition until standard input ends; prints "NUMBER OFFSET" for each ack.
+It sends "0", "1", "2" ... to one partition until standard input ends, and prints "NUMBER OFFSET" for each ack.
 Arguments: bootstrap address, topic, partition, and `idempotent` for the client's defaults instead of no retries.
 """
 

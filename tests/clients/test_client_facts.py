@@ -1,4 +1,4 @@
-"""What the clients themselves need of a broker, with their defaults. The other facts are tested beside the gateway."""
+"""Facts that clients with their defaults depend on. Other facts are tested with the gateway."""
 
 import subprocess
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def test_kafka_python_produces_with_its_defaults(bootstrap: str, topic: str) -> 
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "kcat"])
-def test_librdkafka_sends_batches_which_alone_have_headers(
+def test_only_batches_have_headers_and_librdkafka_sends_batches(
     clients: Mapping[str, Client], topic: str, name: str
 ) -> None:
     clients[name].produce(topic, [Message(b"v", headers=(("name", b"value"),))])
@@ -44,7 +44,7 @@ def test_librdkafka_sends_batches_which_alone_have_headers(
     assert received.headers == (("name", b"value"),)
 
 
-def test_kafka_4s_tools_ask_for_the_cluster_and_change_configs_incrementally(
+def test_the_tools_of_kafka_4_describe_the_cluster_and_alter_configs_incrementally(
     store: str, bootstrap: str, topic: str
 ) -> None:
     if store == "s3":

@@ -18,7 +18,7 @@ KINDS: dict[str, type[MatrixClient]] = {"confluent": ConfluentClient, "kafka-pyt
 
 @pytest.fixture
 def shared(bootstrap: str, topic: str) -> str:
-    """A topic with a few partitions, and records in each."""
+    """A topic with several partitions and records in each."""
     name = f"{topic}-shared"
     ConfluentClient(bootstrap).create_topic(name, partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -35,9 +35,7 @@ def driver(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[MatrixCli
     driver.close()
 
 
-def test_members_share_the_partitions_and_who_comes_later_goes_on_where_they_stopped(
-    driver: MatrixClient, shared: str
-) -> None:
+def test_members_share_partitions_and_a_later_member_continues_at_their_offsets(driver: Driver, shared: str) -> None:
     group = f"{shared}-{driver.name}"
     everything = set(range(PARTITIONS))
     with joined(driver.member(shared, group)) as first:
@@ -54,13 +52,13 @@ def test_members_share_the_partitions_and_who_comes_later_goes_on_where_they_sto
         while len(set(got)) < RECORDS:
             assert time.monotonic() < deadline
             got += first.poll(0.2)
-    # Leaving commits: nobody gets again what was read.
+    # A member commits when it leaves, so no record is read twice.
     with joined(driver.member(shared, group)) as later:
         assert until(lambda _: later.assigned() == everything, later) == []
         assert later.poll(2.0) == []
 
 
-def test_a_group_is_described_and_its_offsets_told_and_deleted(bootstrap: str, shared: str) -> None:
+def test_a_group_is_described_and_its_offsets_are_listed_and_deleted(bootstrap: str, shared: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     group = f"{shared}-described"
     with joined(ConfluentClient(bootstrap).member(shared, group)) as member:

@@ -25,12 +25,12 @@ MUTATIONS = (
             "if served.token and not _has_token(served.token, context):",
             "if False and not _has_token(served.token, context):",
         ),
-        _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
+        _TOKEN + "test_a_call_without_the_token_is_unauthenticated_and_does_not_reach_the_service",
     ),
     Mutation(
         "the whole token counts",
-        Change("kafscale.rpc.calls", "_has_token", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
-        _TOKEN + "test_who_does_not_is_unauthenticated_and_the_service_is_not_called",
+        Change("kafscale.rpc.calls", "_bears", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
+        _TOKEN + "test_a_call_without_the_token_is_unauthenticated_and_does_not_reach_the_service",
     ),
     Mutation(
         "an error has the status that its service gave it",
@@ -40,7 +40,7 @@ MUTATIONS = (
             ("    if isinstance(error, StatusError):\n        return error.code, _shortened(str(error))\n"),
             "",
         ),
-        _TOKEN + "test_a_status_of_its_own_arrives_as_it_is",
+        _TOKEN + "test_a_custom_status_arrives_unchanged",
     ),
     Mutation(
         "a member that joins meanwhile keeps its offsets",

@@ -143,7 +143,7 @@ MUTATIONS = (
     Mutation(
         "members that wait keep no heartbeat out",
         Change("kafscale.rpc.services", "bind_coordinator", ', waiting=("JoinGroup", "SyncGroup")', ""),
-        _COORDINATOR + "test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too",
+        _COORDINATOR + "test_waiting_members_are_bounded_and_do_not_block_heartbeats",
     ),
     Mutation(
         "a coordinator that does not answer is shown",

@@ -30,12 +30,12 @@ MUTATIONS = (
                 "entry in entries],"
             ),
         ),
-        _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_goes",
+        _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_is_compacted",
     ),
     Mutation(
         "nobody asks etcd to forget",
         Change("kafscale.process.startup", "open_metadata", "        nursery.start_soon(upkeep.run)\n", ""),
-        _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_goes",
+        _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_is_compacted",
     ),
     Mutation(
         "the bucket is anybody's",

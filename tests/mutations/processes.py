@@ -106,6 +106,6 @@ MUTATIONS = (
             "            if operations.health.starting:",
             "            if False:",
         ),
-        _START + "test_sigterm_while_it_waits_for_etcd_ends_a_process_at_once",
+        _START + "test_sigterm_ends_a_process_that_waits_for_etcd",
     ),
 )

@@ -1,4 +1,4 @@
-"""A server process under test: its output is kept in a file and watched line by line."""
+"""A server process under test. Its output is written to a file and watched line by line."""
 
 import os
 import queue
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ServerProcess:
-    """Starts ``argv`` at once; ``stop`` or ``kill`` ends it, and leaving the ``with`` block stops it."""
+    """Starts ``argv`` immediately. ``stop`` or ``kill`` ends it, and leaving the ``with`` block stops it."""
 
     def __init__(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, directory: Path | None = None
@@ -46,7 +46,7 @@ class ServerProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status; None: it runs."""
+        """The exit status, or None while it runs."""
         return self._process.poll()
 
     @property
@@ -54,7 +54,10 @@ class ServerProcess:
         return self._process.pid
 
     def wait_for(self, found: Callable[[str], T | None], *, timeout: float) -> T:
-        """What ``found`` makes of the first line that it accepts. Raises when the process or the time ends first."""
+        """Return the result of ``found`` for the first line that it accepts.
+
+        Raise if the process or the time ends first.
+        """
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -68,14 +71,14 @@ class ServerProcess:
                 return result
 
     def tail(self) -> str:
-        """The last lines of its output."""
+        """Return the last lines of the output."""
         return "".join(self.log.read_text(errors="replace").splitlines(keepends=True)[-40:])
 
     def stop(self, *, timeout: float = 30.0) -> int:
-        """Asks it to end (SIGTERM) and returns its exit status; kills it when it does not."""
+        """Send SIGTERM and return the exit status. Kill the process if it does not end in time."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            # One that was paused does not see SIGTERM before it goes on.
+            # A paused process does not handle SIGTERM until it continues.
             self.resume()
         try:
             status = self._process.wait(timeout=timeout)
@@ -86,14 +89,14 @@ class ServerProcess:
         return status
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections, and does nothing more."""
+        """Send SIGSTOP: the process keeps its connections and does nothing else."""
         pause(self._process.pid)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9, and waits until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self._process.kill()
         self._process.wait()
         self._close()

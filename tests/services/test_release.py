@@ -1,4 +1,4 @@
-"""A release of the tree as it is, and the wheel that comes out of it, installed where nothing else is."""
+"""A release of the current tree, and its wheel installed in an environment without the tree."""
 
 import os
 import re
@@ -33,14 +33,14 @@ class Released:
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
-    """What ``make release`` does in a copy of the tree, with a Docker engine that does nothing."""
+    """Run ``make release`` in a copy of the tree, with a Docker engine that does nothing."""
     directory = tmp_path_factory.mktemp("release")
     tree, programs, calls = directory / "tree", directory / "programs", directory / "docker-calls"
     _copy_tree(tree)
     programs.mkdir()
     (programs / "docker").write_text(f'#!/bin/sh\necho "$*" >> {calls}\n')
     (programs / "docker").chmod(0o755)
-    # The packages of this environment are not installed again.
+    # The packages of this environment need not be installed again.
     command = ["make", f"--old-file={sys.prefix}/.dev", "release", f"VENV={sys.prefix}", f"VERSION={NEXT}"]
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     env = {**_environ(), **SETTINGS, "PATH": path}
@@ -50,7 +50,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
 
 
 def _copy_tree(into: Path) -> None:
-    """All that is in the tree or could be committed to it."""
+    """Copy all files that are committed or could be."""
     tool("git", "git")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -68,7 +68,7 @@ def _copy_tree(into: Path) -> None:
 
 
 def _environ() -> dict[str, str]:
-    """What this machine has, without settings of KafScale and of make, and without the paths of this tree."""
+    """Return this machine's environment without settings of KafScale and make and without paths of this tree."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -76,14 +76,14 @@ def _environ() -> dict[str, str]:
     }
 
 
-def test_the_release_is_the_tagged_commit_and_nothing_else_is_left_in_the_tree(released: Released) -> None:
+def test_a_release_commits_and_tags_and_leaves_no_other_change(released: Released) -> None:
     assert git(released.tree, "describe", "--exact-match") == f"v{NEXT}"
     assert git(released.tree, "status", "--porcelain") == ""
     assert f"KafScale {NEXT} is committed and tagged" in released.output
 
 
-def test_no_file_of_the_release_names_the_version_before(released: Released) -> None:
-    """Documents may: the changelog, and samples of what a command prints. But they name no image and no tag of it."""
+def test_no_file_of_a_release_names_the_previous_version(released: Released) -> None:
+    """Documents may, in the changelog and in samples of output, but not as the tag of an image."""
     number = re.escape(PRESENT)
     in_settings, in_documents = rf"(?<![\w.]){number}(?![\w.])", rf"(kafscale:|/v){number}(?![\w.])"
     kinds = {".toml": in_settings, ".yaml": in_settings, ".env": in_settings, ".md": in_documents}
@@ -93,12 +93,12 @@ def test_no_file_of_the_release_names_the_version_before(released: Released) -> 
     assert [name for name, each in searched.items() if re.search(each, (released.tree / name).read_text())] == []
 
 
-def test_the_image_has_the_version_as_its_tag(released: Released) -> None:
+def test_the_image_is_tagged_with_the_version(released: Released) -> None:
     [build] = [call for call in released.docker_calls if call.startswith("build ")]
     assert f"--tag kafscale:{NEXT} " in build
 
 
-def test_the_installed_wheel_runs_and_returns_a_record(released: Released, tmp_path: Path) -> None:
+def test_the_installed_wheel_stores_and_returns_a_record(released: Released, tmp_path: Path) -> None:
     programs = installed_programs(released.tree / "dist" / f"kafscale-{NEXT}-py3-none-any.whl", tmp_path / "venv")
     empty = tmp_path / "empty"
     empty.mkdir()

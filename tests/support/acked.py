@@ -1,6 +1,6 @@
-"""Producers that number what they send and remember every ack.
+"""Producers that number their records and remember every ack.
 
-They send each record once, without the client's retries, or, ``idempotent``, as the client does by default.
+They send each record once, without the client's retries, or, with ``idempotent``, with the client's defaults.
 """
 
 import subprocess
@@ -16,13 +16,13 @@ import confluent_kafka as ck
 from tests.servers.java import classpath
 
 MOST_IN_FLIGHT = 500
-# A record that cannot be sent for so long is given up; restarts are much shorter.
+# A record that cannot be sent for this long has failed; restarts are much shorter.
 GIVE_UP_MS = 20_000
 _BURST = 60
 _PAUSE_SECONDS = 0.3
-"""After each burst, of who is to be there rather than to be a load.
+"""Pause after each burst of a gentle producer.
 
-That leaves few requests unanswered: with five, librdkafka's idempotent producers go round and round until one is.
+It leaves few requests unanswered. With five, librdkafka's idempotent producers poll in a loop until one is answered.
 """
 
 
@@ -33,17 +33,17 @@ class Acks(Protocol):
 
 
 class AckedProducer(Acks, Protocol):
-    """Runs until stopped."""
+    """Produces until stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None: ...
 
     def stop(self) -> None:
-        """Returns when everything sent is acknowledged or has failed."""
+        """Return when every record sent is acknowledged or has failed."""
         ...
 
 
 class ConfluentAcked:
-    """Sends from a thread of its own; at most `MOST_IN_FLIGHT` records wait for their acks. ``gentle``: in bursts."""
+    """Sends from its own thread. At most `MOST_IN_FLIGHT` records wait for acks. ``gentle``: in bursts."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool, gentle: bool = False) -> None:
         self.acked: dict[int, int] = {}
@@ -92,7 +92,7 @@ class ConfluentAcked:
 
 
 class DefaultsAcked:
-    """With librdkafka's defaults, to all partitions. ``errors``: whatever it told the application of."""
+    """Sends with librdkafka's defaults to all partitions. ``errors``: errors reported to the application."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acked: dict[int, int] = {}
@@ -158,7 +158,7 @@ class _Subprocess:
 
 
 class KafkaPythonAcked(_Subprocess):
-    """In a process of its own: kafka-python leaves the sockets of refused connections to the garbage collector."""
+    """Runs in its own process, because kafka-python leaves sockets of refused connections to the garbage collector."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
         how = ["idempotent"] if idempotent else []
@@ -182,7 +182,7 @@ PRODUCERS: tuple[type[AckedProducer], ...] = (ConfluentAcked, KafkaPythonAcked, 
 
 @contextmanager
 def running_producers(bootstrap: str, topic: str, *, idempotent: bool) -> Iterator[list[AckedProducer]]:
-    """One of each kind, each on the partition of its place in the list; stopped at the end."""
+    """Run one producer of each kind, each on the partition with its index in the list. They are stopped at the end."""
     producers: list[AckedProducer] = []
     try:
         for partition, kind in enumerate(PRODUCERS):
@@ -203,7 +203,7 @@ def running_defaults(bootstrap: str, topic: str) -> Iterator[DefaultsAcked]:
 
 
 def await_acks(producers: Sequence[Acks], more: int, *, timeout: float) -> None:
-    """Returns when each producer has ``more`` acks than now. Raises TimeoutError otherwise."""
+    """Return when each producer has ``more`` acks than now. Raise TimeoutError after ``timeout`` seconds."""
     wanted = [len(producer.acked) + more for producer in producers]
     deadline = time.monotonic() + timeout
     while any(len(producer.acked) < count for producer, count in zip(producers, wanted, strict=True)):

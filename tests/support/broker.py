@@ -1,4 +1,4 @@
-"""KafScale as its users run it: ``kafscale run`` in a process of its own, on a free port of 127.0.0.1."""
+"""KafScale as users run it: ``kafscale run`` in its own process, on a free port of 127.0.0.1."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ _COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; mai
 
 
 class KafscaleBroker:
-    """Started by the constructor; may be killed and started again on the same data and port."""
+    """Started by the constructor. It can be killed and started again with the same data and port."""
 
     def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ class KafscaleBroker:
 
     @property
     def rpc(self) -> str:
-        """Where its storage is reached by gRPC."""
+        """The address of its storage service for gRPC."""
         return self._rpc
 
     @property
@@ -51,12 +51,12 @@ class KafscaleBroker:
         return process
 
     def kill_and_restart(self) -> None:
-        """kill -9, then the same command on the same data and the same port."""
+        """Kill with SIGKILL and run the same command with the same data and port."""
         self._process.kill()
         self._process = self._start()
 
     def stop(self) -> None:
-        """A graceful stop; raises when the broker reports a failure."""
+        """Stop gracefully. Raise an error if the broker reports a failure."""
         status = self._process.stop()
         if status != 0:
             raise RuntimeError(f"kafscale run ended with status {status}:\n{self._process.tail()}")
@@ -72,7 +72,7 @@ def _rpc_address(line: str) -> str | None:
 
 
 def _logged(line: str, event: str) -> dict[str, Any]:
-    """The line where it is the log entry of ``event``, else nothing."""
+    """Return the line if it is the log entry of ``event``, else an empty string."""
     try:
         entry = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A service object that does what a test tells it to, with SegmentStorage's methods as the carrier."""
+"""A configurable service object with SegmentStorage's methods, which represents the carrier."""
 
 from collections.abc import Awaitable, Callable
 
@@ -47,11 +47,14 @@ from kafscale.v1.storage_pb2 import (
 Send = Callable[[CommitsEvent], Awaitable[None]]
 SendPiece = Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
 TIMEOUT = 30.0
-"""For what should take an instant: only a hang reaches it."""
+"""A timeout for operations that should take no time; only a hang reaches it."""
 
 
 class Carrier:
-    """`fetching`, `streaming` and `scanning` are the bodies of Fetch, Commits and Scan; the others answer at once."""
+    """`fetching`, `streaming` and `scanning` are the bodies of Fetch, Commits and Scan.
+
+    Other methods answer immediately.
+    """
 
     def __init__(self) -> None:
         self.fetching: Callable[[FetchRequest], Awaitable[FetchReply]] = self.answer
@@ -61,7 +64,7 @@ class Carrier:
         self.cancelled = trio.Event()
 
     async def append(self, request: AppendRequest) -> AppendReply:
-        """Says how many bytes came, in ``base_offset``."""
+        """Return the number of bytes received in ``base_offset``."""
         return AppendReply(results=[PartitionAppended(base_offset=len(append.records)) for append in request.appends])
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
@@ -98,14 +101,14 @@ class Carrier:
         await self.scanning(request, send)
 
     async def no_pieces(self, request: ScanRequest, send: SendPiece) -> None:
-        """A stream that ends at once."""
+        """End the stream immediately."""
 
     async def stage(self, request: StageRequest) -> StageReply:
-        """Says how many bytes came."""
+        """Return the number of bytes received."""
         return StageReply(stage=Stage(partition=request.partition, size=len(request.records)))
 
     async def commit_sink(self, request: CommitSinkRequest) -> CommitSinkReply:
-        """Says how many stages came."""
+        """Return the number of stages received."""
         return CommitSinkReply(detail=str(len(request.stages)))
 
     async def discard_stages(self, request: DiscardStagesRequest) -> DiscardStagesReply:
@@ -115,11 +118,11 @@ class Carrier:
         await self.streaming(request, send)
 
     async def answer(self, request: FetchRequest) -> FetchReply:
-        """``max_bytes`` bytes, under the detail that was asked with."""
+        """Return ``max_bytes`` bytes, under the first detail of the request."""
         return FetchReply(results=[PartitionFetched(detail=request.stream_id, records=bytes(request.max_bytes))])
 
     async def hang(self, _: FetchRequest) -> FetchReply:
-        """Never answer; tell the test when the call came and when it was cancelled."""
+        """Never answer. Set events when the call arrives and when it is cancelled."""
         self.entered.set()
         try:
             await trio.sleep_forever()
@@ -127,7 +130,7 @@ class Carrier:
             self.cancelled.set()
 
     async def stay_silent(self, _: CommitsRequest, send: Send) -> None:
-        """One event, then nothing."""
+        """Send one event, then nothing."""
         await send(CommitsEvent(ready=True))
         self.entered.set()
         try:
@@ -137,7 +140,7 @@ class Carrier:
 
 
 def numbered(number: int, padding: str = "") -> CommitsEvent:
-    """An event that tells its number, and is as large as ``padding``."""
+    """Return an event that contains its number and is as large as ``padding``."""
     event = CommitsEvent(committed=[Committed(high_watermark=number)])
     event.committed[0].partition.topic = padding
     return event

@@ -1,7 +1,7 @@
-"""A server in a process of its own, for what only a process can do: die, hang, come back.
+"""A server in its own process, for tests in which the process dies, hangs or returns.
 
-``python -m tests.support.rpc_peer PORT`` (0: any) prints its port and serves a `Carrier` until its standard input
-ends. Fetch hangs when it is asked with the stream id "hang".
+``python -m tests.contract.rpc.peer PORT`` (0: any) prints its port and serves a `Carrier` until its standard input
+ends. Fetch hangs for the stream id "hang".
 """
 
 import sys
@@ -22,22 +22,22 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Peer:
-    """A running one, in the test's process."""
+    """A running peer, as seen by the test's process."""
 
     def __init__(self, process: trio.Process, port: int) -> None:
         self.process = process
         self.port = port
 
     async def kill(self) -> None:
-        """End it at once, and wait until it is gone."""
+        """Kill the process and wait until it has ended."""
         self.process.kill()
         await self.process.wait()
 
 
 @asynccontextmanager
 async def running_peer(port: int = 0) -> AsyncIterator[Peer]:
-    """Started, and killed at the end."""
-    command = [sys.executable, "-m", "tests.support.rpc_peer", str(port)]
+    """Start a peer, and kill it at the end."""
+    command = [sys.executable, "-m", "tests.contract.rpc.peer", str(port)]
     process = await trio.lowlevel.open_process(command, stdin=-1, stdout=-1, cwd=_ROOT)
     try:
         assert process.stdout is not None

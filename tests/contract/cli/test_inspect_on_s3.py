@@ -1,4 +1,4 @@
-"""`kafscale inspect` on an object of a real S3."""
+"""`kafscale inspect` on an object in a real S3."""
 
 import trio
 from click.testing import CliRunner, Result

@@ -1,4 +1,4 @@
-"""Coordinators on a real etcd: what members see of a death, and what a take-over takes."""
+"""Coordinators on a real etcd: what members see when one dies, and how long a take-over lasts."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LEASE_SECONDS = 2
 GROUPS = [f"group {number}/ü" for number in range(30)]
 
 
-async def test_a_coordinators_death_loses_no_commit_and_rebalances_no_stable_group(
+async def test_the_death_of_a_coordinator_loses_no_commit_and_rebalances_no_stable_group(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_etcd(tmp_path) as server:
@@ -37,7 +37,7 @@ async def test_a_coordinators_death_loses_no_commit_and_rebalances_no_stable_gro
                     forming.start_soon(form, group)
             for member in members:
                 await made.commit({0: 1, 300: 2}, member.group, member.member_id, member.generation)
-            # More operations than etcd takes in one transaction.
+            # etcd does not accept this many operations in one transaction.
             await made.commit({number: number for number in range(500)}, "many")
             joins = [list(member.joins) for member in members]
             first = made.instances[0]

@@ -1,4 +1,4 @@
-"""For each alert of monitoring/alerts.yaml samples with which it fires, and such with which it does not."""
+"""Samples with which each alert of monitoring/alerts.yaml fires, and samples with which it does not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
 
 INSTANCE = {"instance": "a:1"}
 SCRAPE = {**INSTANCE, "job": "kafscale"}
-"""Every series has these labels besides its own, but for those that name a job."""
+"""Labels of every series, except those that name a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``fires`` and ``calm``: series, each with a sample a minute, in promtool's notation.
+    """``fires`` and ``calm``: series with a sample each minute, in promtool's notation.
 
-    With ``fires`` the alert fires ``at`` minutes, with ``labels`` besides its severity and with ``summary``; with
-    ``calm``, which are the same metrics, it does not.
+    With ``fires`` the alert fires after ``at`` minutes, with ``labels`` in addition to its severity and with
+    ``summary``. With ``calm``, which has the same metrics, it does not fire.
     """
 
     alert: str
@@ -31,18 +31,18 @@ def _alone(series: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mappi
 
 
 def _beside(series: str, limit: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Of a limit that is 1000."""
+    """Return series next to a limit of 1000."""
     return {series: fires, limit: "1000x15"}, {series: calm, limit: "1000x15"}
 
 
 def _of_members(series: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Of one member of etcd whose quota is 1000."""
+    """Return series of one member of etcd with a quota of 1000."""
     named, quota = f'{series}{{member="etcd:2379"}}', 'kafscale_etcd_quota_bytes{member="etcd:2379"}'
     return {named: fires, quota: "1000x20"}, {named: calm, quota: "1000x20"}
 
 
 def _quantile(name: str, labels: str, low: str, high: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """200 observations a minute, all up to ``high``: six of them, or one, above ``low``."""
+    """200 observations a minute, all up to ``high``: six of them (or one, if calm) above ``low``."""
     fires, calm = (
         {
             f'{name}_bucket{{{labels}le="{bound}"}}': f"0+{count}x20"

@@ -1,4 +1,4 @@
-"""The transports that the contract holds for. A new one is one more name in `transport` and a branch in `storage`."""
+"""The transports that the contract covers. A new one needs a name in `transport` and a branch in `storage`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ async def storage(transport: str, carrier: Carrier) -> AsyncIterator[SegmentStor
 
 @asynccontextmanager
 async def serving(carrier: Carrier, limits: RpcLimits | None = None) -> AsyncIterator[int]:
-    """The port of a server that is cancelled at the end."""
+    """Run a server and yield its port. The server is cancelled at the end."""
     async with trio.open_nursery() as nursery:
         yield await nursery.start(RpcServer([bind_storage(carrier)], limits).run, "127.0.0.1:0", trio.Event())
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Calls are counted on both sides of gRPC, by method and by how they ended."""
+"""Calls are counted on both sides of gRPC, by method and by their outcome."""
 
 import pytest
 import trio
@@ -16,26 +16,26 @@ from tests.support.carrier import TIMEOUT, Carrier
 
 
 def _handled(counters: CallCounters) -> dict[tuple[str, str], object]:
-    """Those that ended, by method and code."""
+    """Return the number of finished calls by method and code."""
     [_, handled, _] = counters.families("server")
     return {(method, code): count for (_, _, method, code), count in handled.read().items() if count}
 
 
 def _timed(counters: CallCounters) -> dict[str, int]:
-    """Observations by method."""
+    """Return the number of observed durations by method."""
     [_, _, seconds] = counters.families("server")
     values = {labels[2]: value for labels, value in seconds.read().items()}
     return {method: sum(value.counts) for method, value in values.items() if isinstance(value, Histogram)}
 
 
 async def _counted(counters: CallCounters, method: str, code: str, count: int) -> None:
-    """Wait until the asyncio thread has counted it, which may be after its caller was told."""
+    """Wait until the asyncio thread has counted the call, which may be after its caller got the answer."""
     with trio.fail_after(TIMEOUT):
         while _handled(counters).get((method, code)) != count:  # noqa: ASYNC110  another thread counts
             await trio.sleep(0.01)
 
 
-async def test_calls_are_counted_by_method_and_code_on_both_sides() -> None:
+async def test_both_sides_count_calls_by_method_and_code() -> None:
     carrier, made = Carrier(), CallCounters()
     entered = trio.Event()
 
@@ -81,7 +81,7 @@ async def test_calls_are_counted_by_method_and_code_on_both_sides() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_stream_is_counted_when_it_ends_and_not_timed() -> None:
+async def test_a_stream_is_counted_when_it_ends_but_not_timed() -> None:
     carrier = Carrier()
     async with trio.open_nursery() as nursery:
         server = RpcServer([bind_storage(carrier)])

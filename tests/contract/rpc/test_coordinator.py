@@ -1,4 +1,4 @@
-"""Each method of the coordinator reaches its own, on every transport."""
+"""Each method of the coordinator reaches its implementation, on every transport."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ METHODS = [
 
 
 class _Recorder:
-    """Has every method of the protocol, keeps what was asked, and answers with an empty reply of the right kind."""
+    """Has every method of the protocol, records the requests, and answers with an empty reply of the right type."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, object]] = []
@@ -58,7 +58,7 @@ async def coordinator(transport: str, recorder: _Recorder) -> AsyncIterator[Grou
 
 
 @pytest.mark.parametrize("name", METHODS)
-async def test_each_method_reaches_its_own_and_answers(
+async def test_each_method_reaches_its_implementation_and_answers(
     coordinator: GroupCoordinatorClient, recorder: _Recorder, name: str
 ) -> None:
     hints: dict[str, Any] = inspect.get_annotations(vars(GroupCoordinatorClient)[name])
@@ -68,7 +68,7 @@ async def test_each_method_reaches_its_own_and_answers(
 
 
 class _Rebalance(_Recorder):
-    """Joins and syncs end when all members are there, which is when the test says so."""
+    """Joins and syncs end when all members have arrived, which the test decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Rebalance(_Recorder):
         await self.over.wait()
 
 
-async def test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too() -> None:
+async def test_waiting_members_are_bounded_and_do_not_block_heartbeats() -> None:
     service, limits = _Rebalance(), RpcLimits(max_calls=1, max_waiting_calls=4)
     server = RpcServer([bind_coordinator(cast(GroupCoordinator, service))], limits)
     async with trio.open_nursery() as serving:

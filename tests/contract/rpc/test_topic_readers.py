@@ -1,4 +1,4 @@
-"""What readers of whole topics ask, on every transport."""
+"""Requests of readers of whole topics, on every transport."""
 
 import pytest
 import trio
@@ -13,7 +13,7 @@ from tests.support.carrier import TIMEOUT, Carrier, SendPiece
 MIB = 1 << 20
 
 
-async def test_each_method_reaches_its_own_and_answers(storage: SegmentStorageClient) -> None:
+async def test_each_method_reaches_its_implementation_and_answers(storage: SegmentStorageClient) -> None:
     assert (await storage.topics(TopicsRequest(names=["a", "b"]), timeout=TIMEOUT)).instances == ["a", "b"]
     assert await storage.plan_scan(PlanScanRequest(), timeout=TIMEOUT) == PlanScanReply()
     async with storage.scan(ScanRequest()) as stream:
@@ -21,7 +21,7 @@ async def test_each_method_reaches_its_own_and_answers(storage: SegmentStorageCl
             await stream.receive()
 
 
-async def test_a_slow_reader_of_a_scan_is_not_read_ahead_for(storage: SegmentStorageClient, carrier: Carrier) -> None:
+async def test_a_scan_is_not_read_far_ahead_of_a_slow_reader(storage: SegmentStorageClient, carrier: Carrier) -> None:
     pieces, sent = 100, 0
 
     async def pour(_: ScanRequest, send: SendPiece) -> None:
@@ -34,17 +34,19 @@ async def test_a_slow_reader_of_a_scan_is_not_read_ahead_for(storage: SegmentSto
     most_unread = 0
     async with storage.scan(ScanRequest()) as stream:
         for number in range(pieces):
-            # The sender has time to run ahead: until it waits, or while this call goes to the service and back.
+            # The sender can run ahead until it waits, or while this call is at the service.
             await trio.testing.wait_all_tasks_blocked()
             await storage.fetch(FetchRequest(), timeout=TIMEOUT)
             piece = await stream.receive()
             assert (piece.first_offset, len(piece.records)) == (number, MIB)
             most_unread = max(most_unread, sent - number - 1)
-    # Four in the channel, and what gRPC has on the way: as much as it measures to be worth it, here some 20 MB.
+    # Four in the channel, and those in gRPC's flow-control window, here some 20 MB.
     assert 0 < most_unread <= pieces // 2
 
 
-async def test_records_that_are_given_apart_are_in_the_piece(storage: SegmentStorageClient, carrier: Carrier) -> None:
+async def test_records_that_are_sent_separately_are_in_the_piece(
+    storage: SegmentStorageClient, carrier: Carrier
+) -> None:
     records = memoryview(bytes(range(256)) * 4096)[1:]
 
     async def pour(_: ScanRequest, send: SendPiece) -> None:

@@ -1,4 +1,4 @@
-"""Hand-over with a real etcd: how long idle partitions take to move is printed."""
+"""Hand-over with a real etcd. The time that idle partitions take to move is printed."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tests.support.storage.sequences import numbered, numbers
 PARTITIONS = 40
 
 
-async def test_partitions_move_to_a_newcomer_and_back_from_one_that_stops(
+async def test_partitions_move_to_a_new_instance_and_back_when_it_stops(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_etcd(tmp_path) as server:
