@@ -1,7 +1,7 @@
-"""Faults on real processes under clients, for some minutes; what was acked is checked then.
+"""Inject faults into real processes under load for some minutes, then check the acked records.
 
 ``python -m tests.chaos [--minutes 0.5] [--seed N] [--keep]``: see `tests.chaos.run`. The faults are in
-`tests.chaos.faults`, what is complained of in `tests.support.chaos.history`.
+`tests.chaos.faults`, the complaints in `tests.chaos.history`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tests.chaos.run import Report, run
 
 
 def main() -> int:
-    """0: nothing to complain of; 1: something, and everything that was logged is kept."""
+    """Return 0 without complaints. Otherwise return 1 and keep all logs."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--minutes", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

@@ -1,7 +1,7 @@
-"""The faults of a chaos run, and the seeded order in which they come.
+"""The faults of a chaos run, and their seeded order.
 
-A fault begins something bad, waits, and ends it. Everything random is rolled from its own dice, so that a seed gives
-the same faults again; what they hit is a matter of the moment.
+A fault starts a disturbance, waits, and ends it. All random choices come from its own generator, so a seed gives the
+same faults again; their effect depends on timing.
 """
 
 import random
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a fault is given."""
+    """The context of a fault."""
 
     world: World
     dice: random.Random
@@ -46,7 +46,7 @@ async def kill_indexer(scene: Scene) -> None:
 
 
 async def kill_every_indexer(scene: Scene) -> None:
-    """Segments get their indexes all the same."""
+    """Segments must get their indexes without an indexer."""
     async with trio.open_nursery() as nursery:
         for node in scene.world.indexers:
             nursery.start_soon(_kill, scene, node)
@@ -68,12 +68,12 @@ async def pause_gateway(scene: Scene) -> None:
 
 
 async def pause_storage(scene: Scene) -> None:
-    """For longer than its lease: others take over, and then the old owner goes on where it was."""
+    """Pause for longer than the lease: others take over, then the former owner resumes."""
     await _pause(scene, scene.dice.choice(_up(scene)))
 
 
 async def pause_storages_in_turn(scene: Scene) -> None:
-    """Ownership goes from A to B and back."""
+    """Ownership moves from A to B and back."""
     for node in scene.dice.sample(scene.world.storages, 2):
         await _pause(scene, node)
 
@@ -83,7 +83,7 @@ async def pause_indexer(scene: Scene) -> None:
 
 
 async def stop_storage(scene: Scene) -> None:
-    """SIGTERM: it hands over what it owns."""
+    """Send SIGTERM: the instance hands over its partitions."""
     node = scene.dice.choice(scene.world.storages[:-1])
     await _stop(scene, node)
     await trio.sleep(scene.dice.uniform(0, 3))
@@ -99,7 +99,7 @@ async def stop_gateway(scene: Scene) -> None:
 
 
 async def add_storage(scene: Scene) -> None:
-    """The spare one comes, is given its share, and leaves with SIGTERM."""
+    """The spare instance starts, gets its share, and leaves on SIGTERM."""
     spare = scene.world.spare
     spare.start()
     scene.say(f"{spare.name} added")
@@ -108,7 +108,7 @@ async def add_storage(scene: Scene) -> None:
 
 
 async def cut_links(scene: Scene) -> None:
-    """RST on every connection of some ways, several times."""
+    """Reset every connection of some links, several times."""
     links = _some(scene)
     for _ in range(scene.dice.randrange(1, 6)):
         scene.say(f"cut {_names(links)}")
@@ -118,7 +118,7 @@ async def cut_links(scene: Scene) -> None:
 
 
 async def stall_links(scene: Scene) -> None:
-    """Half-open: accepted, and nothing comes through; let through late, or lost."""
+    """Half-open links: connections are accepted but carry nothing, then deliver late or lose the bytes."""
     links = _some(scene)
     directions = scene.dice.choice([BOTH, {Direction.TO_SERVER}, {Direction.TO_CLIENT}])
     lost = scene.dice.random() < 0.5
@@ -135,7 +135,7 @@ async def stall_links(scene: Scene) -> None:
 
 
 async def stall_etcd_for_one_storage(scene: Scene) -> None:
-    """It loses its lease while everybody else reaches it."""
+    """The instance loses its lease while all others reach etcd."""
     node = scene.dice.choice(_up(scene))
     link = scene.world.links[f"{node.name} > etcd"]
     directions = scene.dice.choice([BOTH, {Direction.TO_CLIENT}])
@@ -179,7 +179,7 @@ async def s3_loses_answers(scene: Scene) -> None:
 
 
 async def s3_answers_late(scene: Scene) -> None:
-    """Requests that land long after their sender gave them up, or died."""
+    """Requests reach S3 long after their sender timed out or died."""
     await _s3(scene, S3Faults(late=scene.dice.uniform(0.1, 0.5), lost=scene.dice.uniform(0.0, 0.3)))
 
 
@@ -257,10 +257,10 @@ FAULTS: dict[str, Fault] = {
 
 
 async def storm(world: World, seed: int, begin: Callable[[str], Say]) -> None:
-    """Faults, one or two at a time with a short calm between, until cancelled.
+    """Inject faults, one or two at a time with short pauses, until cancelled.
 
-    ``begin`` is told the name of each and gives what takes its texts. Names come from shuffled decks of all of them:
-    each comes before any comes again.
+    ``begin`` gets the name of each and returns a function for its messages. Names come from shuffled decks of all
+    faults, so each occurs before any is repeated.
     """
     dice = random.Random(f"{seed} order")
     names = _decks(dice)
@@ -281,7 +281,7 @@ def _decks(dice: random.Random) -> Iterator[str]:
 
 
 async def _in_thread(do: Callable[[], T]) -> T:
-    """Ends of processes are waited for even when the run is over."""
+    """Run in a thread. The end of a process is awaited even after the run has ended."""
     return await trio.to_thread.run_sync(do)
 
 
@@ -310,8 +310,8 @@ async def _stop(scene: Scene, node: Node) -> None:
         return
     scene.say(f"stop {node.name}")
     status = await _in_thread(node.stop)
-    told = f"with status {status}" if status is not None else f"after {STOP_SECONDS:g} s, by kill -9"
-    scene.say(f"{node.name} ended {told}")
+    outcome = f"with status {status}" if status is not None else f"after {STOP_SECONDS:g} s, by kill -9"
+    scene.say(f"{node.name} ended {outcome}")
 
 
 async def _s3(scene: Scene, faults: S3Faults) -> None:
@@ -335,12 +335,12 @@ def _rates(faults: S3Faults) -> Iterator[tuple[str, float]]:
 
 
 def _up(scene: Scene) -> list[Node]:
-    """The storages that should run: all, or all but the spare."""
+    """The storage instances that should run: all, possibly without the spare."""
     return [node for node in scene.world.storages if node.wanted or node is not scene.world.spare]
 
 
 def _some(scene: Scene) -> Sequence[tuple[str, TcpProxy]]:
-    """All ways of one kind, or one of them."""
+    """All links of one kind, or one of them."""
     kind = scene.dice.choice(["clients > ", "rpc > storage", "rpc > indexer", " > etcd"])
     down = {node.name for node in scene.world.storages} - {node.name for node in _up(scene)}
     links = [
@@ -352,7 +352,7 @@ def _some(scene: Scene) -> Sequence[tuple[str, TcpProxy]]:
 
 
 def _names(links: Sequence[tuple[str, TcpProxy]]) -> str:
-    """For a person: the one way, or its kind."""
+    """Describe the links: one link, or its kind."""
     name = links[0][0]
     if len(links) == 1:
         return name

@@ -6,7 +6,7 @@ _MOST_OF_A_KIND = 5
 
 
 def shortened(complaints: list[str]) -> list[str]:
-    """The first ones of each kind, which is what stands before the colon, and how many more there are."""
+    """The first complaints of each kind, which is the text before the colon, and the number of the others."""
     kinds: dict[str, list[str]] = {}
     for complaint in complaints:
         kinds.setdefault(complaint.partition(":")[0], []).append(complaint)

@@ -1,4 +1,4 @@
-"""One chaos run: everything is started, faults come for a while, all is healed, and the checker has its say."""
+"""One chaos run: start everything, inject faults for a while, heal everything, and check the history."""
 
 import random
 import time
@@ -27,11 +27,16 @@ from tests.support.chaos.progress import (
 
 _START_SECONDS = 120.0
 _STATUS_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+
+
+class NoProgress(Exception):
+    """The workload made no progress within a generous time after everything was healed."""
 
 
 @dataclass(slots=True)
 class Report:
-    """``ended``: nodes that ended by themselves, with their status."""
+    """``ended``: nodes that ended unexpectedly, with their status."""
 
     seed: int
     minutes: float
@@ -45,13 +50,13 @@ class Report:
 
 
 async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str], None]) -> Report:
-    """Run, and judge. Everything that was logged and told is in ``directory``; ``say`` gets lines for a person."""
+    """Run and judge. All logs and events are in ``directory``; ``say`` receives lines for a person."""
     report = Report(seed, minutes)
     began = time.monotonic()
     stuck: list[str] = []
 
     def tell(text: str) -> None:
-        # The clock's own reading, too: the clients' lines bear it.
+        # The monotonic time links this line to the lines of the clients.
         now = time.monotonic()
         say(f"{now - began:7.1f} s  {text}")
         with (directory / "faults.log").open("a") as log:
@@ -82,7 +87,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
             except NoProgress as error:
                 stuck.append(str(error))
                 tell(str(error))
-                # What was acked is checked all the same.
+                # Acked records are checked in any case.
                 for client in (*senders, *others):
                     await client.end()
             try:
@@ -103,7 +108,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
 
 
 def _crashes(world: World) -> list[str]:
-    """No fault is a reason for an exception that nobody expected."""
+    """No fault excuses an unexpected exception."""
     return [
         f"{node.name} wrote a traceback: {node.log}"
         for node in world.nodes
@@ -112,7 +117,7 @@ def _crashes(world: World) -> list[str]:
 
 
 def _make_topic(bootstrap: str) -> None:
-    """Once somebody serves it."""
+    """Create the topic as soon as a broker answers."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
     deadline = time.monotonic() + _START_SECONDS
     while True:
@@ -129,7 +134,7 @@ def _make_topic(bootstrap: str) -> None:
 
 
 async def _look_after(world: World, report: Report, tell: Callable[[str], None]) -> None:
-    """Start again what ended by itself, as those who run services do."""
+    """Restart processes that ended unexpectedly, as a service manager does."""
     while True:
         for node in world.nodes:
             if node.wanted and not node.running:
@@ -149,3 +154,63 @@ async def _tell_sums(senders: Iterable[Client], others: Iterable[Client], tell: 
         if sums != told:
             tell(sums)
         told = sums
+
+
+async def await_acks(senders: Iterable[Client], seconds: float) -> None:
+    """Wait until each producer has some more acks from each partition. Raise NoProgress."""
+    wanted = {
+        (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
+        for client in senders
+        for partition in range(PARTITIONS)
+    }
+
+    def missing() -> list[str]:
+        return [f"{who.name} in {at}" for (who, at), count in wanted.items() if who.acked.get(at, 0) < count]
+
+    await until(missing, seconds, "no acks for")
+
+
+async def finish(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
+    """Stop producers when all their records are acked or failed, and readers when they have seen all acked records."""
+    await _end(senders)
+    tell("the producers are done")
+    ends = {at: max(client.highest.get(at, 0) for client in senders) for at in range(PARTITIONS)}
+
+    def behind() -> list[str]:
+        return [
+            f"{who.name} in {at}: {who.highest.get(at, 0)} of {end}"
+            for who in others
+            for at, end in ends.items()
+            if who.highest.get(at, 0) < end
+        ]
+
+    await until(behind, _PROGRESS_SECONDS, "behind what was acked:")
+    tell("the readers have read everything that was acked")
+    await _end(others)
+
+
+async def _end(clients: Iterable[Client]) -> None:
+    for client in clients:
+        await client.stop()
+    for client in clients:
+        with _bounded(_FINISH_SECONDS, f"{client.name} does not end"):
+            await client.wait()
+        if client.status != 0:
+            raise NoProgress(f"{client.name} ended with status {client.status}")
+
+
+async def until(missing: Callable[[], list[str]], seconds: float, complaint: str) -> None:
+    """Wait until nothing is missing."""
+    deadline = trio.current_time() + seconds
+    while left := missing():
+        if trio.current_time() > deadline:
+            raise NoProgress(f"{complaint} {', '.join(left)} within {seconds:g} s")
+        await trio.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def _bounded(seconds: float, complaint: str) -> Iterator[None]:
+    with trio.move_on_after(seconds) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise NoProgress(f"{complaint} within {seconds:g} s")

@@ -1,4 +1,4 @@
-"""What a chaos run runs on: etcd, MinIO and the services as processes, with a proxy on every way between them."""
+"""The environment of a chaos run: etcd, MinIO and the services as processes, with a proxy on every link."""
 
 import random
 import sys
@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _GATEWAYS, _STORAGES, _INDEXERS = 2, 3, 2
 _COMMON = {
     "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
-    # Many segments, and readers that are behind go to S3.
+    # Small segments, so that lagging readers read from S3.
     "KAFSCALE_SEGMENT_BYTES": "32KB",
     "KAFSCALE_CACHE_SIZE": "256KB",
 }
@@ -32,7 +32,10 @@ _COMMON = {
 
 @dataclass
 class World:
-    """``links`` and ``s3`` are by the names of who uses them. The last storage is a spare that may come and go."""
+    """``links`` and ``s3`` are keyed by the names of their users.
+
+    The last storage instance is a spare that may come and go.
+    """
 
     minio: Node
     etcd: Member
@@ -52,7 +55,7 @@ class World:
         yield from (*self.gateways, *self.storages, *self.indexers)
 
     def heal(self) -> None:
-        """Everything runs and every way is open; the spare is as it is."""
+        """Start everything and open every link. The spare stays as it is."""
         for link in self.links.values():
             link.heal()
         for store in self.s3.values():
@@ -68,7 +71,7 @@ class World:
 
 @asynccontextmanager
 async def running_world(directory: Path, dice: random.Random) -> AsyncIterator[World]:
-    """Everything is started when this is entered, but not all may serve yet. ``dice`` rolls what S3 proxies do."""
+    """Start everything; services may not serve yet. ``dice`` decides on the faults of S3 proxies."""
     with ExitStack() as servers:
         (port,) = free_ports(1)
         address = f"127.0.0.1:{port}"
@@ -138,7 +141,7 @@ def _minio_command(directory: Path, address: str) -> list[str]:
 
 
 async def _bucket(endpoint: str) -> dict[str, str]:
-    """Settings of a fresh bucket, as soon as MinIO makes one."""
+    """Return settings of a new bucket, as soon as MinIO creates one."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A configurable service object with SegmentStorage's methods, which represents the carrier."""
+"""A service object with SegmentStorage's methods, whose behaviour a test sets."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""The producers and readers of a chaos run, each a process whose lines are kept and counted."""
+"""The producers and readers of a chaos run. Each is a process whose output lines are kept and counted."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from tests.support.checker import IDEMPOTENT, UNORDERED, Promise
 TOPIC = "chaos"
 PARTITIONS = 4
 DELIVERY_MS = 600_000
-"""How long a producer tries before it gives a record up."""
+"""The delivery timeout of producers."""
 _RATE = "150"
 _REWIND_SECONDS = "7"
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]
@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(eq=False)
 class Client:
-    """``run`` starts it and takes what it tells; `stop` lets it finish what it has under way."""
+    """`run` starts the process and reads its lines. `stop` lets it finish its current work."""
 
     name: str
     argv: Sequence[str]
@@ -32,16 +32,16 @@ class Client:
     acked: dict[int, int] = field(default_factory=dict)
     """Acks by partition."""
     highest: dict[int, int] = field(default_factory=dict)
-    """The offset after the highest one acked, or the last one read, by partition."""
+    """The offset after the highest one acked or the last one read, by partition."""
     given: dict[int, int] = field(default_factory=dict)
-    """Partitions by member of a group."""
+    """Numbers of partitions by member of a group."""
     read: int = 0
     status: int | None = None
     _process: trio.Process | None = None
     _ended: trio.Event = field(default_factory=trio.Event)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until the process ended. Started when the process is."""
+        """Run until the process has ended. Report started when the process has started."""
         with (self.directory / f"{self.name}.stderr").open("wb") as errors:
             self._process = process = await trio.lowlevel.open_process(
                 list(self.argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
@@ -61,7 +61,7 @@ class Client:
             self._ended.set()
 
     async def stop(self) -> None:
-        """End its input, which it takes for the wish to finish."""
+        """Close its standard input, which asks it to finish."""
         if self._process is not None and self._process.stdin is not None:
             await self._process.stdin.aclose()
 
@@ -69,7 +69,7 @@ class Client:
         await self._ended.wait()
 
     async def end(self) -> None:
-        """Kill it, if it was started."""
+        """Kill it if it was started."""
         if self._process is not None:
             if self._process.returncode is None:
                 self._process.kill()
@@ -100,11 +100,11 @@ class Client:
 
 
 def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
-    """With and without idempotence, else with the defaults of their libraries; with what each may rely on.
+    """Producers with and without idempotence, otherwise with default settings, and what each may rely on.
 
-    Only their delivery timeouts are longer, and librdkafka's pauses shorter, so that a slow machine is not taken for a
-    broken one. That nothing is repeated is Java's to show: with retries=0 too, librdkafka 2.16 sends again what was
-    under way to a broker that Metadata lists no more, and takes it for not written.
+    Only their delivery timeouts are longer, and librdkafka's pauses shorter, so that a slow machine does not cause
+    failures. Only Java shows that nothing is repeated: even with retries=0, librdkafka 2.16 sends requests in flight
+    again if Metadata no longer lists their broker, because it considers them unwritten.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "produce", *where]
@@ -130,9 +130,10 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
 
 
 def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
-    """With the defaults of their libraries, and librdkafka with idempotence too, which Java has by default.
+    """Producers with default settings, and librdkafka also with idempotence, which is Java's default.
 
-    Without it librdkafka sends more while a refused batch waits to be sent again, to Kafka as well: it keeps no order.
+    Without idempotence librdkafka keeps no order: it sends more batches while a refused one waits for its retry, to
+    Kafka as well.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "produce", *where]
@@ -149,8 +150,8 @@ def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
 
 
 def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
-    """Two groups of two members, with the defaults of their libraries but for ``settings``."""
-    librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
+    """Two groups of two members, with default settings except for ``settings``."""
+    librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
     java = [*_JAVA, classpath("client"), "kafscale.client.GroupReader", bootstrap, TOPIC, "java-group"]
     return [
         Client("librdkafka-group", [*librdkafka, *settings], directory),
@@ -159,7 +160,7 @@ def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
 
 
 def readers(bootstrap: str, directory: Path) -> list[Client]:
-    """Who reads while the faults come; the first one begins again from earlier offsets now and then."""
+    """The readers during the faults. The first one now and then starts again from earlier offsets."""
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "read", *where, _REWIND_SECONDS]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "read", *where]
@@ -167,7 +168,7 @@ def readers(bootstrap: str, directory: Path) -> list[Client]:
 
 
 def last_readers(bootstrap: str, directory: Path) -> list[Client]:
-    """Who reads everything once at the end; the last of them is the checker's witness."""
+    """The readers that read everything once at the end. The last of them is the checker's witness."""
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "reread", *where]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "reread", *where]

@@ -1,17 +1,17 @@
-"""What the clients of a chaos run told of records, as files, and how it is put before the checker.
+"""Events of the clients of a chaos run, as files, and how they are passed to the checker.
 
 Each client writes a file of lines: the time (seconds of the machine's monotonic clock), a letter, a partition and more.
 A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
 
-    s PARTITION NUMBER              a producer is about to send it, for the first time
+    s PARTITION NUMBER              a producer is about to send it for the first time
     a PARTITION NUMBER OFFSET       it was acked
-    f PARTITION NUMBER ERROR        the client gave it up; whether it is in the log is not known
-    r PARTITION OFFSET NAME         a reader got it, next after the one that it got last
-    m PARTITION OFFSET              the reader goes on from there
-    g MEMBER NUMBER                 a member of a group was given, or, negative, had to give up, so many partitions
-    w PARTITION START END ASKED     the answer about the ends of the log to who asked at a time; -1: not asked
-    n ERROR TEXT                    the client told its application of an error that it goes on from by itself
-    e TEXT                          what no fault excuses: an error that ended the client, or told it to skip records
+    f PARTITION NUMBER ERROR        the client failed it; it may be in the log or not
+    r PARTITION OFFSET NAME         a reader received it, directly after its previous record
+    m PARTITION OFFSET              the reader continues from there
+    g MEMBER NUMBER                 a group member was assigned (or, if negative, lost) this many partitions
+    w PARTITION START END ASKED     the ends of the log, as answered to a request sent at a time; -1: not requested
+    n ERROR TEXT                    the client reported an error to its application and recovers from it
+    e TEXT                          an error that no fault excuses: it ended the client or made it skip records
 """
 
 import heapq
@@ -22,9 +22,9 @@ from pathlib import Path
 from tests.support.checker import IDEMPOTENT, Checker, Promise
 
 RECONNECTING = Promise(durable=True, once=True, ordered=False)
-"""acks=all without retries, on one connection after another: what was given up on one may come in after the next."""
+"""acks=all without retries. A record that failed on one connection may be appended after the first of the next."""
 RETRYING = Promise(durable=True, once=False, ordered=False)
-"""acks=all with retries, several requests in flight: what a broker is slow to ack is sent again."""
+"""acks=all with retries and several requests in flight. A batch that is acked slowly is sent again."""
 
 Event = tuple[float, str, list[str]]
 """Time, client, words."""
@@ -32,7 +32,7 @@ Event = tuple[float, str, list[str]]
 
 @dataclass(slots=True)
 class ProducerSums:
-    """What became of one producer's records."""
+    """The outcome of one producer's records."""
 
     sent: int = 0
     acked: int = 0
@@ -42,8 +42,8 @@ class ProducerSums:
     """Seconds without an ack while it ran."""
     last_at: float | None = None
 
-    def told(self, time: float) -> None:
-        """It began, or got an ack, at ``time``."""
+    def record_ack(self, time: float) -> None:
+        """The producer started, or got an ack, at ``time``."""
         if self.last_at is not None:
             self.longest_wait = max(self.longest_wait, time - self.last_at)
         self.last_at = time
@@ -51,7 +51,7 @@ class ProducerSums:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the checker and the clients complain of, and what was checked."""
+    """The complaints of the checker and the clients, and the amounts checked."""
 
     complaints: list[str]
     producers: dict[str, ProducerSums]
@@ -59,13 +59,13 @@ class Verdict:
     """Records by reader."""
     in_log: int
     longest_wait: float
-    """Seconds in which no producer at all got an ack."""
+    """Seconds in which no producer got an ack."""
     noted: dict[str, set[str]] = field(default_factory=dict)
-    """By client, the errors that it told its application of and went on from."""
+    """By client, the errors that it reported to its application and recovered from."""
 
 
 def events(directory: Path) -> Iterator[Event]:
-    """Everything that the clients told, in the order of time."""
+    """All events of the clients, in the order of time."""
     return heapq.merge(*(_of_client(path) for path in sorted(directory.glob("*.history"))))
 
 
@@ -77,14 +77,14 @@ def _of_client(path: Path) -> Iterator[Event]:
 
 
 def judge(
-    told: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
+    record_ack: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
 ) -> Verdict:
-    """The verdict. ``promises`` names the producers; ``last_reader`` read everything when all else was over.
+    """Return the verdict. ``promises`` names the producers; ``last_reader`` read everything after the run.
 
-    ``repeating``: readers of everything who may read again what they have read, but pass over nothing.
+    ``repeating``: readers of everything that may read records again, but skip none.
     """
     judging = _Judging(promises, last_reader, repeating)
-    for event in told:
+    for event in record_ack:
         judging.hear(event)
     return judging.finish()
 
@@ -146,7 +146,7 @@ class _Judging:
                 self._verdict.complaints.append(f"{client} gave up {name.decode()}: {' '.join(words)}")
         for waiting in (sums, self._anybody):
             if letter == "a" or waiting.last_at is None:
-                waiting.told(time)
+                waiting.record_ack(time)
 
     def finish(self) -> Verdict:
         verdict = self._verdict

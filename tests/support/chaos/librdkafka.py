@@ -1,11 +1,11 @@
 """The librdkafka clients of a chaos run: ``python -m tests.support.chaos.librdkafka produce|read ...``.
 
-Both print one line for whatever happens to a record and end when their standard input does.
+They print a line for each event of a record and end when their standard input does.
 
     produce BOOTSTRAP TOPIC PARTITIONS NAME RATE [SETTING=VALUE ...]
-    read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads on, and now and then again from an earlier offset
-    reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the ends that it is told at first
-    join BOOTSTRAP TOPIC GROUP [SETTING=VALUE ...]      two members of a group, which read on and commit
+    read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads continuously, now and then again from an earlier offset
+    reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the end offsets at its start
+    join BOOTSTRAP TOPIC GROUP [SETTING=VALUE ...]      two members of a group that read and commit
 """
 
 import random
@@ -19,11 +19,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 _MOST_IN_FLIGHT = 1000
 _ASK_SECONDS = 5.0
-_FLUSH_SECONDS = 630.0  # longer than the delivery timeout that it is given
+_FLUSH_SECONDS = 630.0  # longer than the configured delivery timeout
 _PAUSE_SECONDS = 0.3
 _MEMBERS = 2
 _FARTHEST = 2000
-"""Offsets that a reader goes back at most."""
+"""The most offsets that a reader goes back."""
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _SOON: dict[str, str | int | float | bool] = {"reconnect.backoff.max.ms": 1000, "log_level": 0}
@@ -35,7 +35,7 @@ def _tell(*words: object) -> None:
 
 
 def _until_input_ends() -> Callable[[], bool]:
-    """Whether standard input has ended yet."""
+    """Whether standard input has ended."""
     ended = threading.Event()
 
     def wait() -> None:
@@ -54,7 +54,7 @@ def _on_error(error: ck.KafkaError) -> None:
 
 
 def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, settings: dict[str, str]) -> None:
-    """``rate`` records a second, each partition in turn, until standard input ends; then wait for what is under way."""
+    """Produce ``rate`` records a second to each partition in turn until standard input ends, then flush."""
     stopping = _until_input_ends()
     in_flight = 0
 
@@ -112,9 +112,9 @@ def _got(message: ck.Message) -> None:
 
 
 class _Asker:
-    """Asks for the ends of the log, and tells of every answer.
+    """Requests the ends of the log and reports every answer.
 
-    With the admin client: a consumer's ``get_watermark_offsets`` may wait for ever when brokers come and go.
+    Uses the admin client, because a consumer's ``get_watermark_offsets`` may wait forever when brokers change.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -122,7 +122,7 @@ class _Asker:
         self._topic = topic
 
     def start(self, partition: int) -> int | None:
-        """None: no answer."""
+        """None without an answer."""
         return self._ask(partition, _EARLIEST, "{} -1")
 
     def end(self, partition: int) -> int | None:
@@ -165,7 +165,7 @@ def read(bootstrap: str, topic: str, partitions: int, rewind_seconds: float) -> 
             _got(message)
             if message.error() is None:
                 next_of[message.partition() or 0] = (message.offset() or 0) + 1
-        # Not before it was back where it began again from: it is to keep up with the others on the whole.
+        # It must first reach the position of its last rewind, so that it keeps up with the others on average.
         if time.monotonic() > rewind_at and next_of[rewound[0]] >= rewound[1]:
             rewind_at = time.monotonic() + rewind_seconds
             partition = dice.randrange(partitions)
@@ -195,9 +195,9 @@ def reread(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> None:
-    """With librdkafka's defaults but for ``settings``. Any error that reaches a member is told.
+    """Run two members with librdkafka's defaults and ``settings``. Any error that reaches a member is reported.
 
-    Where they have ``enable.auto.commit`` librdkafka alone commits, and repeats what fails.
+    With ``enable.auto.commit`` librdkafka alone commits and retries failed commits.
     """
     stopping = _until_input_ends()
     given = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}

@@ -1,4 +1,4 @@
-"""A TCP proxy whose links can be cut, stalled, slowed and refused while they are in use."""
+"""A TCP proxy whose links can be cut, stalled, slowed and refused while in use."""
 
 import contextlib
 import socket
@@ -21,7 +21,7 @@ BOTH = frozenset(Direction)
 
 
 def reset(stream: trio.SocketStream) -> None:
-    """Close with RST: what was not delivered is lost, and the peer sees an error."""
+    """Close with RST: undelivered bytes are lost, and the peer sees an error."""
     with contextlib.suppress(OSError):
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     stream.socket.close()
@@ -33,10 +33,10 @@ def port_of(listeners: list[trio.SocketListener]) -> int:
 
 
 class TcpProxy:
-    """Passes connections on to ``target`` (host:port). `run` listens on a free port of 127.0.0.1.
+    """Forwards connections to ``target`` (host:port). `run` listens on a free port of 127.0.0.1.
 
-    A stalled link takes connections and bytes, as far as the kernel's buffers go, and passes nothing on. `heal` lets
-    them through late; after `cut` they are lost.
+    A stalled link accepts connections and bytes, up to the kernel's buffers, and forwards nothing. `heal` delivers them
+    late; after `cut` they are lost.
     """
 
     def __init__(self, target: str) -> None:
@@ -49,7 +49,7 @@ class TcpProxy:
         self._scopes: set[trio.CancelScope] = set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Started when ``address`` is known and connections are taken."""
+        """Serve until cancelled. Report started when ``address`` is known and connections are accepted."""
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.address = f"127.0.0.1:{port_of(listeners)}"
         task_status.started()
@@ -60,16 +60,16 @@ class TcpProxy:
         return len(self._scopes)
 
     def cut(self) -> None:
-        """End every connection with RST, to both sides."""
+        """End every connection with RST in both directions."""
         for scope in self._scopes:
             scope.cancel()
 
     def stall(self, directions: frozenset[Direction] = BOTH) -> None:
-        """Pass nothing on in ``directions``, on present and new connections."""
+        """Forward nothing in ``directions``, on existing and new connections."""
         self._stalled = directions
 
     def heal(self) -> None:
-        """Pass everything on at once, and what was held back."""
+        """Forward everything immediately, including held bytes."""
         self._stalled = frozenset()
         self.delay_seconds = 0.0
         self.refusing = False
@@ -84,7 +84,7 @@ class TcpProxy:
                 if not self.refusing:
                     await self._pass_on(client, streams)
             except* BROKEN:
-                pass  # one side is gone: the other hears of it by the RST below
+                pass  # one side has closed: the RST below reports it to the other
             finally:
                 self._scopes.discard(scope)
                 for stream in streams:
