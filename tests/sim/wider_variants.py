@@ -7,7 +7,7 @@ _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 
 WIDER_VARIANTS: dict[str, Variant] = {
     "stopped-by-a-foreign-key": Variant(
-        "a listing ends at a key that is no segment's",
+        "a listing ends at a key that is not a segment's",
         (
             Change(
                 "services.storage.reading.finder",
@@ -20,7 +20,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=5,
     ),
     "epoch-ends-with-the-log": Variant(
-        "every leader epoch is told to end where the log does",
+        "every leader epoch is reported to end at the end of the log",
         (
             Change(
                 "services.storage.log.partition",
@@ -32,7 +32,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "topics-kept-as-first-seen": Variant(
-        "a gateway keeps the partitions that a topic had when it first needed them",
+        "a gateway keeps the partitions that a topic had at its first use",
         (
             Change(
                 "services.gateway.topic_cache",
@@ -44,7 +44,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"partitions-added": 15.0},
     ),
     "unmarked-bucket-believed": Variant(
-        "objects that a listing does not show are gone, whatever bucket answers",
+        "objects missing in a listing count as deleted, even in a bucket without the cluster mark",
         (
             Change(
                 "services.storage.reading.old_end",
@@ -58,11 +58,11 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=3,
     ),
     "nothing-kept-by-size": Variant(
-        "retention by size deletes everything that it can",
+        "retention by size deletes everything it can",
         (Change("services.storage.upkeep.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
     ),
     "plan-by-an-old-state": Variant(
-        "a plan goes by a state that was read before the plan was asked for",
+        "a plan uses a state that was read before the request",
         (
             Change(
                 "services.storage.owning.logs",
@@ -77,19 +77,19 @@ WIDER_VARIANTS: dict[str, Variant] = {
         (Change("services.gateway.apis.produce", "_Produce._reply", "if self._acks != 0:", "if True:"),),
     ),
     "offsets-never-listed": Variant(
-        "ListOffsets is answered that the client has to ask another one, for good",
+        "ListOffsets always refers the client to another broker",
         (Change("services.gateway.apis.list_offsets", "_ask", "if asked.question.results:", "if False:"),),
     ),
     "epoch-ends-never-told": Variant(
-        "OffsetForLeaderEpoch is answered that the client has to ask another one, for good",
+        "OffsetForLeaderEpoch always refers the client to another broker",
         (Change("services.gateway.apis.offset_for_leader_epoch", "_ask", "if not question.results:", "if True:"),),
     ),
     "deletion-never-answered": Variant(
-        "DeleteRecords is answered that the client has to ask another one, for good",
+        "DeleteRecords always refers the client to another broker",
         (Change("services.gateway.apis.delete_records", "_ask", "if not question.results:", "if True:"),),
     ),
     "several-topics-refused": Variant(
-        "a request with records for several topics is refused, for good",
+        "a request with records for several topics is always refused",
         (
             Change(
                 "services.gateway.apis.produce",
@@ -100,7 +100,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "deeper-deleted-with-the-topic": Variant(
-        "the deletion of a topic takes what another cluster keeps below a partition's prefix",
+        "the deletion of a topic deletes another cluster's objects below a partition's prefix",
         (
             Change(
                 "services.storage.upkeep.deletion",
@@ -112,7 +112,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"foreign-object": 12.0},
     ),
     "deeper-deleted-with-the-log": Variant(
-        "what lies below the log start is deleted with what another cluster keeps deeper",
+        "deletion below the log start deletes another cluster's objects below the partition's prefix",
         (
             Change(
                 "services.storage.upkeep.retention",
@@ -124,7 +124,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"foreign-object": 12.0},
     ),
     "snapshots-left-behind": Variant(
-        "a deleted topic's producer snapshots stay",
+        "the producer snapshots of a deleted topic stay",
         (
             Change(
                 "services.storage.upkeep.deletion",
@@ -135,7 +135,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "applied-stages-kept": Variant(
-        "what a sink staged stays when all logs have it",
+        "the stages of a sink stay after all logs have their records",
         (
             Change(
                 "services.storage.sinks.appends",
@@ -146,7 +146,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "discarded-stages-kept": Variant(
-        "what a sink takes back stays",
+        "stages that a sink discards stay",
         (
             Change(
                 "services.storage.sinks.staging",
@@ -157,7 +157,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "old-stages-kept": Variant(
-        "what a sink staged and left behind stays for ever",
+        "abandoned stages of a sink stay forever",
         (
             Change(
                 "services.storage.sinks.upkeep",
@@ -168,7 +168,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "topics-never-deleted": Variant(
-        "DeleteTopics is answered, and nothing is done",
+        "DeleteTopics is answered but deletes nothing",
         (
             Change(
                 "services.gateway.apis.delete_topics",
@@ -179,7 +179,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "offline-for-good": Variant(
-        "a partition that could not be read when it was taken over is not looked at again",
+        "a partition that could not be read at its take-over is never read again",
         (
             Change(
                 "services.storage.owning.offline",
@@ -192,7 +192,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=6,
     ),
     "header-believed": Variant(
-        "a header that was read once says which epoch an object is of",
+        "the epoch of an object is trusted after one read of its header",
         (
             Change(
                 "services.storage.reading.reader",
@@ -206,7 +206,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=101,
     ),
     "ages-by-a-clock-that-jumps": Variant(
-        "retention by time asks nobody whether its clock is right",
+        "retention by time uses a clock that is not checked",
         (
             Change(
                 "services.storage.upkeep.retention",
@@ -219,7 +219,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=8,
     ),
     "producers-expired-by-a-clock-that-jumps": Variant(
-        "idle producers are forgotten by a clock that nothing proves",
+        "idle producers expire by a clock that is not checked",
         (
             Change(
                 "services.storage.owning.snapshots",
@@ -244,7 +244,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=17,
     ),
     "missing-objects-hold-up-the-log": Variant(
-        "the log start does not move over objects that somebody has deleted",
+        "the log start does not move over objects that were deleted externally",
         (
             Change(
                 "services.storage.upkeep.retention",
