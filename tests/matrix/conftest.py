@@ -1,10 +1,17 @@
-"""The four services, that every client and tool of the matrix runs against with its defaults."""
+"""The four services, with which every client and tool of the matrix runs with its defaults."""
 
 import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.matrix import table
+from tests.matrix.drivers import DRIVERS
+from tests.matrix.drivers.confluent import ConfluentDriver
+from tests.matrix.drivers.interface import Driver
+from tests.matrix.kafka_tools import KafkaTools, kafka_tools
+from tests.matrix.members import PARTITIONS, eventually
+from tests.matrix.wire import gateways_partitions
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
@@ -16,7 +23,7 @@ from tests.support.kafka_tools import KafkaTools, kafka_tools
 from tests.support.members import PARTITIONS, eventually
 from tests.support.wire import partitions_told
 
-# Nothing of what clients decide: a group begins at once, so that cases take less time.
+# Groups start without a delay, to save time. Clients cannot tell the difference.
 SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
@@ -43,18 +50,18 @@ def tools(bootstrap: str) -> Iterator[KafkaTools]:
 
 
 @pytest.fixture(scope="session")
-def judge(bootstrap: str) -> Iterator[ConfluentClient]:
-    """Prepares topics and says what is there, whatever client is under test."""
-    judge = ConfluentClient(bootstrap)
+def judge(bootstrap: str) -> Iterator[ConfluentDriver]:
+    """A client that prepares topics and checks the results, whatever client is under test."""
+    judge = ConfluentDriver(bootstrap)
     yield judge
     judge.close()
 
 
 @pytest.fixture(scope="module")
-def started(bootstrap: str) -> Iterator[Callable[[str], MatrixClient]]:
-    """Gives each client by its name, started once for all cases of a module.
+def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
+    """Return a function that starts clients by name, once for all cases of a module.
 
-    Threads of Python's clients draw from `random`: what comes after the module needs it for itself.
+    Threads of Python's clients draw from `random`, so they stop before later modules that need it.
     """
     running: dict[str, MatrixClient] = {}
 
@@ -73,8 +80,8 @@ def driver(
     request: pytest.FixtureRequest,
     started: Callable[[str], MatrixClient],
     record_property: Callable[[str, object], None],
-) -> MatrixClient:
-    """Each client in turn; a case marked ``uses`` is skipped where the client has nothing for it."""
+) -> Driver:
+    """Each client in turn. A case marked ``uses`` is skipped if the client lacks the feature."""
     driver = started(request.param)
     record_property(table.CLIENT, f"{driver.name} {driver.version}")
     marker = request.node.get_closest_marker("uses")
@@ -89,13 +96,13 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """For a topic or a group that only this case has."""
+    """A name for a topic or a group that only this case uses."""
     return f"matrix-{next(_NUMBERS)}"
 
 
 @pytest.fixture
-def topic(driver: MatrixClient, judge: ConfluentClient, name: str, bootstrap: str) -> str:
-    """A fresh topic with four partitions, which the client under test can read and every gateway knows."""
-    judge.create_topic(name, partitions=PARTITIONS, configs=driver.topic_configs)
-    eventually(lambda: partitions_told(bootstrap, name) == {PARTITIONS})
+def topic(driver: Driver, judge: ConfluentDriver, name: str, bootstrap: str) -> str:
+    """A new topic with four partitions that the client under test can read and every gateway knows."""
+    judge.create_topic(name, PARTITIONS, driver.topic_configs)
+    eventually(lambda: gateways_partitions(bootstrap, name) == {PARTITIONS})
     return name

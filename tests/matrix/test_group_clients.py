@@ -1,4 +1,4 @@
-"""Members of a group, with every client's defaults: they share partitions, go on where they stopped, seek and pause."""
+"""Members of a group, with every client's defaults: they share partitions, continue, seek and pause."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from tests.support.members import EACH, PARTITIONS, fill, joined, quiet, read, u
 EVERYTHING = set(range(PARTITIONS))
 
 
-def _share(driver: MatrixClient, judge: ConfluentClient, topic: str, *, assignor: str | None = None) -> None:
-    """One member reads all, a second gets half of the partitions, and leaves them to the first again."""
+def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str | None = None) -> None:
+    """One member reads all records, a second gets half of the partitions, and leaves them to the first again."""
     group = f"{topic}-group"
     quick = assignor is not None
     produced = fill(judge, topic)
@@ -36,7 +36,7 @@ def _share(driver: MatrixClient, judge: ConfluentClient, topic: str, *, assignor
         got += until(lambda _: first.assigned() == EVERYTHING, first)
         produced |= fill(judge, topic, 2 * EACH)
         got += until(all_read, first)
-        # A client may commit what came with a poll by the next one.
+        # A client may commit the records of a poll with the next one.
         first.poll(0.1)
     assert {(record.partition, record.offset) for record in got} == {
         (partition, offset) for partition in EVERYTHING for offset in range(3 * EACH)
@@ -44,7 +44,7 @@ def _share(driver: MatrixClient, judge: ConfluentClient, topic: str, *, assignor
     assert judge.committed(group, topic) == dict.fromkeys(EVERYTHING, 3 * EACH)
 
 
-def test_two_members_share_and_one_takes_over(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
+def test_two_members_share_partitions_and_one_takes_over(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     _share(driver, judge, topic)
 
 
@@ -55,9 +55,7 @@ def test_members_share_by_each_assignor(
     _share(driver, judge, topic, assignor=assignor)
 
 
-def test_who_comes_later_goes_on_where_the_group_stopped(
-    driver: MatrixClient, judge: ConfluentClient, topic: str
-) -> None:
+def test_a_later_member_continues_where_the_group_stopped(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
     with joined(driver.member(topic, group, quick=True)) as member:
@@ -71,9 +69,7 @@ def test_who_comes_later_goes_on_where_the_group_stopped(
 
 
 @pytest.mark.uses("commit")
-def test_what_is_committed_is_where_the_next_member_begins(
-    driver: MatrixClient, judge: ConfluentClient, topic: str
-) -> None:
+def test_the_next_member_starts_at_the_committed_offsets(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     group = f"{topic}-group"
     committed = {0: 4, 1: EACH, 2: EACH, 3: 7}
     fill(judge, topic)
@@ -89,7 +85,7 @@ def test_what_is_committed_is_where_the_next_member_begins(
 
 
 @pytest.mark.uses("seek")
-def test_a_member_seeks_back_and_forth(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
+def test_a_member_seeks_backward_and_forward(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:
         read(PARTITIONS * EACH, member)
@@ -101,8 +97,8 @@ def test_a_member_seeks_back_and_forth(driver: MatrixClient, judge: ConfluentCli
 
 
 @pytest.mark.uses("pause", "resume")
-def test_a_paused_partition_gives_nothing_until_it_is_resumed(
-    driver: MatrixClient, judge: ConfluentClient, topic: str
+def test_a_paused_partition_returns_no_records_until_it_is_resumed(
+    driver: Driver, judge: ConfluentDriver, topic: str
 ) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:

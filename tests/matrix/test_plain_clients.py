@@ -1,13 +1,13 @@
-"""Every client's defaults without groups: producing, offsets for times, and what its admin client has."""
+"""Every client's defaults without groups: producing, offsets by time, and admin requests."""
 
 import time
 
 import pytest
 
-from tests.support.clients.confluent import ConfluentClient
-from tests.support.clients.interface import MatrixClient, Message, ProduceOptions
-from tests.support.members import EACH, PARTITIONS, eventually, fill, joined, read, write
-from tests.support.wire import partitions_told, producer_id
+from tests.matrix.drivers.confluent import ConfluentDriver
+from tests.matrix.drivers.interface import Driver
+from tests.matrix.members import EACH, PARTITIONS, eventually, fill, joined, read
+from tests.matrix.wire import gateways_partitions, producer_id
 
 
 def test_produced_records_are_in_the_log_once_and_in_order(
@@ -42,19 +42,19 @@ def test_topics_are_listed_and_described(driver: MatrixClient, topic: str) -> No
 
 
 @pytest.mark.uses("create_topic", "create_partitions", "delete_topic")
-def test_topics_are_made_extended_and_deleted(
-    driver: MatrixClient, judge: ConfluentClient, bootstrap: str, name: str
+def test_topics_are_created_extended_and_deleted(
+    driver: Driver, judge: ConfluentDriver, bootstrap: str, name: str
 ) -> None:
-    driver.create_topic(name, partitions=2, configs={"retention.ms": "60000"})
-    eventually(lambda: partitions_told(bootstrap, name) == {2})
+    driver.create_topic(name, 2, {"retention.ms": "60000"})
+    eventually(lambda: gateways_partitions(bootstrap, name) == {2})
     assert judge.partitions(name) == driver.partitions(name) == 2
     assert judge.configs(name)["retention.ms"] == "60000"
     driver.create_partitions(name, 3)
-    eventually(lambda: partitions_told(bootstrap, name) == {3})
+    eventually(lambda: gateways_partitions(bootstrap, name) == {3})
     assert judge.partitions(name) == 3
     write(driver, name, ["in the new one"], 2)
     driver.delete_topic(name)
-    eventually(lambda: partitions_told(bootstrap, name) == {0})
+    eventually(lambda: gateways_partitions(bootstrap, name) == {0})
     assert name not in judge.topics() | driver.topics()
 
 

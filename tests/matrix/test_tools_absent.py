@@ -1,4 +1,4 @@
-"""Kafka's tools for ACLs, moves of replicas, quotas, SCRAM, transactions and KRaft, none of which is here."""
+"""Kafka's tools for features without support here: ACLs, replica moves, quotas, SCRAM, transactions and KRaft."""
 
 import json
 from pathlib import Path
@@ -31,14 +31,14 @@ def test_kafka_topics_does_not_list_partitions_as_under_min_isr(tools: KafkaTool
     assert "DYNAMIC_TOPIC_CONFIG:min.insync.replicas=2" in shown
 
 
-def test_kafka_acls_says_that_there_is_no_authorizer(tools: KafkaTools, topic: str) -> None:
+def test_kafka_acls_reports_that_there_is_no_authorizer(tools: KafkaTools, topic: str) -> None:
     reader = ("--allow-principal", "User:a", "--operation", "Read", "--topic", topic)
     for command in (("--list",), ("--add", *reader), ("--remove", "--force", *reader)):
         refused = tools.run("kafka-acls", *command, status=1)
         assert "SecurityDisabledException: No Authorizer is configured" in refused.out + refused.err
 
 
-def test_kafka_reassign_partitions_accepts_the_replicas_that_there_are(
+def test_kafka_reassign_partitions_accepts_the_current_replicas(
     tools: KafkaTools, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     leaders = _leaders(bootstrap, topic)
@@ -97,7 +97,7 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
         ),
     ],
 )
-def test_kafka_configs_says_that_there_are_no_quotas_and_no_users(
+def test_kafka_configs_reports_that_quotas_and_users_are_not_supported(
     tools: KafkaTools, kind: str, config: str, said: str
 ) -> None:
     whose = ("--entity-type", kind, "--entity-name", "127.0.0.1")
@@ -111,9 +111,7 @@ def test_kafka_configs_finds_no_credential_to_delete(tools: KafkaTools) -> None:
     assert "ResourceNotFoundException: Attempt to delete a user credential that does not exist" in refused.err
 
 
-def test_kafka_configs_shows_no_configs_of_groups_and_no_log_levels(
-    tools: KafkaTools, bootstrap: str, topic: str
-) -> None:
+def test_kafka_configs_lists_no_group_configs_and_no_log_levels(tools: KafkaTools, bootstrap: str, topic: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "configured"})
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     consumer.close()
@@ -126,7 +124,7 @@ def test_kafka_configs_shows_no_configs_of_groups_and_no_log_levels(
     assert all(line.startswith("Dynamic configs for group ") for line in every), "more than headings"
 
 
-def test_a_tool_that_is_set_to_authenticate_says_that_nobody_can(tools: KafkaTools, tmp_path: Path) -> None:
+def test_a_tool_with_sasl_settings_reports_that_sasl_is_not_supported(tools: KafkaTools, tmp_path: Path) -> None:
     settings = tmp_path / "sasl.properties"
     settings.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
@@ -141,7 +139,7 @@ def test_kafka_client_metrics_lists_nothing(tools: KafkaTools) -> None:
         assert tools.run("kafka-client-metrics", action).out.strip() == ""
 
 
-def test_kafka_transactions_finds_none(tools: KafkaTools, bootstrap: str, topic: str) -> None:
+def test_kafka_transactions_lists_none(tools: KafkaTools, bootstrap: str, topic: str) -> None:
     where = ("--topic", topic, "--partition", 0)
     broker = _leaders(bootstrap, topic)[0]
     for command in (("list",), ("describe-producers", *where), ("find-hanging", "--broker-id", broker)):
@@ -152,7 +150,7 @@ def test_kafka_transactions_finds_none(tools: KafkaTools, bootstrap: str, topic:
     assert "Could not find any open transactions" in hanging.err
 
 
-def test_kafka_metadata_quorum_says_that_there_is_none(tools: KafkaTools) -> None:
+def test_kafka_metadata_quorum_reports_that_there_is_none(tools: KafkaTools) -> None:
     for which in ("--status", "--replication"):
         refused = tools.run("kafka-metadata-quorum", "describe", which, status=1)
         assert "UnsupportedVersionException: There is no KRaft quorum" in refused.out + refused.err
@@ -164,7 +162,7 @@ def test_kafka_features_shows_the_metadata_version(tools: KafkaTools) -> None:
     assert "FinalizedVersionLevel: 4.1-IV1" in line
 
 
-def test_kafkas_tools_do_not_send_what_is_not_supported(tools: KafkaTools) -> None:
+def test_kafkas_tools_do_not_send_unsupported_requests(tools: KafkaTools) -> None:
     upgrade = tools.run("kafka-features", "upgrade", "--feature", "group.version=1", status=1)
     assert "Could not upgrade group.version to 1. The node does not support UPDATE_FEATURES" in upgrade.out
     unregister = tools.run("kafka-cluster", "unregister", "--id", 7)

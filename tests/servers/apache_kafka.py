@@ -1,4 +1,4 @@
-"""Apache Kafka, one process that is broker and controller, from the jars of ``apache/pom.xml``."""
+"""Apache Kafka as one process that is broker and controller, from the jars of ``apache/pom.xml``."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ file.delete.delay.ms=1000
 
 
 class ApacheKafka:
-    """A running broker: its address, and its process for measurements."""
+    """The address of a running broker, and its process for measurements."""
 
     def __init__(self, bootstrap: str, process: ServerProcess) -> None:
         self.bootstrap = bootstrap
@@ -40,18 +40,18 @@ class ApacheKafka:
 
 
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options of a JVM that is to start quickly rather than to run fast."""
+"""Options for a JVM that should start quickly rather than run fast."""
 
 
 def java(main: str, *arguments: str, heap: str = "256m", options: Sequence[str] = ()) -> list[str]:
-    """The command line of a class from Apache Kafka's jars."""
+    """Return the command line of a class in Apache Kafka's jars."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return ["java", f"-Xmx{heap}", *options, quiet, "-cp", classpath("apache"), main, *arguments]
 
 
 @contextmanager
 def apache_kafka(directory: Path, *, heap: str = "1g", properties: Sequence[str] = ()) -> Iterator[ApacheKafka]:
-    """Starts a fresh broker whose log is under ``directory``; ``properties`` are further lines of its settings file."""
+    """Start a new broker with its log under ``directory``. ``properties`` are more lines of its settings file."""
     directory.mkdir(parents=True, exist_ok=True)
     port, controller = free_ports(2)
     settings = directory / "server.properties"

@@ -1,7 +1,6 @@
-"""Builds the Java side of the tests with Maven into a cache outside the tree.
+"""Build the Java parts of the tests with Maven in a cache outside the tree.
 
-Each build is kept under a name that is the hash of its sources, so that a changed pom or source is built again and a
-warm call only looks.
+The name of each build is a hash of its sources, so changed sources are built again, and others are found in the cache.
 """
 
 import hashlib
@@ -18,18 +17,21 @@ PROJECTS = ("client", "apache", "messages", "messages_old", "spark_source")
 
 
 def cache_root() -> Path:
-    """Where test servers and jars are kept between runs; ``KAFSCALE_TEST_CACHE`` moves it."""
+    """Return the directory that keeps test servers and jars between runs. ``KAFSCALE_TEST_CACHE`` sets it."""
     return Path(os.environ.get("KAFSCALE_TEST_CACHE") or Path.home() / ".cache" / "kafscale")
 
 
 def classpath(project: str) -> str:
-    """The class path of a project, built first when the cache lacks it. Raises ToolMissing without Java or Maven."""
+    """Return the class path of a project, after a build if the cache lacks it.
+
+    Raise ToolMissing without Java or Maven.
+    """
     tool("java", "maven")
     return f"{build(project)}/*"
 
 
 def build(project: str) -> Path:
-    """The directory that holds the project's jars."""
+    """Return the directory that holds the project's jars."""
     source = SOURCES / project
     built = cache_root() / f"java-{project}-{_fingerprint(source)}"
     if built.is_dir():

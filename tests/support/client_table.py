@@ -1,4 +1,4 @@
-"""The matrix as a table at the end of a run: each client with its version, its cases, and how many passed."""
+"""The matrix as a table at the end of a run: each client with its version, its cases, and the number that passed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ import pytest
 from tests.support.left_out import reason_of
 
 CLIENT = "client"
-"""The property of a case's report that says which client, a blank and its version."""
+"""The property of a case's report with the client's name, a space and its version."""
 
 
 def rows(reports: Iterable[pytest.TestReport]) -> list[tuple[str, str, int, int, dict[str, int]]]:
-    """Client, version, cases, passed, and why others were left out, with how many they are."""
+    """Return client, version, number of cases, number that passed, and reasons of skipped cases with their numbers."""
     passed: Counter[str] = Counter()
     failed: dict[str, set[str]] = defaultdict(set)
     left_out: dict[str, Counter[str]] = defaultdict(Counter)
@@ -35,7 +35,7 @@ def rows(reports: Iterable[pytest.TestReport]) -> list[tuple[str, str, int, int,
 
 
 def show(reporter: pytest.TerminalReporter) -> None:
-    """Print the table, when the run had cases of it."""
+    """Print the table if the run had cases of the matrix."""
     kinds = ("passed", "failed", "error", "skipped")
     found = rows(
         report for kind in kinds for report in reporter.stats.get(kind, []) if isinstance(report, pytest.TestReport)

@@ -1,5 +1,7 @@
-"""Kafka's own serialisation as a judge of messages: ``messages/`` with the newest kafka-clients, and, for versions that
-Kafka 4 dropped, the same program with those of ``messages_old/``.
+"""Kafka's own serialization, which checks messages.
+
+The program ``messages/`` uses the newest kafka-clients. For versions that Kafka 4 dropped, it uses those of
+``messages_old/``.
 """
 
 import json
@@ -17,7 +19,7 @@ _MAIN = "kafscale.messages.Judge"
 
 @dataclass(frozen=True)
 class Judged:
-    """A frame as Kafka understands it. ``written``: what Kafka writes for these values; ``left``: bytes not read."""
+    """A frame as parsed by Kafka. ``written``: Kafka's encoding of the values. ``left``: the number of unread bytes."""
 
     header: Mapping[str, Any]
     body: Mapping[str, Any]
@@ -26,7 +28,7 @@ class Judged:
 
 
 class Judge:
-    """One release's classes, in a JVM that answers line by line."""
+    """The classes of one release, in a JVM that answers line by line."""
 
     def __init__(self, name: str, process: "subprocess.Popen[str]") -> None:
         self.name = name
@@ -39,29 +41,29 @@ class Judge:
         return api_key in self.apis and version in self.apis[api_key][1]
 
     def request(self, api_key: int, version: int, frame: bytes) -> Judged:
-        """A whole request, without its size."""
+        """Parse a complete request, without its size."""
         return self._judged(f"request {api_key} {version} {frame.hex()}")
 
     def response(self, api_key: int, version: int, frame: bytes) -> Judged:
-        """A whole response, without its size."""
+        """Parse a complete response, without its size."""
         return self._judged(f"response {api_key} {version} {frame.hex()}")
 
     def filled(self, api_key: int, version: int, how: str = "filled") -> Judged:
-        """A request of Kafka's own making.
+        """Return a request that Kafka creates.
 
-        "filled": a value in every field; "nulls": null wherever that is allowed; "tagged": filled, and with a tag that
-        nobody knows wherever there may be tags.
+        "filled": a value in every field; "nulls": null wherever it is allowed; "tagged": filled, with an unknown tag
+        wherever tags are allowed.
         """
         return self._judged(f"{how} {api_key} {version}")
 
     def records(self, batches: bytes) -> list[list[Any]]:
-        """Key, value (base64), offset, timestamp, timestamp type and headers of what a consumer gets of batches."""
+        """Return key, value (base64), offset, timestamp, timestamp type and headers of each record in batches."""
         answer = self._ask(f"records {batches.hex()}")
         assert "error" not in answer, f"{self.name} refuses the batches: {answer['error']}"
         return cast("list[list[Any]]", answer["records"])
 
     def partition(self, key: bytes, count: int) -> int:
-        """Where the producer sends records with the key."""
+        """Return the partition to which the producer sends records with the key."""
         return cast("int", self._ask(f"partition {count} {key.hex()}")["partition"])
 
     def _judged(self, question: str) -> Judged:
@@ -79,7 +81,7 @@ class Judge:
 
 @contextmanager
 def judges() -> Iterator[tuple[Judge, Judge]]:
-    """The newest release, and the last one before Kafka 4."""
+    """Start the newest release and the last one before Kafka 4."""
     program = next(build("messages").glob("java-messages-*.jar"))
     paths = {"the newest": classpath("messages"), "3.9": f"{program}:{classpath('messages_old')}"}
     with ExitStack() as stack:
@@ -89,7 +91,7 @@ def judges() -> Iterator[tuple[Judge, Judge]]:
 
 @contextmanager
 def newest() -> Iterator[Judge]:
-    """The newest release alone."""
+    """Start only the newest release."""
     with _running("the newest", classpath("messages")) as judge:
         yield judge
 

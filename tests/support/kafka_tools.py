@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, all in one JVM (``ToolRunner`` of tests/java/apache), and their tables as rows."""
+"""Kafka's command line tools in one JVM (``ToolRunner`` of tests/java/apache), and their tables as rows."""
 
 import contextlib
 import json
@@ -34,27 +34,27 @@ MAINS = {
     "kafka-verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
     "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
 }
-"""The class behind each script of Kafka's ``bin`` directory."""
+"""The class behind each script in Kafka's ``bin`` directory."""
 
 _ADDRESS_FIRST = ("kafka-features", "kafka-metadata-quorum", "kafka-transactions")
-"""Those that take the address before their command."""
+"""Tools that expect the address before their command."""
 
 SECONDS = 60
-"""For how long a tool may run."""
+"""The timeout of a tool."""
 
 Row = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What a tool ended with."""
+    """The outcome of a tool."""
 
     status: int
     out: str
     err: str
 
     def rows(self) -> list[Row]:
-        """The table that it printed: what stands under each heading. The one heading with a space loses its end."""
+        """Return the rows of the printed table by heading. A heading with a space is cut at the space."""
         lines = self.out.replace("COORDINATOR (ID)", "COORDINATOR ID").splitlines()
         heads = [number for number, line in enumerate(lines) if line.startswith(("GROUP ", "TOPIC ", "ID "))]
         rows: list[Row] = []
@@ -76,15 +76,15 @@ class KafkaTools:
         self._jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def run(self, tool: str, *arguments: object, stdin: str = "", status: int = 0) -> Printed:
-        """Run it against the cluster. An end with another status than ``status`` is a failure."""
+        """Run a tool with the cluster's address. Fail unless it ends with ``status``."""
         given, address = [*map(str, arguments)], ["--bootstrap-server", self._bootstrap]
         ordered = [*address, *given] if tool in _ADDRESS_FIRST else [*given, *address]
         return self.run_plain(tool, *ordered, stdin=stdin, status=status)
 
     def run_plain(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> Printed:
-        """Run it with these arguments only."""
+        """Run a tool with only these arguments."""
         command = {"main": MAINS[tool], "arguments": arguments, "stdin": stdin, "seconds": SECONDS}
-        # A JVM that answers nothing at all is ended, which ends the reading of its answer.
+        # If the JVM does not answer, killing it ends the read of its answer.
         watchdog = threading.Timer(2 * SECONDS, self._jvm.kill)
         watchdog.start()
         try:
@@ -112,5 +112,5 @@ def kafka_tools(bootstrap: str) -> Iterator[KafkaTools]:
 
 
 def fields(line: str) -> Row:
-    """What a line of "Name: value" pairs between tabs says."""
+    """Return the pairs in a line of "Name: value" pairs that are separated by tabs."""
     return dict(re.findall(r"(\S+): ([^\t]*)", line))

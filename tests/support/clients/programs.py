@@ -1,4 +1,4 @@
-"""The clients of other languages, each behind a program of its own that is built once into the cache."""
+"""The clients in other languages, each with a program that is built once in the cache."""
 
 import fcntl
 import hashlib
@@ -23,9 +23,9 @@ class KafkaJsClient(PipedClient):
     name = "kafkajs"
     version = str(json.loads((_KAFKAJS / "package.json").read_text())["dependencies"]["kafkajs"])
     idempotent = False
-    # It has no other.
+    # KafkaJS has no other.
     assignors: Mapping[str, str] = {ROUND_ROBIN: "RoundRobinAssigner"}
-    # KafScale compresses uncompressed batches with Snappy, which it reads only with a plug-in.
+    # KafkaJS needs a plug-in for Snappy, with which KafScale compresses uncompressed records.
     topic_configs: Mapping[str, str] = {"compression.type": "producer"}
 
     def __init__(self, bootstrap: str) -> None:
@@ -44,7 +44,7 @@ class FranzGoClient(PipedClient):
 
 
 def _node_modules() -> Path:
-    """The driver beside the modules that it needs, installed first when the cache lacks them."""
+    """Return the driver's directory with its modules, which are installed if the cache lacks them."""
     sources = [_KAFKAJS / name for name in ("package.json", "package-lock.json", "driver.js")]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     built = cache_root() / f"kafkajs-{digest}"
@@ -64,7 +64,7 @@ def _node_modules() -> Path:
 
 
 def build() -> None:
-    """Build and install what they need, where the cache lacks it."""
+    """Build the programs and install their dependencies if the cache lacks them."""
     classpath("client")
     _KGO.build()
     _node_modules()
