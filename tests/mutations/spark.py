@@ -19,7 +19,7 @@ MUTATIONS = (
         Change(
             "kafscale_spark.planning", "_how_many", "count = _parts(count, slots) * slots", "count = max(count, slots)"
         ),
-        _PLANNING + "test_how_many_tasks_there_are",
+        _PLANNING + "test_the_number_of_tasks_depends_on_slots_and_sizes",
     ),
     Mutation(
         "each offset is in one task",
@@ -44,7 +44,7 @@ MUTATIONS = (
             "self._failed.append(self._ready.popleft())",
             "self._ready.rotate(-1)",
         ),
-        _READING + "test_an_instance_that_failed_is_not_asked_first_for_each_range",
+        _READING + "test_an_instance_that_failed_is_not_asked_first_for_later_ranges",
     ),
     Mutation(
         "maxRecordsPerPartition bounds a task as splitBytes does",
@@ -54,7 +54,7 @@ MUTATIONS = (
             "for few in divided(part, _parts(_offsets(part), settings.split_records), even=True)",
             "for few in [part]",
         ),
-        _PLANNING + "test_many_records_and_many_bytes_are_no_task_each",
+        _PLANNING + "test_no_task_has_too_many_records_or_bytes",
     ),
     Mutation(
         "a message of a stream that cannot be encoded ends it",
@@ -79,12 +79,12 @@ MUTATIONS = (
             "            start=self._next,\n            end=self._part.end,",
             "            start=self._part.start,\n            end=self._part.end,",
         ),
-        _READING + "test_streams_that_break_are_gone_on_with",
+        _READING + "test_broken_streams_are_continued",
     ),
     Mutation(
         "a scan's early end is not the end of the range",
         Change("kafscale_spark.reading", "_Range.read", 'trouble = f"{endpoint}: the scan ended early"', "return"),
-        _READING + "test_a_stream_that_ends_early_without_a_word_is_gone_on_with",
+        _READING + "test_a_stream_that_ends_early_without_an_error_is_continued",
     ),
     Mutation(
         "a range ends where it was said to end",
@@ -94,7 +94,7 @@ MUTATIONS = (
             "wanted = Wanted(request.start, request.end, ",
             "wanted = Wanted(request.start, request.end + 1, ",
         ),
-        _READING + "test_a_range_begins_and_ends_inside_batches",
+        _READING + "test_a_range_can_begin_and_end_inside_batches",
     ),
     Mutation(
         "of a field that is there twice the last one counts",
@@ -104,12 +104,12 @@ MUTATIONS = (
             "found, kept = view[at : at + size], at + size",
             "found, kept = found or view[at : at + size], at + size",
         ),
-        _APART + "test_what_is_there_twice_counts_as_protobuf_has_it",
+        _APART + "test_a_repeated_field_is_merged_as_in_protobuf",
     ),
     Mutation(
         "a message that ends within its large field is refused",
         Change("kafscale_spark.apart", "taken_apart", "    if at > len(message):\n", "    if at > 2 * len(message):\n"),
-        _APART + "test_what_is_no_message_is_refused",
+        _APART + "test_data_that_is_not_a_message_is_refused",
     ),
     Mutation(
         "a worker that had a task leaves what it has imported to no collection",
@@ -119,7 +119,7 @@ MUTATIONS = (
             "if next(_begun) == 2 and in_worker():",
             "if next(_begun) == 3 and in_worker():",
         ),
-        _WORKERS + "test_workers_of_spark_do_so_from_the_second_task_on",
+        _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
     ),
     Mutation(
         "a worker that makes sources does so too",
@@ -129,7 +129,7 @@ MUTATIONS = (
             "        begin_task()\n        return spark_schema(",
             "        return spark_schema(",
         ),
-        _WORKERS + "test_workers_of_spark_do_so_from_the_second_task_on",
+        _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
     ),
     Mutation(
         "a worker that plans does so too",
@@ -139,7 +139,7 @@ MUTATIONS = (
             "        begin_task()\n        options = source_options(self.options)",
             "        options = source_options(self.options)",
         ),
-        _WORKERS + "test_workers_of_spark_do_so_from_the_second_task_on",
+        _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
     ),
     Mutation(
         "a batch whose bytes are not those of its checksum is an error",
@@ -149,22 +149,22 @@ MUTATIONS = (
             "np.flatnonzero(sums != table[:, kernel.CRC])",
             "np.flatnonzero(sums < 0)",
         ),
-        _DAMAGE + "test_every_damaged_byte_is_an_error_or_changes_nothing",
+        _DAMAGE + "test_every_damaged_byte_causes_an_error_or_changes_nothing",
     ),
     Mutation(
         "nothing is read of the first damaged batch of a piece",
         Change("kafscale_spark.pieces", "_whole", "return int(damaged[0]) if", "return int(damaged[-1]) if"),
-        _DAMAGE + "test_of_many_batches_those_before_the_first_damaged_one_are_read",
+        _DAMAGE + "test_batches_before_the_first_damaged_one_are_read",
     ),
     Mutation(
         "damage is told of with the offset of its batch",
         Change("kafscale_spark.pieces", "Chain.tables", "expected = int(table[whole - 1,", "_ = int(table[whole - 1,"),
-        _DAMAGE + "test_of_many_batches_those_before_the_first_damaged_one_are_read",
+        _DAMAGE + "test_batches_before_the_first_damaged_one_are_read",
     ),
     Mutation(
         "what is lost fails the query unless failOnDataLoss is false",
         Change("kafscale_spark.loss", "data_lost", "    if fail:\n", "    if not what:\n"),
-        _READING + "test_retention_fails_the_task_or_is_passed_over_with_a_warning",
+        _READING + "test_retention_fails_the_task_or_is_skipped_with_a_warning",
     ),
     Mutation(
         "what retention took before a trigger read it is lost",
@@ -174,7 +174,7 @@ MUTATIONS = (
             "elif start is not None and start < found.log_start:",
             "elif start is not None and found.high_watermark < start:",
         ),
-        _STREAM + "test_retention_overtakes_a_stream",
+        _STREAM + "test_retention_may_overtake_a_stream",
     ),
     Mutation(
         "a stream goes on from its checkpoint",
@@ -184,7 +184,7 @@ MUTATIONS = (
             "start=pb.Bound(offset=start.offsets[key]) if key in start.offsets else _EARLIEST",
             "start=_EARLIEST",
         ),
-        _STREAM + "test_limited_triggers_share_as_partitions_are_behind",
+        _STREAM + "test_limited_triggers_share_in_proportion_to_lag",
     ),
     Mutation(
         "a trigger ends where it was said to end",
@@ -194,7 +194,7 @@ MUTATIONS = (
             "end=_LATEST if ends is None else pb.Bound(offset=ends[key])",
             "end=_LATEST",
         ),
-        _STREAM + "test_limited_triggers_share_as_partitions_are_behind",
+        _STREAM + "test_limited_triggers_share_in_proportion_to_lag",
     ),
     Mutation(
         "offsets of a topic that was created again mean other records",
@@ -204,7 +204,7 @@ MUTATIONS = (
             "if self.ids[topic] != ids.get(topic, self.ids[topic])",
             "if topic not in ids",
         ),
-        _STREAM + "test_a_topic_made_anew_is_not_taken_for_the_old_one",
+        _STREAM + "test_a_recreated_topic_is_not_confused_with_the_old_one",
     ),
     Mutation(
         "what a stream reads stays in its checkpoint when AvailableNow is told of less",
@@ -214,7 +214,7 @@ MUTATIONS = (
             "self._target = _with(self._target, start, self.newest)",
             "_with(self._target, start, self.newest)",
         ),
-        _STREAM + "test_where_available_now_ends_is_known_of_all_that_is_read",
+        _STREAM + "test_available_now_stops_at_an_end_for_every_partition_it_reads",
     ),
     Mutation(
         "instances that are learnt of are asked for what the first lacks",
@@ -224,12 +224,12 @@ MUTATIONS = (
             "while left := [endpoint for endpoint in self._endpoints if endpoint not in asked]:",
             "while left := [endpoint for endpoint in self.connection.endpoints if endpoint not in asked]:",
         ),
-        _STREAM + "test_an_instance_that_does_not_know_a_topic_yet_is_not_believed",
+        _STREAM + "test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted",
     ),
     Mutation(
         "a topic that goes while a trigger is planned is lost",
         Change("kafscale_spark.stream", "Stream.latest", "for key in start.offsets:", "for key in ():"),
-        _STREAM + "test_a_topic_that_goes_before_it_is_planned",
+        _STREAM + "test_a_topic_deleted_before_planning_is_data_loss",
     ),
     Mutation(
         "what a run's checkpoint has is compared with what is there",
@@ -239,7 +239,7 @@ MUTATIONS = (
             "begun = self._still_there(start, end.offsets, end.ids)",
             "begun = start.only(key for key in end.offsets if key[0] not in start.made_anew(end.ids))",
         ),
-        _STREAM + "test_loss_is_seen_by_a_spark_that_does_not_say_where_a_run_begins",
+        _STREAM + "test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run",
     ),
     Mutation(
         "calls are not repeated to instances that TLS does not trust",
@@ -249,7 +249,7 @@ MUTATIONS = (
             "if final is Untrusted or not attempts.pause():",
             "if not attempts.pause():",
         ),
-        _CLIENT + "test_instances_that_tls_does_not_reach_say_why",
+        _CLIENT + "test_the_error_names_the_reason_if_tls_fails",
     ),
     Mutation(
         "segments that are missing are damage",
@@ -259,7 +259,7 @@ MUTATIONS = (
             "if segment.base_offset > expected:",
             "if segment.base_offset > expected and not expected:",
         ),
-        _CHAIN + "test_segments_and_what_is_known_of_their_log",
+        _CHAIN + "test_segments_are_checked_against_the_bounds_of_their_log",
     ),
     Mutation(
         "a log that ends before its metadata says is damaged",
@@ -269,7 +269,7 @@ MUTATIONS = (
             "if before is not None and expected < before:",
             "if before is not None and expected < before and not ordered:",
         ),
-        _CHAIN + "test_segments_and_what_is_known_of_their_log",
+        _CHAIN + "test_segments_are_checked_against_the_bounds_of_their_log",
     ),
     Mutation(
         "epochs of a log do not fall",
@@ -279,6 +279,6 @@ MUTATIONS = (
             "epoch = max(epoch, segment.epoch)",
             "epoch = min(epoch, segment.epoch)",
         ),
-        _CHAIN + "test_segments_and_what_is_known_of_their_log",
+        _CHAIN + "test_segments_are_checked_against_the_bounds_of_their_log",
     ),
 )

@@ -1,4 +1,4 @@
-"""What the manifests have become on the API server, and what a kubelet would make of it."""
+"""The manifests as stored by the API server, and their meaning to a kubelet."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Overlay:
-    """One that was applied. ``said``: what kubectl wrote on standard error."""
+    """An applied overlay. ``said``: kubectl's standard error."""
 
     kubernetes: Kubernetes
     name: str
@@ -30,20 +30,20 @@ class Overlay:
         return self.kubernetes.kubectl(*here, f"--namespace={self.namespace}").stdout
 
     def apply(self) -> str:
-        """Apply it and give what kubectl says of each object."""
+        """Apply it and return kubectl's line about each object."""
         done = self.kubernetes.kubectl("apply", "-k", str(OVERLAYS / self.name))
         self.said = done.stderr
         return done.stdout
 
     def differences(self) -> str:
-        """What applying it once more would change, as the API server says."""
+        """Return the changes of applying it again, according to the API server."""
         found = self.kubernetes.kubectl("diff", "-k", str(OVERLAYS / self.name), check=False)
-        # 1: there are some; above: it could not tell.
+        # 1: there are differences; above 1: kubectl failed.
         assert found.returncode in (0, 1), found.stderr
         return found.stdout
 
     def await_replicas(self) -> None:
-        """Until each service has as many pods as its autoscaler wants at least, and all are ready."""
+        """Wait until each service has its autoscaler's minimum number of pods and all are ready."""
         for scaler in self.items("hpa"):
             target, least = scaler["spec"]["scaleTargetRef"], scaler["spec"]["minReplicas"]
             what = f"{target['kind'].lower()}/{target['name']}"
@@ -60,25 +60,25 @@ class Overlay:
         return found
 
     def workload(self, service: str) -> Json:
-        """The StatefulSet or Deployment of a service."""
+        """Return the StatefulSet or Deployment of a service."""
         [found] = [w for w in self.items("statefulsets,deployments") if w["metadata"]["name"] == f"kafscale-{service}"]
         return found
 
     def pods(self, service: str) -> list[Json]:
-        """Those that are there and not on their way out, by name."""
+        """Return its pods by name, without those that are being deleted."""
         found = self.kubernetes.items("pods", f"--namespace={self.namespace}", f"--selector={NAME}=kafscale-{service}")
         here = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         assert here, f"there is no pod of {service}"
         return sorted(here, key=lambda pod: str(pod["metadata"]["name"]))
 
     def templates(self) -> dict[str, Json]:
-        """The pods that can come about, by the label that names them: of workloads and of jobs."""
+        """Return the pod templates of all workloads and jobs, by the label that names them."""
         found = [workload["spec"]["template"] for workload in self.items("statefulsets,deployments")]
         found += [cron["spec"]["jobTemplate"]["spec"]["template"] for cron in self.items("cronjobs")]
         return {template["metadata"]["labels"][NAME]: template for template in found}
 
     def environment(self, pod: Json, container: Json) -> dict[str, str]:
-        """The variables of a container as a kubelet makes them."""
+        """Return the variables of a container as a kubelet resolves them."""
         made: dict[str, str] = {}
         for source in container.get("envFrom", []):
             kind, reference = ("configmap", "configMapRef") if "configMapRef" in source else ("secret", "secretRef")
@@ -90,7 +90,7 @@ class Overlay:
         return made
 
     def _value(self, pod: Json, variable: Json, made: Mapping[str, str]) -> str | None:
-        """None: it is of a secret that need not be there."""
+        """Return None for a variable from an optional secret that does not exist."""
         source = variable.get("valueFrom")
         if source is None:
             return _REFERENCE.sub(lambda found: _expanded(found, made), variable.get("value", ""))
@@ -114,13 +114,13 @@ class Overlay:
 
 
 def container(template: Json, name: str | None = None) -> Json:
-    """Of a pod or a pod's template, the one of this name or the first."""
+    """Return a container of a pod or of a pod's template, by its name or the first."""
     found: Json = next(c for c in template["spec"]["containers"] if name in (None, c["name"]))
     return found
 
 
 def matches(selector: Json, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector selects who has ``labels``."""
+    """Return whether a label selector selects an object with ``labels``."""
     for expression in selector.get("matchExpressions", []):
         assert expression["operator"] == "In"
         if labels.get(expression["key"]) not in expression["values"]:
@@ -129,18 +129,18 @@ def matches(selector: Json, labels: Mapping[str, str]) -> bool:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Of the pods that are made of it."""
+    """Return the labels of the pods that a template creates."""
     labels: dict[str, str] = template["metadata"]["labels"]
     return labels
 
 
 def port_names(template: Json) -> dict[str, int]:
-    """Of all containers of a pod."""
+    """Return the ports of all containers of a pod."""
     return {p["name"]: p["containerPort"] for c in template["spec"]["containers"] for p in c.get("ports", [])}
 
 
 def outside(services: Iterable[Json]) -> dict[str, Json]:
-    """The Services that lead from outside to one pod each, by that pod's name."""
+    """Return the Services that lead from outside to one pod each, by the pod's name."""
     selected = ((s["spec"].get("selector", {}).get("statefulset.kubernetes.io/pod-name"), s) for s in services)
     return {pod: service for pod, service in selected if pod}
 

@@ -1,4 +1,4 @@
-"""Batches as a partition's log holds them, made by Hypothesis, and what is expected of them: by `read_records`."""
+"""Generated batches of a partition's log, and the rows that `read_records` returns for them."""
 
 import base64
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _times = st.integers(_BASE - 10_000, _BASE + 10_000) | st.just(-1) | st.integers
 
 @dataclass(frozen=True)
 class Log:
-    """Batches one after the other; ``gaps``: offsets are missing between them."""
+    """Consecutive batches. ``gaps``: offsets are missing between them."""
 
     data: bytes
     first_offset: int
@@ -50,7 +50,7 @@ class Log:
         return Piece(self.data, SOURCE, self.first_offset, gaps=self.gaps)
 
     def expected(self, wanted: Wanted = ALL) -> list[dict[str, Any]]:
-        """The rows that Spark is to be given, read one record at a time."""
+        """Return the rows that Spark should get, read one record at a time."""
         rows = []
         for position, header in walk(self.data):
             if header.is_control or header.record_count == 0:
@@ -79,10 +79,10 @@ def _row(record: Record, log_append_time: bool) -> dict[str, Any]:
 
 @st.composite
 def logs(draw: st.DrawFn, *, gaps: bool | None = None) -> Log:
-    """Batches of any codec: with log-append time, control batches, aborted transactions and emptied ones among them.
+    """Generate batches of all codecs, some with log-append time, control batches, aborted transactions or no records.
 
-    No transaction is hidden from a reader of uncommitted records, as Spark's Kafka source is by itself: also those of
-    an aborted one are given. Its marker is not.
+    A reader of uncommitted records, which Spark's Kafka source is by default, sees every transaction: records of an
+    aborted one are returned too, but not its marker.
     """
     with_gaps = draw(st.booleans()) if gaps is None else gaps
     offset = first = draw(st.integers(0, 2**40))
@@ -112,16 +112,16 @@ def logs(draw: st.DrawFn, *, gaps: bool | None = None) -> Log:
 
 
 def sealed(header: BatchHeader, records: bytes) -> bytes:
-    """A batch with right length and checksum, whatever its header and records say."""
+    """Return a batch with the correct length and checksum for a given header and records."""
     out = bytearray(pack_header(header) + records)
     seal(out)
     return bytes(out)
 
 
 def aborted(batch: bytes) -> bytes:
-    """The batch as one of a transaction, and the marker by which brokers say that it was aborted."""
+    """Return the batch as part of a transaction, followed by the marker with which brokers abort it."""
     header = _in_transaction(peek_one(batch))
-    # Version 0, type 0; the coordinator's epoch.
+    # Version 0, type 0, and the coordinator's epoch.
     end = build_batch([Record(header.next_offset, _BASE, bytes(4), bytes(6))], base_offset=header.next_offset)
     marker = _in_transaction(peek_one(end))._replace(base_sequence=-1, leader_epoch=header.leader_epoch)
     return sealed(header, batch[61:]) + sealed(marker._replace(attributes=marker.attributes | CONTROL_BIT), end[61:])
@@ -144,7 +144,10 @@ def decoded(
     wanted: Wanted = ALL,
     limits: Limits = USUAL,
 ) -> list[dict[str, Any]]:
-    """All rows, timestamps as microseconds; every RecordBatch is checked by Arrow and against the limits."""
+    """Return all rows, with timestamps in microseconds.
+
+    Every RecordBatch is validated by Arrow and checked for its limits.
+    """
     decoder = Decoder(PARTITION, columns or COLUMNS.names, wanted=wanted, limits=limits)
     rows: list[dict[str, Any]] = []
     for batch in [*decoder.feed(piece), *decoder.finish()]:
@@ -162,7 +165,7 @@ def decoded(
 
 
 def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
-    """The rows, by what consumers of kafka-clients are given."""
+    """Return the rows that consumers of kafka-clients get."""
     rows = []
     for key, value, offset, timestamp, kind, headers in judge.records(data):
         told = [{"key": name, "value": _plain(content)} for name, content in headers]

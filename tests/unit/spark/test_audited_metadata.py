@@ -1,4 +1,4 @@
-"""What the storage service says of logs, for an audit: what it cannot plan is there all the same."""
+"""The storage service's description of logs for an audit. Logs that it cannot plan are included."""
 
 import grpc
 
@@ -26,7 +26,7 @@ def _plan(request: pb.PlanScanRequest, _: grpc.ServicerContext) -> pb.PlanScanRe
     return pb.PlanScanReply(plans=[PLANS[scan.partition.topic] for scan in request.scans])
 
 
-def test_a_log_that_cannot_be_planned_is_there() -> None:
+def test_a_log_that_cannot_be_planned_exists() -> None:
     with serving(Topics=_topics, PlanScan=_plan) as endpoint:
         logs = logs_of_storage(Connection((endpoint,)))
     assert logs == {
@@ -35,13 +35,13 @@ def test_a_log_that_cannot_be_planned_is_there() -> None:
     }
 
 
-def test_two_looks_at_the_metadata() -> None:
+def test_bounds_come_from_two_reads_of_the_metadata() -> None:
     before = {("t", 0): Bounds(1, end_before=5, end_after=5, topic_id=ID)}
     after = {("t", 0): Bounds(2, end_before=9, end_after=9, topic_id=ID), ("new", 0): Bounds(0, end_before=1)}
     assert around(before, after) == {
         ("t", 0): Bounds(2, end_before=5, end_after=9, topic_id=ID),
         ("new", 0): Bounds(0, end_before=None),
     }
-    # Deleted and made anew in between: nothing of it must have been listed.
+    # Deleted and created again between the reads, so no object of the listing belongs to it.
     anew = {("t", 0): Bounds(0, end_before=9, end_after=9, topic_id=b"j" * 16)}
     assert around(before, anew) == {("t", 0): Bounds(0, end_before=None, end_after=9, topic_id=b"j" * 16)}

@@ -1,4 +1,4 @@
-"""What jobs have in common: arguments, and what they refuse to read."""
+"""The common parts of jobs: arguments, and topics that they refuse to read."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ def _asked(*argv: str) -> argparse.Namespace:
     return parser.parse_args(["--endpoints", "storage-0:9200", *argv])
 
 
-def test_the_connection_is_that_of_the_arguments() -> None:
+def test_the_connection_uses_the_arguments() -> None:
     asked = _asked("--topics", "t", "--option", "kafscale.callTimeout=5s")
     assert job.connection(asked) == {"kafscale.endpoints": "storage-0:9200", "kafscale.callTimeout": "5s"}
     connection = job.storage(asked)
@@ -26,7 +26,7 @@ def test_the_connection_is_that_of_the_arguments() -> None:
 
 
 @pytest.mark.parametrize("option", ["foo", "=x"])
-def test_an_option_that_is_no_pair(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_without_a_value_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         _asked("--topics", "t", "--option", option)
     assert ended.value.code == 2
@@ -42,7 +42,7 @@ def test_an_option_that_is_no_pair(option: str, capsys: pytest.CaptureFixture[st
         (("--pattern", "("), "--pattern: no pattern of Python's re"),
     ],
 )
-def test_a_job_does_not_read_what_it_writes(argv: tuple[str, ...], words: str) -> None:
+def test_a_job_does_not_read_its_own_output(argv: tuple[str, ...], words: str) -> None:
     asked = _asked(*argv)
     with pytest.raises(ConfigError, match=words):
         job.reading(asked, writes="dead")
@@ -54,7 +54,7 @@ def test_other_topics_are_read(argv: tuple[str, ...]) -> None:
     assert job.reading(asked, writes="dead") == job.reading(asked)
 
 
-def test_a_fault_of_the_job_is_not_taken_for_an_answer(
+def test_an_internal_error_does_not_look_like_a_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main(_: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def test_a_fault_of_the_job_is_not_taken_for_an_answer(
 
 
 @pytest.mark.parametrize("work", [archive, audit, replay, rollup])
-def test_every_job_refuses_what_it_does_not_take(work: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_job_refuses_unknown_arguments(work: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     for argv, status in ((["--help"], 0), (["--endpoints", "a:1", "--option", "foo"], 2), (["--endpoint", "a:1"], 2)):
         with pytest.raises(SystemExit) as ended:
             work.main(argv)

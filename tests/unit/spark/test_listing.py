@@ -1,4 +1,4 @@
-"""What a listing of the bucket is: told apart by key, and what of it nobody needs."""
+"""Listings of the bucket: objects are classified by key, and unneeded ones are reported."""
 
 import pytest
 
@@ -32,14 +32,14 @@ NEEDED = {
     _stage(HOUR, manifest=True): "stages",
     paths.etcd_snapshot_part_key("default", "20261122T191700Z", 0): "etcd snapshots",
     paths.etcd_snapshot_manifest_key("default", "20261122T191700Z"): "etcd snapshots",
-    # A cluster whose namespace lies below this one's.
+    # A cluster whose namespace is below this one's.
     paths.segment_key("default/other", "orders", 0, 5): "of other namespaces",
     paths.cluster_mark_key("default/other"): "of other namespaces",
     paths.etcd_snapshot_manifest_key("default/other", "20261122T191700Z"): "of other namespaces",
 }
 
 
-def test_what_is_needed_is_counted() -> None:
+def test_needed_objects_are_counted() -> None:
     listing = _listing(*NEEDED)
     assert listing.leftovers(LOGS, NOW) == []
     counted: dict[str, int] = {}
@@ -72,7 +72,7 @@ def test_what_is_needed_is_counted() -> None:
         ("default/~other", "no object of KafScale has such a name"),
     ],
 )
-def test_what_nobody_needs_is_left_over(key: str, detail: str) -> None:
+def test_unneeded_objects_are_leftovers(key: str, detail: str) -> None:
     [finding] = _listing(key).leftovers(LOGS, NOW)
     assert (finding.kind, finding.key) == (Kind.ORPHAN, key)
     assert finding.detail.startswith(detail)

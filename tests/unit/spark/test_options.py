@@ -1,4 +1,4 @@
-"""Options: values, defaults, and what is said of those that are wrong."""
+"""Options: values, defaults, and messages about invalid ones."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ _RATE: Option[int] = Option("maxOffsetsPerTrigger", integer(1), 0, "So many.", "
 _LOSS = Option("failOnDataLoss", BOOLEAN, True, "Whether to fail.", "batch, streaming", "true")
 
 
-def test_names_are_taken_in_any_case_and_defaults_count() -> None:
+def test_names_ignore_case_and_missing_options_have_defaults() -> None:
     options = read_options([_RATE, _LOSS], {"MAXoffsetspertrigger": " 17 "})
     assert (options[_RATE], options[_LOSS]) == (17, True)
     assert (options.given(_RATE), options.given(_LOSS)) == (True, False)
@@ -39,7 +39,7 @@ def test_names_are_taken_in_any_case_and_defaults_count() -> None:
         ({"kafka.acks": "all"}, "option 'kafka.acks': no Kafka client is used here"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_options([_RATE, _LOSS], given, {r"kafka\..*": "no Kafka client is used here"})
     assert str(raised.value).startswith(said)
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
         (ENDPOINTS, " ,", None),
     ],
 )
-def test_values(parser: Any, text: str, value: object) -> None:
+def test_values_are_parsed(parser: Any, text: str, value: object) -> None:
     if value is None:
         with pytest.raises(ValueError, match=r"."):
             parser.read(text)
@@ -80,7 +80,7 @@ def test_values(parser: Any, text: str, value: object) -> None:
         assert parser.read(text) == value
 
 
-def test_the_connection() -> None:
+def test_connection_options_are_parsed() -> None:
     options = read_options(
         CONNECTION_OPTIONS,
         {"kafscale.endpoints": "a:1,b:2", "kafscale.TLS.ca": "/ca.pem", "kafscale.tls.servername": "storage"},
@@ -96,12 +96,12 @@ def test_the_connection() -> None:
         ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "need kafscale.tls.ca"),
     ],
 )
-def test_connections_that_cannot_be(given: dict[str, str], said: str) -> None:
+def test_invalid_connections_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         connection_of(read_options(CONNECTION_OPTIONS, given))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = Connection(("a:1",), Tls(tmp_path / "missing.pem"))
     with pytest.raises(ConfigError, match=r"missing\.pem cannot be read"):
         missing.channel("a:1")
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         Connection(("a:1",), Tls(tmp_path / "empty.pem")).channel("a:1")
 
 
-def test_the_documents_rows_say_what_is_declared() -> None:
+def test_the_documents_rows_match_the_declared_options() -> None:
     assert option_rows([_LOSS]) == [
         ("`failOnDataLoss`", "`true`", "`true` or `false`", "batch, streaming", "Whether to fail.")
     ]

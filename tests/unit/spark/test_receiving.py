@@ -1,4 +1,7 @@
-"""Large replies off a socket: however frames are cut, and whatever else a peer sends. Real servers: test_client.py."""
+"""Large replies from a socket, for any division into frames and any other frames of the peer.
+
+test_client.py uses real servers.
+"""
 
 import socket
 import struct
@@ -39,7 +42,7 @@ _DONE = _headers(_END_HEADERS | _END_STREAM, grpc_status="0")
 
 
 class _Peer:
-    """One that sends ``said`` in parts of so many bytes, and keeps what it is sent until the other end leaves."""
+    """A peer that sends ``said`` in parts of this size and records its input until the other end leaves."""
 
     def __init__(self, said: bytes, part: int) -> None:
         self._said = said
@@ -83,7 +86,7 @@ def _call(address: str, connection: Connection | None = None) -> Iterator[Iterat
 
 
 @pytest.mark.parametrize("part", [1, 7, 1 << 20])
-def test_replies_come_however_frames_are_cut(part: int) -> None:
+def test_replies_arrive_for_any_division_into_frames(part: int) -> None:
     messages = [b"first", b"", bytes(range(256)) * 40, b"last"]
     stream = b"".join(map(_message, messages))
     cuts = [0, 1, 4, 5, 9, 12, 900, 901, len(stream)]
@@ -104,7 +107,7 @@ def test_replies_come_however_frames_are_cut(part: int) -> None:
     assert _frame(_SETTINGS, b"", _ACK, 0) in peer.heard
 
 
-def test_all_replies_come_in_one_buffer() -> None:
+def test_all_replies_use_one_buffer() -> None:
     said = _BEGUN + b"".join(_frame(_DATA, _message(bytes([n]) * 100)) for n in range(3)) + _DONE
     with _peer(said) as (address, _), _call(address) as replies:
         first = next(replies)
@@ -141,7 +144,7 @@ def _refusals() -> Iterator[tuple[str, bytes, grpc.StatusCode, str]]:
 
 
 @pytest.mark.parametrize(("said", "code", "words"), [pytest.param(*case[1:], id=case[0]) for case in _refusals()])
-def test_how_a_call_ends_is_told(said: bytes, code: grpc.StatusCode, words: str) -> None:
+def test_the_end_of_a_call_is_reported(said: bytes, code: grpc.StatusCode, words: str) -> None:
     with _peer(_BEGUN + _frame(_DATA, _message(b"one")) + said) as (address, _), _call(address) as replies:
         assert bytes(next(replies)) == b"one"
         with pytest.raises(Failed, match=words) as found:
@@ -150,7 +153,7 @@ def test_how_a_call_ends_is_told(said: bytes, code: grpc.StatusCode, words: str)
         assert next(replies, None) is None
 
 
-def test_a_lost_connection_is_told_apart_from_none() -> None:
+def test_a_lost_connection_differs_from_a_failed_one() -> None:
     def first(serve: Callable[[socket.socket], None]) -> str:
         with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -175,7 +178,7 @@ def test_a_lost_connection_is_told_apart_from_none() -> None:
     assert first(lambda connected: connected.sendall(_BEGUN)).startswith("Socket closed")
 
 
-def test_a_peer_is_asked_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "KEEPALIVE_TIMEOUT_MS", 100)
     with _peer(_BEGUN) as (address, peer):
         connection = Connection((address,), call_seconds=_SECONDS, keepalive_seconds=0.1)
@@ -185,7 +188,7 @@ def test_a_peer_is_asked_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> 
     assert _frame(_PING, bytes(8), 0, 0) in peer.heard
 
 
-def test_a_sign_of_life_is_no_reply() -> None:
+def test_an_answered_ping_is_not_a_reply() -> None:
     said = _BEGUN + _frame(_DATA, _message(b"one")) + _frame(_PING, bytes(8), _ACK, 0)
     with _peer(said) as (address, _), _call(address, Connection((address,), call_seconds=1.0)) as replies:
         assert list(islice(map(bytes, replies), 1)) == [b"one"]
@@ -195,15 +198,15 @@ def test_a_sign_of_life_is_no_reply() -> None:
 
 
 def _heard(peer: _Peer, frame: bytes) -> None:
-    """Waits until the peer has been sent it."""
+    """Wait until the peer has received the frame."""
     until = time.monotonic() + _SECONDS
     while frame not in peer.heard:
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
-def test_a_peer_is_answered_while_the_reader_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes before its ping is read ahead, and counts as read when the reader takes it."""
+def test_a_ping_is_answered_while_the_reader_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames before the ping are read ahead, and count as read when the reader takes them."""
     monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
     large = bytes(range(256)) * (2 * WINDOW_BYTES // 3 // 256)
     second, third = _message(large), _message(b"third")
@@ -218,7 +221,7 @@ def test_a_peer_is_answered_while_the_reader_is_busy(monkeypatch: pytest.MonkeyP
         assert [bytes(reply) for reply in replies] == [b"third"]
 
 
-def test_an_end_that_came_while_the_reader_was_busy_is_told_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_during_a_pause_of_the_reader_is_reported_after_earlier_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
     said = [_BEGUN, *(_frame(_DATA, _message(text)) for text in (b"one", b"two")), _frame(_PING, bytes(8), stream=0)]
     said += [_frame(_RST_STREAM, b"\0\0\0\7"), _frame(_SETTINGS, stream=0)]
@@ -230,10 +233,10 @@ def test_an_end_that_came_while_the_reader_was_busy_is_told_in_its_turn(monkeypa
             next(replies)
 
 
-def test_a_failure_within_a_frame_while_the_reader_was_busy_is_told_and_nothing_is_skipped(
+def test_a_failure_within_a_frame_is_reported_and_no_byte_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Though the rest of the frame comes later."""
+    """The rest of the frame arrives after the failure."""
     monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(receiving, "KEEPALIVE_TIMEOUT_MS", 100)
     second = _frame(_DATA, _message(b"second"))
@@ -261,8 +264,8 @@ def test_a_failure_within_a_frame_while_the_reader_was_busy_is_told_and_nothing_
         thread.join()
 
 
-def test_what_came_whole_is_given_though_the_peer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is there to be told how much was read."""
+def test_complete_replies_are_returned_although_the_peer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No peer is left to receive window updates."""
     monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
     large = bytes(WINDOW_BYTES // 2)
     stream = _message(large)
@@ -286,6 +289,6 @@ def test_what_came_whole_is_given_though_the_peer_has_left(monkeypatch: pytest.M
 
 
 def _await_looking() -> None:
-    """Until who looks at a connection has seen its end."""
+    """Wait until the thread that watches a connection has seen its end."""
     for looking in [each for each in threading.enumerate() if each.name == "kafscale-scan"]:
         looking.join(_SECONDS)

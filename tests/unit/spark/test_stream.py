@@ -1,4 +1,4 @@
-"""A stream on the driver: where it begins, how far each trigger goes, and what is said of what is gone."""
+"""A stream on the driver: its start, the range of each trigger, and errors about missing records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.unit.spark.storage import Storage
 
 @pytest.fixture
 def storage() -> Storage:
-    """Two topics: `a` with 100 and 20 records in batches of 10, `b` with none."""
+    """Two topics: `a` with 100 and 20 records in batches of 10, and `b` without records."""
     made = Storage()
     first, second = made.make("a", 2)
     for _ in range(10):
@@ -63,11 +63,13 @@ def _ranges(stream: Stream, start: StreamOffsets, end: StreamOffsets) -> list[tu
         ({"assign": '{"a":[1]}'}, {"a1": 0}),
     ],
 )
-def test_where_it_begins(endpoints: tuple[str, ...], options: dict[str, str], begins: dict[str, int]) -> None:
+def test_a_stream_starts_at_the_configured_offsets(
+    endpoints: tuple[str, ...], options: dict[str, str], begins: dict[str, int]
+) -> None:
     assert _at(Stream(_settings(endpoints, **options)).initial()) == begins
 
 
-def test_a_start_that_is_not_in_the_log(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_start_outside_the_log_is_data_loss(storage: Storage, endpoints: tuple[str, ...]) -> None:
     storage.topics["a"][0].delete_before(40)
     asked = {"startingOffsets": '{"a":{"0":7,"1":99}}', "subscribe": "a"}
     with pytest.raises(DataLoss, match="partition 0: startingOffsets asks for offset 7, the log has 40 to 100"):
@@ -77,7 +79,7 @@ def test_a_start_that_is_not_in_the_log(storage: Storage, endpoints: tuple[str, 
         Stream(_settings(endpoints, subscribe="a,x")).initial()
 
 
-def test_a_trigger_reads_all_there_is_and_then_nothing(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_trigger_reads_everything_and_the_next_one_nothing(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     start = stream.initial()
     end = stream.latest(start)
@@ -102,7 +104,7 @@ def test_offsets_of_another_source_are_refused(stored: dict[str, Any]) -> None:
         parse_offsets(stored)
 
 
-def test_limited_triggers_share_as_partitions_are_behind(endpoints: tuple[str, ...]) -> None:
+def test_limited_triggers_share_in_proportion_to_lag(endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     at = stream.initial()
     seen = []
@@ -115,7 +117,7 @@ def test_limited_triggers_share_as_partitions_are_behind(endpoints: tuple[str, .
     ]
 
 
-def test_bytes_limit_a_trigger_where_records_grow(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_bytes_limit_a_trigger_if_records_grow(storage: Storage, endpoints: tuple[str, ...]) -> None:
     for _ in range(10):
         storage.topics["b"][0].add(10, size=10)
     for _ in range(10):
@@ -133,13 +135,13 @@ def test_bytes_limit_a_trigger_where_records_grow(storage: Storage, endpoints: t
     assert len(sizes) <= 12
 
 
-def test_a_trigger_waits_for_enough(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_trigger_waits_for_enough_records(storage: Storage, endpoints: tuple[str, ...]) -> None:
     now = [0.0]
     stream = Stream(_settings(endpoints), clock=lambda: now[0])
     start = stream.initial()
     rates = Rates(min_offsets=11, max_delay_seconds=10)
     first = stream.latest(start, Rates(min_offsets=121, max_delay_seconds=10))
-    assert _at(first) == {"a0": 100, "a1": 20, "b0": 0}, "the first trigger waits for nothing"
+    assert _at(first) == {"a0": 100, "a1": 20, "b0": 0}, "the first trigger does not wait"
     storage.topics["a"][0].add(10)
     assert stream.latest(first, rates) == first
     now[0] = 9.0
@@ -153,7 +155,7 @@ def test_a_trigger_waits_for_enough(storage: Storage, endpoints: tuple[str, ...]
     assert _at(stream.latest(second, rates)) == {"a0": 110, "a1": 20, "b0": 2}
 
 
-def test_available_now_ends_where_the_log_ended(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_available_now_stops_at_the_former_end_of_the_log(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     at = stream.initial()
     stream.stop_here()
@@ -168,9 +170,7 @@ def test_available_now_ends_where_the_log_ended(storage: Storage, endpoints: tup
     assert _at(stream.newest) == {"a0": 110, "a1": 20, "b0": 0, "c0": 10}
 
 
-def test_partitions_and_topics_that_are_new_begin_at_their_beginning(
-    storage: Storage, endpoints: tuple[str, ...]
-) -> None:
+def test_new_partitions_and_topics_are_read_from_their_start(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints, startingOffsets="latest"))
     start = stream.initial()
     grown = type(storage.topics["b"][0])()
@@ -181,7 +181,7 @@ def test_partitions_and_topics_that_are_new_begin_at_their_beginning(
     assert _ranges(stream, start, end) == [("b1", 0, 5), ("c0", 0, 3)]
 
 
-def test_retention_overtakes_a_stream(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_retention_may_overtake_a_stream(storage: Storage, endpoints: tuple[str, ...]) -> None:
     settings = _settings(endpoints)
     start = Stream(settings).initial()
     storage.topics["a"][0].delete_before(40)
@@ -192,7 +192,7 @@ def test_retention_overtakes_a_stream(storage: Storage, endpoints: tuple[str, ..
     assert _ranges(going_on, start, end) == [("a0", 40, 100), ("a1", 0, 20)]
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_recreated_topic_is_not_confused_with_the_old_one(storage: Storage, endpoints: tuple[str, ...]) -> None:
     settings = _settings(endpoints, subscribe="a")
     at = Stream(settings).latest(StreamOffsets())
     storage.make("a", 2)[0].add(7)
@@ -204,7 +204,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(storage: Storage, endpoi
     assert _ranges(going_on, at, end) == [("a0", 0, 7)]
 
 
-def test_a_topic_that_is_gone(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_deleted_topic_is_data_loss(storage: Storage, endpoints: tuple[str, ...]) -> None:
     settings = _settings(endpoints)
     start = Stream(settings).initial()
     end = Stream(settings).latest(start)
@@ -219,7 +219,7 @@ def test_a_topic_that_is_gone(storage: Storage, endpoints: tuple[str, ...]) -> N
 
 
 def _make_anew_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topic `a` is made anew between the question what there is and the one for plans."""
+    """Create topic `a` again between the request for ends and the one for plans."""
 
     def racing(client: Client, scans: Mapping[TopicPartition, pb.PartitionScan]) -> dict[TopicPartition, Any]:
         if storage.ids["a"] == b"\x01" * 16:
@@ -229,7 +229,7 @@ def _make_anew_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("kafscale_spark.stream.plan", racing)
 
 
-def test_a_topic_that_goes_before_it_is_planned(
+def test_a_topic_deleted_before_planning_is_data_loss(
     storage: Storage, endpoints: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = _settings(endpoints)
@@ -239,7 +239,7 @@ def test_a_topic_that_goes_before_it_is_planned(
         Stream(settings).latest(at)
 
 
-def test_a_topic_that_goes_before_it_is_planned_is_warned_of(
+def test_a_topic_deleted_before_planning_causes_a_warning(
     storage: Storage, endpoints: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
@@ -255,10 +255,10 @@ def test_a_topic_that_goes_before_it_is_planned_is_warned_of(
 @pytest.mark.parametrize(
     ("partitions", "said"), [(0, "2 partitions are not there any more: a-0, a-1"), (2, "deleted and made anew.*: a")]
 )
-def test_loss_is_seen_by_a_spark_that_does_not_say_where_a_run_begins(
+def test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run(
     storage: Storage, endpoints: tuple[str, ...], partitions: int, said: str
 ) -> None:
-    """As pyspark 4.0 asks after a restart: where the log ends, and only then for the tasks from the checkpoint on."""
+    """After a restart pyspark 4.0 first asks for the end of the log, and then for the tasks from the checkpoint on."""
     settings = _settings(endpoints)
     at = Stream(settings).latest(StreamOffsets())
     del storage.topics["a"]
@@ -272,7 +272,7 @@ def test_loss_is_seen_by_a_spark_that_does_not_say_where_a_run_begins(
     assert _ranges(going_on, at, end) == ([("a0", 0, 7)] if partitions else [])
 
 
-def test_an_instance_that_is_behind_does_not_turn_a_stream_back(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_lagging_instance_does_not_move_a_stream_back(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     at = stream.latest(StreamOffsets())
     storage.topics["a"][0].batches.pop()
@@ -281,8 +281,8 @@ def test_an_instance_that_is_behind_does_not_turn_a_stream_back(storage: Storage
 
 
 @pytest.mark.parametrize("view", ["unknown", "older"])
-def test_an_instance_that_does_not_know_a_topic_yet_is_not_believed(storage: Storage, view: str) -> None:
-    """It is the only one that is given: the other one is learnt from its answer."""
+def test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted(storage: Storage, view: str) -> None:
+    """It is the only configured instance; its answer lists the other."""
     behind = _behind(storage)
     if view == "older":
         behind.topics["a"], behind.ids["a"] = storage.topics["a"], b"o" * 16
@@ -293,8 +293,10 @@ def test_an_instance_that_does_not_know_a_topic_yet_is_not_believed(storage: Sto
         assert Stream(_settings((*unknowing, *knowing))).latest(at) == at
 
 
-def test_where_available_now_ends_is_known_of_all_that_is_read(storage: Storage, endpoints: tuple[str, ...]) -> None:
-    """Who was asked where the log ends may not have known of a topic; it is read on, and not from its beginning."""
+def test_available_now_stops_at_an_end_for_every_partition_it_reads(
+    storage: Storage, endpoints: tuple[str, ...]
+) -> None:
+    """The instance asked for ends may not know a topic yet. The stream continues with it, and not from the start."""
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
     with _behind(storage).running() as unknowing:
         stream = Stream(_settings((*unknowing, *endpoints)))
@@ -309,8 +311,8 @@ def test_where_available_now_ends_is_known_of_all_that_is_read(storage: Storage,
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_what_an_instance_that_is_behind_does_not_know_is_not_lost(storage: Storage, fail: str) -> None:
-    """As pyspark 4.0 asks after a restart: nobody knew what to expect of the answer."""
+def test_topics_unknown_to_a_lagging_instance_are_not_lost(storage: Storage, fail: str) -> None:
+    """After a restart pyspark 4.0 asks for the end first, so the client cannot know which topics to expect."""
     with storage.running() as knowing, _behind(storage).running() as unknowing:
         at = Stream(_settings(knowing)).latest(StreamOffsets())
         restarted = Stream(_settings((*unknowing, *knowing), failOnDataLoss=fail))
@@ -321,7 +323,7 @@ def test_what_an_instance_that_is_behind_does_not_know_is_not_lost(storage: Stor
 
 
 def _behind(storage: Storage) -> Storage:
-    """An instance that does not know of topic `a`."""
+    """Return an instance that does not know topic `a`."""
     return Storage(topics={"b": storage.topics["b"]}, ids={"b": storage.ids["b"]})
 
 

@@ -1,4 +1,4 @@
-"""What was there at a worker's second task is not looked at by collections any more."""
+"""From its second task on, a worker's existing objects are excluded from garbage collection."""
 
 import os
 import subprocess
@@ -34,8 +34,8 @@ _READ, _MAKE, _PLAN = "begin_task()", "KafscaleDataSource(options).schema()", "K
         (_DRIVER, _PLAN, 3, False),
     ],
 )
-def test_workers_of_spark_do_so_from_the_second_task_on(module: str, task: str, tasks: int, frozen: bool) -> None:
-    """A single task has nothing of it; a driver or a test is left alone."""
+def test_spark_workers_freeze_objects_from_the_second_task_on(module: str, task: str, tasks: int, frozen: bool) -> None:
+    """A worker with a single task, a driver and a test process are not changed."""
     code = _CODE.format(module=module, task=task, tasks=tasks)
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | environment(), capture_output=True, text=True, check=True
