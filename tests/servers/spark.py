@@ -1,7 +1,7 @@
-"""Spark 4.0.0 with Spark's own Kafka source, for which no later one can be had; made once, in the cache.
+"""Spark 4.0.0 with Spark's own Kafka source, which has no later release. Installed once, in the cache.
 
-It is a virtual environment of ``spark40/requirements.lock`` and the jars of the
-source, of which the environment is told through ``spark.jars``. And the classes that the JVMs of the other Spark share.
+It consists of a virtual environment from ``spark40/requirements.lock`` and the source's jars, which ``spark.jars``
+names there. This module also builds the class archive that the JVMs of the other Spark share.
 """
 
 from pathlib import Path
@@ -15,17 +15,17 @@ _LOCK = Path(__file__).parents[1] / "spark" / "spark40" / "requirements.lock"
 
 
 def spark40_python() -> Path:
-    """Its Python interpreter, installed first when the cache lacks it."""
+    """Return its Python interpreter, installed if the cache lacks it."""
     return installed_python("spark40", _LOCK, "Spark 4.0.0")
 
 
 def kafka_source_jars() -> list[Path]:
-    """Spark's Kafka source, and what it needs beside Spark."""
+    """Return the jars of Spark's Kafka source and of its dependencies outside Spark."""
     return sorted(build_java("spark_source").glob("*.jar"))
 
 
 def build() -> None:
-    """Make all of it, where the cache lacks it."""
+    """Build everything that the cache lacks."""
     require_java()
     spark40_python()
     kafka_source_jars()

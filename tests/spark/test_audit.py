@@ -1,4 +1,4 @@
-"""The audit of real buckets: a sound one is called sound, and of one that is damaged in many ways all are named."""
+"""The audit of real buckets: a healthy bucket has no findings, and each kind of damage is reported."""
 
 import shutil
 import struct
@@ -33,7 +33,7 @@ WAIT_SECONDS = 30
 
 
 class Bucket:
-    """A process's data directory, of which tests damage copies."""
+    """The data directory of a process, of which tests damage copies."""
 
     def __init__(self, data: Path, endpoint: str) -> None:
         self.data = data
@@ -52,7 +52,7 @@ class Bucket:
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    """A topic for each way to damage it, one of them with a page of its catalog, and a live service beside it."""
+    """Topics for each kind of damage, one of them with a catalog page, and a live service."""
     directory = tmp_path_factory.mktemp("audited")
     broker = KafscaleBroker(directory, {})
     try:
@@ -66,7 +66,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
             for topic in WAYS:
                 for number in range(RECORDS):
                     producer.produce(topic, f"{segment} {number}", partition=0)
-            # What is acked is stored, so the next ones go to another segment.
+            # Acked records are stored, so later ones go to another segment.
             assert producer.flush(WAIT_SECONDS) == 0
         for segment in range(SEGMENTS_PER_PAGE):
             producer.produce(PAGED, f"{segment}", partition=0)
@@ -88,7 +88,7 @@ def _audit(
     return status, capsys.readouterr().out
 
 
-def test_a_sound_bucket(
+def test_a_healthy_bucket_has_no_findings(
     spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, said = _audit(spark, bucket, monkeypatch, capsys, "--endpoints", bucket.endpoint)
@@ -109,7 +109,7 @@ def _cut(segments: list[Path]) -> None:
 
 
 def _bad_batch(segments: list[Path]) -> None:
-    """Damage from before the segment was made: its own checksum is right."""
+    """Damage that existed before the segment was built, so the segment's own checksum is correct."""
     data = bytearray(segments[1].read_bytes())
     footer = SegmentFooter.parse(data)
     data[-FOOTER_SIZE - 1] ^= 1
@@ -176,7 +176,7 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], None], str]] = {
 
 
 @pytest.mark.parametrize("with_endpoints", [True, False])
-def test_damage_of_every_kind_is_named_where_it_is(
+def test_each_kind_of_damage_is_reported_with_its_location(
     spark: SparkSession,
     bucket: Bucket,
     with_endpoints: bool,
@@ -196,7 +196,7 @@ def test_damage_of_every_kind_is_named_where_it_is(
         assert row.damage == (row.kind != "orphan")
     expected = {topic: {kind} for topic, (_, kind) in DAMAGE.items()} | {"": {"orphan"}}
     if not with_endpoints:
-        # The bucket alone does not know where logs end.
+        # The bucket alone does not show where logs end.
         del expected["short"]
     assert found == expected
     assert status == 1
@@ -208,7 +208,7 @@ def _with_s3(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) ->
         monkeypatch.setenv(name, value)
 
 
-def test_a_damaged_bucket_on_s3(
+def test_damage_on_s3_is_reported(
     spark: SparkSession,
     bucket: Bucket,
     minio: Minio,
@@ -230,7 +230,7 @@ def test_a_damaged_bucket_on_s3(
     assert f"{SEGMENTS * RECORDS} records in {SEGMENTS} segments of 1 partitions" in said
 
 
-def test_a_bucket_that_does_not_answer_is_not_called_damaged(
+def test_an_unreachable_bucket_is_not_reported_as_damaged(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [port] = free_ports(1)
@@ -250,7 +250,7 @@ class _Unreadable(LocalBucket):
         return LocalBucket.get(self, key)
 
 
-def test_what_no_task_can_read_is_not_called_damaged(
+def test_an_object_that_no_task_can_read_is_not_reported_as_damaged(
     spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(audit, "_bucket", lambda _: _Unreadable(bucket.data))

@@ -1,7 +1,7 @@
-"""The classes that Spark loads, as JVMs share them: one starts and answers its first query in half the time then.
+"""A class archive that JVMs share, so that Spark starts and answers its first query in half the time.
 
-`share_classes` makes the archive (Java's CDS, a minute once for each virtual environment, 170 MB there) by a JVM that
-does a little of all that tests do.
+`share_classes` creates the archive (Java's CDS, a minute once for each virtual environment, 170 MB there) with a JVM
+that runs a little of everything that tests do.
 """
 
 import tempfile
@@ -55,7 +55,7 @@ class _Source(DataSource):
 
 
 def share_classes() -> None:
-    """Make the archive, unless it is there and no older than this pyspark."""
+    """Create the archive unless one exists that is not older than this pyspark."""
     if SHARED_CLASSES.exists() and SHARED_CLASSES.stat().st_mtime > Path(pyspark.__file__).stat().st_mtime:
         return
     print(f"sharing the classes of Spark in {SHARED_CLASSES} (a minute) ...", flush=True)

@@ -1,4 +1,4 @@
-"""Spark in the tests' own process: how its JVM is started, on loopback and with little memory, and ended."""
+"""Spark in the tests' own process: its JVM runs on loopback with little memory."""
 
 import os
 import re
@@ -15,21 +15,21 @@ from tests.servers.tools import missing
 
 ROOT = Path(__file__).parents[3]
 IMPORT_PATH = os.pathsep.join([str(ROOT / "spark"), str(ROOT)])
-"""Where Python workers find ``kafscale_spark`` and ``kafscale``: in the tree."""
+"""The directories of ``kafscale_spark`` and ``kafscale`` in the tree, for Python workers."""
 
 OLDEST_JAVA = 17
 SHARED_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-"""What `classes.py` makes for the pyspark of this Python. A JVM for which it does not fit starts without."""
+"""The archive of `classes.py` for this Python's pyspark. A JVM that cannot use it starts without."""
 
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 QUICK_JAVA = f"{_QUICK} -XX:SharedArchiveFile={SHARED_CLASSES} -Xlog:disable"
-"""Options of a JVM that is to start quickly rather than to run fast."""
+"""Options for a JVM that should start quickly rather than run fast."""
 SHARING_JAVA = f"{_QUICK} -XX:ArchiveClassesAtExit={SHARED_CLASSES} -Xlog:disable"
-"""Those of the one whose classes the others share."""
+"""Options for the JVM whose classes the others share."""
 
 
 def require_java() -> None:
-    """Raise ToolMissing when the Java that Spark would take is missing or too old."""
+    """Raise ToolMissing if the Java that Spark would use is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     wanted = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
@@ -43,7 +43,7 @@ def require_java() -> None:
 
 
 def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:
-    """What every Spark of the tests is told, whatever runs it. ``java``: options of its driver's JVM."""
+    """Return the settings of every Spark of the tests. ``java``: options of its driver's JVM."""
     java = f"{java} -Djava.io.tmpdir={directory} -Dderby.system.home={directory}"
     return {
         "spark.ui.enabled": "false",
@@ -57,14 +57,14 @@ def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:
         "spark.local.dir": str(directory / "scratch"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # A task that fails has failed: tests that want retries say so.
+        # Tasks are not retried unless a test sets this.
         "spark.task.maxFailures": "1",
         "spark.sql.session.timeZone": "UTC",
     }
 
 
 def environment(python: str = sys.executable) -> dict[str, str]:
-    """Variables of a Spark process whose Python workers are ``python`` and import from the tree."""
+    """Return the variables of a Spark process whose Python workers run ``python`` and import from the tree."""
     return {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": python,
@@ -75,13 +75,13 @@ def environment(python: str = sys.executable) -> dict[str, str]:
 
 @contextmanager
 def spark_session(directory: Path, java: str = QUICK_JAVA) -> Iterator[SparkSession]:
-    """The one session of this process, in local mode with two tasks at a time.
+    """Run the single session of this process, in local mode with two concurrent tasks.
 
-    When it is left, its JVM has ended, and with it the Python workers.
+    Afterwards its JVM and its Python workers have ended.
     """
     require_java()
     before = dict(os.environ)
-    # Another Spark's home and settings are none of ours.
+    # Another Spark's home and settings must not apply.
     for name in [name for name in before if name.startswith(("SPARK_", "PYSPARK_"))]:
         del os.environ[name]
     os.environ.update(environment())
@@ -101,7 +101,7 @@ def spark_session(directory: Path, java: str = QUICK_JAVA) -> Iterator[SparkSess
         assert gateway is not None
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
-        # The JVM ends when its input does.
+        # The JVM ends when its input is closed.
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(timeout=30)

@@ -1,4 +1,4 @@
-"""What drivers and executors have: requirements alone, or also the project, installed from a wheel of it."""
+"""Python environments of drivers and executors: only requirements, or also the project, installed from a wheel."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ _BUILT_FROM = ("kafscale", "kafscale_tools", "services", "spark", "pyproject.tom
 
 
 def built_wheel(directory: Path) -> Path:
-    """A wheel of the tree as it is, built beside it: setuptools leaves what it makes where it builds."""
+    """Build a wheel of the current tree in a copy, because setuptools leaves files where it builds."""
     for name in _BUILT_FROM:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -24,13 +24,13 @@ def built_wheel(directory: Path) -> Path:
 
 
 def python_with(directory: Path, *, wheel: Path | None = None) -> Path:
-    """The interpreter of a new environment that has, of this one, the requirements; and ``wheel``."""
+    """Return the interpreter of a new environment with this environment's requirements, and ``wheel``."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     python = directory / "bin" / "python"
     if wheel is not None:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install")
         subprocess.run([*pip, "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
-    # A directory that is named here is only looked into: an editable KafScale there is not on the path.
+    # Python does not process .pth files in this directory, so an editable KafScale there is not on the path.
     (packages,) = directory.glob("lib/*/site-packages")
     (packages / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
