@@ -167,7 +167,7 @@ MUTATIONS = (
     Mutation(
         "a topic is altered wholly or not at all",
         Change("kafscale_tools.cli.admin.topic", "alter", "        server.ask(ALTER_CONFIGS, checked)\n", ""),
-        _CLI_ADMIN + "test_a_topic_is_altered_wholly_or_not_at_all",
+        _CLI_ADMIN + "test_a_topic_is_altered_completely_or_not_at_all",
     ),
     Mutation(
         "the next gateway is asked when one does not answer",
@@ -177,7 +177,7 @@ MUTATIONS = (
             "        except StatusError as error:\n            foreign",
             "        except StatusError as error:\n            raise\n            foreign",
         ),
-        _CLI_ADMIN + "test_the_first_gateway_that_answers_is_asked",
+        _CLI_ADMIN + "test_the_first_gateway_that_answers_is_used",
     ),
     Mutation(
         "a segment that nobody remembers is missed",
@@ -222,7 +222,7 @@ MUTATIONS = (
             '                result["error"] = error.message\n',
             "                raise\n",
         ),
-        _ADMIN_SEGMENTS + "test_a_partition_that_cannot_be_read_hides_no_other",
+        _ADMIN_SEGMENTS + "test_an_unreadable_partition_does_not_hide_others",
     ),
     Mutation(
         "a page without an answer is asked for again",
@@ -232,7 +232,7 @@ MUTATIONS = (
             "if error.exit_code != Exit.UNAVAILABLE or self._failures == len(_PAUSES):",
             "if True:",
         ),
-        _ADMIN_SEGMENTS + "test_a_page_without_an_answer_is_asked_for_again",
+        _ADMIN_SEGMENTS + "test_an_unanswered_page_is_requested_again",
     ),
     Mutation(
         "who interrupts verifying sees what is known",
@@ -242,7 +242,7 @@ MUTATIONS = (
             "    finally:\n        # It may",
             "    except ValueError:\n        # It may",
         ),
-        _ADMIN_SEGMENTS + "test_who_interrupts_verifying_sees_what_is_known",
+        _ADMIN_SEGMENTS + "test_an_interrupted_verification_prints_its_findings",
     ),
     Mutation(
         "few segments are verified at a time",
@@ -312,7 +312,7 @@ MUTATIONS = (
     Mutation(
         "a command that failed in part does not end with 0",
         Change("kafscale_tools.cli.admin.cluster", "flush", "    if failed:\n", "    if False:\n"),
-        _CLI_ADMIN + "test_a_flush_that_fails_in_part_says_so",
+        _CLI_ADMIN + "test_a_partly_failed_flush_is_reported",
     ),
     Mutation(
         "two drains at once leave somebody",
@@ -382,7 +382,7 @@ MUTATIONS = (
     Mutation(
         "a drain that is not over in time does not end with 0",
         Change("kafscale_tools.cli.admin.drain", "drain", "    if not in_time:\n", "    if False:\n"),
-        _CLI_ADMIN_DRAIN + "test_an_instance_is_drained_and_undrained",
+        _CLI_ADMIN_DRAIN + "test_an_instance_is_drained_and_the_drain_is_cancelled",
     ),
     Mutation(
         "an index that is not right is written anew",
@@ -397,7 +397,7 @@ MUTATIONS = (
             "                return stored.body, False\n",
             "                return stored.body, True\n",
         ),
-        _INDEX + "test_rebuild_leaves_a_right_index_alone_even_with_another_interval",
+        _INDEX + "test_rebuild_keeps_a_correct_index_even_with_another_interval",
     ),
     Mutation(
         "a segment that is not whole is not described as whole",

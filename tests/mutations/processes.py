@@ -13,18 +13,18 @@ _START = "tests/services/test_start.py::"
 MUTATIONS = (
     Mutation(
         "an indexer that is silent leaves time to ask another one",
-        Change("kafscale.rpc.pool", "IndexerPool.call", "remaining / min(len(candidates), 2)", "remaining"),
-        _POOL + "test_one_that_hangs_takes_only_its_share_of_the_time",
+        Change("kafscale.rpc.pool", "IndexerPool.call", "left / min(len(candidates), 2)", "left"),
+        _POOL + "test_a_hanging_indexer_uses_only_its_share_of_the_time",
     ),
     Mutation(
         "an indexer that failed is avoided for a while",
         Change("kafscale.rpc.pool", "IndexerPool._candidates", " and peer.avoided_until <= now", ""),
-        _POOL + "test_where_all_failed_just_now_the_caller_knows_at_once_too",
+        _POOL + "test_a_call_fails_at_once_if_all_indexers_have_just_failed",
     ),
     Mutation(
         "calls go to the indexer that has the fewest",
         Change("kafscale.rpc.pool", "IndexerPool.call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
-        _POOL + "test_one_that_is_busy_gets_less",
+        _POOL + "test_a_busy_indexer_gets_fewer_calls",
     ),
     Mutation(
         "an indexer that goes finishes what it has in hand",
@@ -34,7 +34,7 @@ MUTATIONS = (
             "if peer.gone and not peer.in_flight and",
             "if peer.gone and",
         ),
-        _POOL + "test_one_that_is_gone_is_asked_no_more_and_closed_after_its_last_call",
+        _POOL + "test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one",
     ),
     Mutation(
         "look-ups by time need no indexer",
@@ -59,7 +59,7 @@ MUTATIONS = (
             '_QUERY.sub("", f"{type(error).__name__}: {error}")',
             'f"{type(error).__name__}: {error}"',
         ),
-        _CREDENTIALS + "test_a_token_that_is_refused_is_not_told",
+        _CREDENTIALS + "test_a_refused_token_is_not_printed",
     ),
     Mutation(
         "credentials that have ended sign nothing",
@@ -69,7 +69,7 @@ MUTATIONS = (
             "if self._present is None or self._remaining() <= 0:",
             "if self._present is None:",
         ),
-        _CREDENTIALS + "test_what_ran_out_signs_nothing_and_comes_back",
+        _CREDENTIALS + "test_expired_credentials_sign_nothing_and_are_renewed_later",
     ),
     Mutation(
         "credentials are renewed before they end",
@@ -79,14 +79,14 @@ MUTATIONS = (
             "min(self._left() / 2, _RENEWED_BEFORE_END_SECONDS)",
             "0.0",
         ),
-        _CREDENTIALS + "test_they_are_renewed_before_they_end",
+        _CREDENTIALS + "test_credentials_are_renewed_before_they_expire",
     ),
     Mutation(
         "a source of credentials that fails is not replaced by another one's identity",
         Change(
             "kafscale.objects.credentials", "find_source", ' or environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):', ":"
         ),
-        _CREDENTIALS + "test_a_source_that_fails_is_asked_again_and_no_other_one",
+        _CREDENTIALS + "test_a_failed_source_is_retried_and_no_other_is_used",
     ),
     Mutation(
         "nobody is told to connect to all interfaces",

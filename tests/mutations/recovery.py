@@ -25,7 +25,7 @@ MUTATIONS = (
     Mutation(
         "no later topic has the epoch of a copy that was given up",
         Change("kafscale_tools.recovery.claim", "Claim.take", "before.lifted_to(epoch).value()", "before.value()"),
-        _POINT_IN_TIME + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
+        _POINT_IN_TIME + "test_a_topic_created_after_a_killed_copy_has_no_records_of_it",
     ),
     Mutation(
         "no topic is made of objects that were deleted meanwhile",
@@ -35,14 +35,14 @@ MUTATIONS = (
             "[Unchanged(self._topic_key, 0), self._held]",
             "[Unchanged(self._topic_key, 0)]",
         ),
-        _POINT_IN_TIME + "test_a_topic_that_is_made_meanwhile_loses_nothing_to_a_copy",
+        _POINT_IN_TIME + "test_a_topic_created_meanwhile_loses_nothing_to_a_copy",
     ),
     Mutation(
         "a producer of the old topic begins anew in the copy",
         Change(
             "kafscale_tools.recovery.claim", "Claim._states", "producers_from=log.end,", "producers_from=log.start,"
         ),
-        _POINT_IN_TIME + "test_producers_of_the_old_topic_and_new_ones_write_to_the_new",
+        _POINT_IN_TIME + "test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topic",
     ),
     Mutation(
         "what is left of an earlier topic is no sign of metadata that was rolled back",
@@ -52,6 +52,6 @@ MUTATIONS = (
             "if is_earlier_topics(header.epoch, floor):",
             "if False:",
         ),
-        _POINT_IN_TIME + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
+        _POINT_IN_TIME + "test_a_topic_created_after_a_killed_copy_has_no_records_of_it",
     ),
 )

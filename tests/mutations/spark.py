@@ -64,12 +64,12 @@ MUTATIONS = (
             "            self._slots.release()\n            self.sender.cancel()",
             "            self.sender.cancel()",
         ),
-        _OUTGOING + "test_a_message_that_cannot_be_encoded_ends_the_stream_with_that_error",
+        _OUTGOING + "test_a_message_that_cannot_be_encoded_ends_the_stream_with_its_error",
     ),
     Mutation(
         "after a message of a stream that could not be written none is",
         Change("kafscale.rpc.outgoing", "Outgoing._write", "if not self._broken:", "if data:"),
-        _OUTGOING + "test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_follows",
+        _OUTGOING + "test_a_failed_write_cancels_the_sender_and_ends_the_stream",
     ),
     Mutation(
         "a scan that broke is gone on with where it stands",

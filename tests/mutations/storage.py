@@ -262,7 +262,7 @@ MUTATIONS = (
             "return FoundRecord(*found, segment.positions[number])",
             "return FoundRecord(segment.offsets[number], found[1], segment.positions[number])",
         ),
-        _TIMES + "test_a_time_finds_the_first_record_at_or_after_it_inside_the_batch",
+        _TIMES + "test_a_lookup_returns_the_first_record_at_or_after_a_time_inside_its_batch",
     ),
     Mutation(
         "a partition's own limit is ignored",
@@ -453,6 +453,6 @@ MUTATIONS = (
             "return False",
             "await self._store.replace_if_match(key, data, (await self._store.head(key)).etag)",
         ),
-        _INDEX + "test_a_rebuild_never_replaces_the_index_of_an_owner_that_wrote_meanwhile",
+        _INDEX + "test_rebuild_never_replaces_the_index_that_another_owner_wrote_meanwhile",
     ),
 )

@@ -13,8 +13,8 @@ _TOPICS = "tests/unit/metadata/test_topics.py::"
 MUTATIONS = (
     Mutation(
         "a value that cannot be read falls back to the default",
-        Change("kafscale.config.settings", "load", "    if invalid:\n", "    if False:\n"),
-        _SETTINGS + "test_a_bad_setting_stops_the_start_and_names_itself",
+        Change("kafscale.config.settings", "load", "    if wrong:\n", "    if False:\n"),
+        _SETTINGS + "test_an_invalid_setting_stops_the_start_and_is_named",
     ),
     Mutation(
         "without S3 objects are kept in memory",
@@ -32,12 +32,12 @@ MUTATIONS = (
                 "                return"
             ),
         ),
-        _STORES + "test_s3_that_is_not_there_stops_the_start",
+        _STORES + "test_an_unreachable_s3_stops_the_start",
     ),
     Mutation(
         "half of the settings for S3 mean the local directory",
         Change("kafscale.config.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
-        _STORES + "test_half_of_the_settings_for_s3_stop_the_start",
+        _STORES + "test_incomplete_settings_of_s3_stop_the_start",
     ),
     Mutation(
         "a name is free while its deletion is still under way",

@@ -1,4 +1,4 @@
-"""The metrics and labels that the code has, and those that the expressions of alerts and dashboards name."""
+"""The metrics and labels of the code, and those in the expressions of alerts and dashboards."""
 
 import json
 import re
@@ -15,7 +15,7 @@ MONITORING = ROOT / "monitoring"
 DASHBOARDS = sorted((MONITORING / "dashboards").glob("*"))
 
 OF_THE_SCRAPE = {"instance", "job", "namespace"}
-"""Labels that Prometheus adds to every sample; the last one on Kubernetes."""
+"""Labels that Prometheus adds to every sample. The last one exists on Kubernetes."""
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 _KINDS = {"up": "gauge"}  # Prometheus' own
 _LABELS: dict[str, set[str]] = {"up": set()}
@@ -24,7 +24,7 @@ for _metric in (metric for group in METRICS for metric in group.metrics):
         _KINDS[_metric.name + _suffix] = "counter" if _suffix else _metric.kind
         _LABELS[_metric.name + _suffix] = {*_metric.labels, *(["le"] if _suffix == "_bucket" else [])}
 
-# Whether an expression is PromQL is for promtool to say: these only find names in it.
+# promtool checks the syntax; these patterns only find names.
 _GROUPING = re.compile(r"\b(?:by|on|group_left)\s*\(([^)]*)\)")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
 _SELECTOR = re.compile(
@@ -55,20 +55,20 @@ ALERTS = [
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """``metric`` as it is written, a histogram's suffix included; ``matchers``: the values by label."""
+    """``metric``: as written, including a histogram's suffix. ``matchers``: the values by label."""
 
     metric: str
     matchers: dict[str, str]
     takes_counters: bool
 
     def values(self, label: str) -> set[str]:
-        """What it matches, where that is plain words."""
+        """Return the values that it matches, if they are plain words."""
         value = self.matchers[label]
         return set(value.split("|")) if re.fullmatch(r"[\w|]+", value) else set()
 
 
 def selectors(text: str) -> list[Selector]:
-    """Those of an expression."""
+    """Return the selectors of an expression."""
     return [
         Selector(found["metric"], dict(_MATCHER.findall(found["matchers"] or "")), found["function"] is not None)
         for found in _SELECTOR.finditer(_GROUPING.sub("", text))
@@ -81,17 +81,17 @@ def panels(dashboard: Path) -> list[dict[str, Any]]:
 
 
 def shown_by(dashboard: Path) -> list[str]:
-    """The expressions of a dashboard's panels."""
+    """Return the expressions of a dashboard's panels."""
     return [target["expr"] for panel in panels(dashboard) for target in panel["targets"]]
 
 
 def expressions() -> list[str]:
-    """All of alerts and dashboards."""
+    """Return the expressions of all alerts and dashboards."""
     return [alert.expr for alert in ALERTS] + [text for path in DASHBOARDS for text in shown_by(path)]
 
 
 def complaints(text: str) -> list[str]:
-    """What the expression names that does not exist, and rates of what does not only grow."""
+    """Return unknown names in the expression, and rates of metrics that are not counters."""
     wrong = [complaint for selector in selectors(text) for complaint in _complaints(selector)]
     grouped = {label for labels in _GROUPING.findall(text) for label in re.findall(r"\w+", labels)}
     wrong += [f"no metric of it has the label {label}" for label in sorted(grouped - known_labels(text))]
@@ -99,7 +99,7 @@ def complaints(text: str) -> list[str]:
 
 
 def known_labels(text: str) -> set[str]:
-    """Those that the result of the expression may have."""
+    """Return the labels that the result of the expression may have."""
     return OF_THE_SCRAPE.union(*(_LABELS.get(selector.metric, set()) for selector in selectors(text)))
 
 

@@ -271,7 +271,7 @@ async def test_a_second_process_cannot_use_the_directory(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["file", "below a file"])
-async def test_a_directory_that_cannot_be_used_stops_the_start(tmp_path: Path, kind: str) -> None:
+async def test_an_unusable_directory_stops_the_start(tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="KAFSCALE_DATA_DIR"):
         async with opened(tmp_path / "file" if kind == "file" else tmp_path / "file/data"):

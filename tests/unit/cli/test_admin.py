@@ -1,4 +1,4 @@
-"""The commands that ask a cluster: what they print, what they refuse, and how they end."""
+"""The commands that ask a cluster: their output, refusals and exit statuses."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def server() -> Iterator[AdminServer]:
 
 
 async def _log(harness: Harness, name: str, end: int) -> None:
-    """A topic with a partition that has so many records."""
+    """Create a topic with a partition of this many records."""
     topic = await harness.topic(name)
     harness.storage.partition(PartitionRef(topic=name, topic_id=topic.id, partition=0)).high_watermark = end
 
@@ -45,7 +45,7 @@ async def _join(harness: Harness) -> None:
     await stable(await harness.connect(), assignment=assignment(t=(0,)))
 
 
-def test_the_cluster_is_shown(server: AdminServer) -> None:
+def test_the_cluster_is_listed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t", 2)
     shown = server.run("cluster")
     assert shown.exit_code == 0
@@ -63,7 +63,7 @@ def test_the_cluster_is_shown(server: AdminServer) -> None:
     assert [each["node_id"] for each in reply["members"]] == [None, 0, None]
 
 
-def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
+def test_topics_are_created_altered_and_deleted(server: AdminServer) -> None:
     made = server.run("topic", "create", "t", "--partitions", "2", "--config", "retention.ms=1000")
     assert (made.output, made.exit_code) == ("topic t created with 2 partitions\n", 0)
     checked = server.run("topic", "create", "u", "--dry-run")
@@ -103,7 +103,7 @@ def _notes(server: AdminServer, *command: str) -> list[str]:
     ("policy", "removed"),
     [("compact", "no record is removed"), ("delete,compact", "only retention removes records")],
 )
-def test_that_logs_are_not_compacted_is_noted_where_the_cluster_sets_the_policy(policy: str, removed: str) -> None:
+def test_a_note_says_that_logs_are_not_compacted(policy: str, removed: str) -> None:
     own = "note: logs are not compacted yet; with cleanup.policy=compact no record is removed"
     clusters = f"note: logs are not compacted yet; with the cluster's cleanup.policy={policy} {removed}"
     with admin_server(cleanup_policy=policy) as server:
@@ -118,7 +118,7 @@ def test_that_logs_are_not_compacted_is_noted_where_the_cluster_sets_the_policy(
         assert notes("topic", "create", "own", "--config", "cleanup.policy=delete") == []
 
 
-def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
+def test_a_topic_is_altered_completely_or_not_at_all(server: AdminServer) -> None:
     server.there(server.harness.topic, "t")
     refused = server.run("topic", "alter", "t", "--partitions", "2", "--config", "no.such=9")
     assert refused.exit_code == Exit.WRONG
@@ -142,11 +142,11 @@ def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
         "segment list t 0 --from 99999999999999999999",
     ],
 )
-def test_numbers_that_nothing_holds_are_wrong(server: AdminServer, command: str) -> None:
+def test_numbers_out_of_range_are_wrong(server: AdminServer, command: str) -> None:
     assert server.run(*command.split()).exit_code == Exit.WRONG
 
 
-def test_partitions_and_flush(server: AdminServer) -> None:
+def test_partitions_are_listed_and_flushed(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 5000)
     heads, row = server.run("partition", "list", "t").output.splitlines()
     assert heads.split("  ")[0] == "TOPIC"
@@ -157,7 +157,7 @@ def test_partitions_and_flush(server: AdminServer) -> None:
     assert server.run("flush", "--all").exit_code == server.run("flush", "t", "--partition", "0").exit_code == 0
 
 
-def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
+def test_a_partly_failed_flush_is_reported(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 5)
     topic = server.harness.catalog.view.by_name["t"]
     server.harness.storage.moved[topic.id, 0] = ""
@@ -167,7 +167,7 @@ def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
     assert failed.stderr == "Error: 1 of 1 partition may not be stored\n"
 
 
-def test_configs(server: AdminServer) -> None:
+def test_configs_are_listed_and_changed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t")
     assert server.run("config", "set", "t", "flush.ms=7", "--dry-run").output == "configs of topic t can be changed\n"
     assert _config(server) == ["flush.ms", "500", "default"]
@@ -182,7 +182,7 @@ def _config(server: AdminServer) -> list[str]:
     return next(words for words in lines if words[0] == "flush.ms")
 
 
-def test_groups_without_members(server: AdminServer) -> None:
+def test_groups_without_members_are_reset_and_deleted(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 1000)
     server.there(_commit, server.harness, 400)
     assert server.run("group", "list").output.splitlines()[1].split() == ["g", "Empty", "-", "coordinator:9096"]
@@ -203,7 +203,7 @@ def test_groups_without_members(server: AdminServer) -> None:
     assert server.run("group", "describe", "g").exit_code == Exit.NOT_FOUND
 
 
-def test_groups_with_members(server: AdminServer) -> None:
+def test_groups_with_members_are_described_but_not_changed(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 1000)
     server.there(_join, server.harness)
     lines = server.run("group", "describe", "g").output.splitlines()
@@ -254,7 +254,7 @@ def test_groups_with_members(server: AdminServer) -> None:
         ("topic list --token short", Exit.WRONG, "KAFSCALE_ADMIN_TOKEN (value not shown) is not"),
     ],
 )
-def test_what_goes_wrong_has_a_status_and_a_text(quiet: AdminServer, command: str, code: Exit, text: str) -> None:
+def test_every_error_has_a_status_and_a_message(quiet: AdminServer, command: str, code: Exit, text: str) -> None:
     result = quiet.run(*command.split())
     assert result.exit_code == code
     assert text in result.output
@@ -262,14 +262,14 @@ def test_what_goes_wrong_has_a_status_and_a_text(quiet: AdminServer, command: st
 
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[AdminServer]:
-    """One topic, which nothing changes."""
+    """Create a topic with constant state."""
     with admin_server() as server:
         server.there(server.harness.topic, "t")
         yield server
 
 
-def test_who_has_no_proto_file_learns_it_by_reflection(quiet: AdminServer) -> None:
-    """As grpcurl does."""
+def test_a_client_without_the_proto_file_uses_reflection(quiet: AdminServer) -> None:
+    """This is grpcurl's way."""
     with grpc.insecure_channel(quiet.address) as channel:
         pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
         described = pool.FindServiceByName("kafscale.v1.Admin").methods_by_name["ListTopics"]
@@ -279,13 +279,13 @@ def test_who_has_no_proto_file_learns_it_by_reflection(quiet: AdminServer) -> No
         assert [topic.name for topic in call(asked(), timeout=60).topics] == ["t"]
 
 
-def test_the_first_gateway_that_answers_is_asked(quiet: AdminServer) -> None:
+def test_the_first_gateway_that_answers_is_used(quiet: AdminServer) -> None:
     servers = f"127.0.0.1:1,{quiet.address}"
     assert quiet.run("topic", "list", "--server", servers).exit_code == 0
     assert quiet.run("topic", "list", KAFSCALE_ADMIN_SERVER=servers).exit_code == 0
 
 
-def test_the_token_is_shown_from_an_option_or_the_environment() -> None:
+def test_the_token_comes_from_an_option_or_the_environment() -> None:
     with admin_server(TOKEN) as server:
         for missing in ({}, {"KAFSCALE_ADMIN_TOKEN": TOKEN[:-1] + "x"}):
             refused = server.run("topic", "list", **missing)
@@ -306,11 +306,11 @@ def test_the_token_is_shown_from_an_option_or_the_environment() -> None:
         ("earliest", "earliest", True),
     ],
 )
-def test_where_a_group_is_to_read_on(where: str, field: str, value: object) -> None:
+def test_the_target_of_a_reset_is_parsed(where: str, field: str, value: object) -> None:
     assert reset_to(where) == {field: value}
 
 
-def test_json_has_numbers_nulls_and_names_of_enumerations() -> None:
+def test_json_has_numbers_nulls_and_enumeration_names() -> None:
     reply = pb.ClusterStatusReply(
         cluster_id="c", members=[pb.ClusterMember(node_id=0, started_ms=1 << 60, health=pb.ClusterMember.READY)]
     )
@@ -321,6 +321,6 @@ def test_json_has_numbers_nulls_and_names_of_enumerations() -> None:
     assert plain(pb.TopicStatus(configs={"b": "2", "a": "1"}))["configs"] == {"a": "1", "b": "2"}
 
 
-def test_help_tells_the_statuses() -> None:
+def test_help_lists_the_statuses() -> None:
     lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
     assert {0, *Exit} == {int(line.split()[0]) for line in lines if line.split() and line.split()[0].isdecimal()}

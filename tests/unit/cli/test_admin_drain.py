@@ -1,4 +1,4 @@
-"""`kafscale drain`: what it prints, and how it ends."""
+"""`kafscale drain`: output and exit status."""
 
 import json
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ def server() -> Iterator[AdminServer]:
 
 
 async def _drainable(harness: Harness) -> None:
-    """A topic of two partitions, both of the only instance; then another instance."""
+    """Create a topic of two partitions of the only instance, and add another instance."""
     topic = await harness.topic("t", 2)
     for partition in range(2):
         await harness.cluster.own(topic, "storage", partition=partition)
     other = FakeStorage()
     await harness.cluster.add("other", other)
-    # What the gateway says of it would come among what a command prints.
+    # The gateway logs this instance, and the line must not mix with a command's output.
     await other.wait_until(lambda: bool(other.opened))
 
 
@@ -34,7 +34,7 @@ async def _taken_over(harness: Harness) -> None:
         await harness.cluster.own(topic, "other", partition=partition, epoch=2)
 
 
-def test_an_instance_is_drained_and_undrained(server: AdminServer) -> None:
+def test_an_instance_is_drained_and_the_drain_is_cancelled(server: AdminServer) -> None:
     last = server.run("drain", "storage:9095")
     assert (last.exit_code, "is the only one" in last.output) == (Exit.REFUSED, True)
     server.there(_drainable, server.harness)

@@ -1,4 +1,4 @@
-"""`kafscale segment`: what its commands print, and how they end."""
+"""`kafscale segment`: output and exit statuses."""
 
 import json
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ def server() -> Iterator[AdminServer]:
 
 
 async def write(harness: Harness, batches: int) -> None:
-    """Each a segment of two records."""
+    """Write each batch as a segment of two records."""
     client = await harness.connect()
     for _ in range(batches):
         await produce(client, batch(b"1", b"2"))
 
 
-def test_segments(server: AdminServer) -> None:
+def test_segments_are_listed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t", 2)
     server.there(write, server.harness, 5)
     rows = [line.split() for line in server.run("segment", "list", "t", "0").output.splitlines()]
@@ -64,7 +64,7 @@ def test_segments_are_verified(server: AdminServer) -> None:
     assert told[0]["faulty"][0]["base_offset"] == 6
 
 
-def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_partition_does_not_hide_others(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = server.there(server.harness.topic, "t", 3)
     server.there(write, server.harness, 5)
     server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
@@ -86,7 +86,7 @@ def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, mon
     assert [(len(each["faulty"]), each["error"]) for each in told] == [(1, ""), (0, "t-1: DAMAGED: a hole"), (0, "")]
 
 
-def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unanswered_page_is_requested_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_PAUSES", (0.0,) * 3)
     topic = server.there(server.harness.topic, "t", 3)
     server.there(write, server.harness, 5)
@@ -115,14 +115,14 @@ def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkey
     monkeypatch.setattr(server.harness.storage, "segments", silent)
     found = server.run("segment", "verify", "t")
     assert found.exit_code == Exit.FAILED
-    # Nobody waits as long for each of the others.
+    # The other partitions are not retried for as long.
     assert asked == [(0, 0), *[(0, 4)] * 4, (1, 0), (2, 0)]
     assert [line.split()[2] for line in found.stdout.splitlines()[1:4]] == ["2", "0", "0"]
     assert found.stdout.splitlines()[4:6] == ["rotten", "partition 0 not read to the end: t-0: UNAVAILABLE: 503"]
     assert found.stderr == "Error: topic t: 1 segment missing or damaged, 3 partitions not read to the end\n"
 
 
-def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_verification_prints_its_findings(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.there(server.harness.topic, "t")
     server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2
@@ -144,7 +144,7 @@ def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkey
     assert found.stdout.splitlines()[2:] == ["partition 0 not read to the end: interrupted"]
 
 
-def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hole_is_listed_with_the_segments_after_it(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.there(server.harness.topic, "t")
 
     async def with_hole(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
@@ -158,7 +158,7 @@ def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatc
     assert rows == [["0", "1", "0", "1", "-"], ["2", "3", "9", "1", "key"], ["no", "segment"]]
 
 
-def test_indexes_are_written_anew(server: AdminServer) -> None:
+def test_indexes_are_rebuilt(server: AdminServer) -> None:
     topic = server.there(server.harness.topic, "t", 2)
     server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2

@@ -4,7 +4,7 @@ from kafscale.v1 import admin_pb2 as pb
 from kafscale_tools.cli.admin.watch import line
 
 
-def test_changes_are_lines() -> None:
+def test_changes_are_printed_as_lines() -> None:
     kinds = pb.MemberChange
     a = pb.ClusterMember(service="storage", address="a:9095", health=pb.ClusterMember.UNREACHABLE, detail="no\rway")
     draining = pb.ClusterMember(service="storage", address="a:9095", leaving=True, draining=True)

@@ -1,4 +1,4 @@
-"""`kafscale backup` and `kafscale restore` as a person gives them, on a local directory and SQLite."""
+"""`kafscale backup` and `kafscale restore` as an operator runs them, on a local directory and SQLite."""
 
 import json
 from io import StringIO
@@ -37,7 +37,7 @@ class Command:
         return CliRunner().invoke(main, list(arguments), env=self.environ, input=typed)
 
     def make(self) -> None:
-        """A cluster with one topic."""
+        """Create a cluster with one topic."""
 
         async def make() -> None:
             async with opened(self.environ) as stores:
@@ -50,7 +50,7 @@ class Command:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    # It is set up once for a process.
+    # Logging is configured once for a process.
     monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
     return Command(tmp_path)
 
@@ -60,7 +60,7 @@ class _Terminal(StringIO):
         return True
 
 
-def test_a_terminal_shows_how_many_logs_were_looked_at(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_many_logs_were_checked(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command.make()
     terminal = _Terminal()
     monkeypatch.setattr(recovery, "sys", SimpleNamespace(stderr=terminal))
@@ -72,7 +72,7 @@ def test_a_terminal_shows_how_many_logs_were_looked_at(command: Command, monkeyp
 
 
 @pytest.mark.usefixtures("command")
-def test_ctrl_c_is_told_as_such_whatever_tasks_it_ends() -> None:
+def test_ctrl_c_is_reported_as_an_interruption() -> None:
     async def interrupted() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -82,7 +82,7 @@ def test_ctrl_c_is_told_as_such_whatever_tasks_it_ends() -> None:
         on_stores.run_on_stores(interrupted)
 
 
-def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
+def test_a_lost_metadata_file_is_restored(command: Command, tmp_path: Path) -> None:
     command.make()
     made = command.run("backup", "--keep", "1")
     assert made.exit_code == 0, made.output
@@ -111,7 +111,7 @@ def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
     assert (planned["cluster_id"], planned["epoch"], planned["damaged"]) == (CLUSTER, 2004, [])
 
 
-def test_what_is_wrong_is_told_with_its_status(command: Command, tmp_path: Path) -> None:
+def test_every_error_has_a_status_and_a_message(command: Command, tmp_path: Path) -> None:
     command.environ["KAFSCALE_DATA_DIR"] = str(tmp_path / "absent")
     nowhere = command.run("restore", "--yes")
     assert (nowhere.exit_code, "KAFSCALE_DATA_DIR" in nowhere.stderr) == (Exit.WRONG, True)
@@ -149,7 +149,7 @@ def test_a_damaged_snapshot_does_not_hide_the_others(command: Command, tmp_path:
     assert (second["snapshot"], "invalid manifest" in second["damaged"]) == (made[1]["snapshot"], True)
 
 
-def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
+def test_an_earlier_state_of_a_topic_is_copied_into_a_new_one(command: Command) -> None:
     command.make()
 
     async def fill() -> None:

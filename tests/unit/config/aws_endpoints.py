@@ -1,4 +1,4 @@
-"""AWS's three ways of giving credentials over HTTP, on a loopback port: STS, a container's endpoint, IMDSv2."""
+"""The three HTTP sources of AWS credentials on a loopback port: STS, a container's endpoint, and IMDSv2."""
 
 import json
 import threading
@@ -17,7 +17,7 @@ _STS = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/do
 
 
 class AwsEndpoints:
-    """``answers``: what it does; ``web_identity_token`` and ``container_token``: whom it believes."""
+    """``answers``: the sources that work. ``web_identity_token`` and ``container_token``: the tokens they accept."""
 
     def __init__(self) -> None:
         self.access_key, self.secret_key, self.session_token = "AKIATEST", "secret", ""

@@ -1,4 +1,4 @@
-"""The settings of calls between services."""
+"""Settings of calls between services."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from kafscale.rpc.tls import RpcTls
 CA, CERT, KEY = (f"KAFSCALE_RPC_TLS_{name}_FILE" for name in ("CA", "CERT", "KEY"))
 
 
-def test_without_settings_the_limits_are_the_transports_own_and_nothing_is_encrypted() -> None:
+def test_by_default_the_transports_limits_apply_and_nothing_is_encrypted() -> None:
     settings = load(RpcSettings, {})
     assert settings.limits() == RpcLimits()
     assert settings.tls() is None
@@ -45,12 +45,12 @@ def test_every_limit_can_be_set() -> None:
     )
 
 
-def test_a_message_limit_that_a_64_mib_payload_does_not_fit_is_refused() -> None:
+def test_a_message_limit_below_a_64_mib_payload_is_refused() -> None:
     with pytest.raises(ConfigError, match="KAFSCALE_RPC_MAX_MESSAGE_BYTES"):
         load(RpcSettings, {"KAFSCALE_RPC_MAX_MESSAGE_BYTES": "64MB"})
 
 
-def test_tls_is_on_with_a_ca_and_mutual_when_asked_for() -> None:
+def test_tls_needs_a_ca_and_is_mutual_if_requested() -> None:
     assert load(RpcSettings, {CA: "ca.pem"}).tls() == RpcTls(ca_file=Path("ca.pem"))
     all_files = {CA: "ca.pem", CERT: "cert.pem", KEY: "key.pem"}
     mutual = {"KAFSCALE_RPC_TLS_CLIENT_AUTH": "required", "KAFSCALE_RPC_TLS_SERVER_NAME": "storage"}
@@ -73,6 +73,6 @@ def test_tls_is_on_with_a_ca_and_mutual_when_asked_for() -> None:
         ({"KAFSCALE_RPC_TLS_SERVER_NAME": "storage"}, CA),
     ],
 )
-def test_half_of_a_tls_configuration_stops_the_start(environ: dict[str, str], named: str) -> None:
+def test_an_incomplete_tls_configuration_stops_the_start(environ: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load(RpcSettings, environ)

@@ -1,4 +1,4 @@
-"""Credentials that AWS's surroundings give: where they come from, when they are renewed, and when there are none."""
+"""AWS credentials from the environment: their sources, their renewal, and errors."""
 
 import os
 import threading
@@ -44,7 +44,7 @@ async def _given(patience: float = 0.0) -> Credentials:
         return credentials()
 
 
-async def test_the_environments_keys_come_first(monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints) -> None:
+async def test_keys_from_the_environment_have_precedence(monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-environment")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
@@ -55,7 +55,7 @@ async def test_the_environments_keys_come_first(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("profile", ["default", "other"])
-async def test_the_shared_credentials_file_and_its_profiles(
+async def test_the_shared_credentials_file_has_profiles(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str
 ) -> None:
     (tmp_path / ".aws").mkdir()
@@ -68,7 +68,7 @@ async def test_the_shared_credentials_file_and_its_profiles(
     assert (await _given()).access_key == profile
 
 
-async def test_a_role_by_a_web_identity_token(
+async def test_a_web_identity_token_assumes_a_role(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, aws: AwsEndpoints
 ) -> None:
     token = tmp_path / "token"
@@ -77,13 +77,13 @@ async def test_a_role_by_a_web_identity_token(
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/kafscale")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
     assert (await _given()).access_key == aws.access_key
-    # The token itself is written anew by whoever gives it.
+    # The platform renews the token file.
     token.write_text("identity-2")
     aws.web_identity_token = "identity-2"
     assert (await _given()).access_key == aws.access_key
 
 
-async def test_a_token_that_is_refused_is_not_told(
+async def test_a_refused_token_is_not_printed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     aws: AwsEndpoints,
@@ -102,26 +102,26 @@ async def test_a_token_that_is_refused_is_not_told(
         assert "worth-something" not in str(caught.value) + caplog.text + capfd.readouterr().out
 
 
-async def test_a_containers_endpoint(monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints) -> None:
+async def test_a_containers_endpoint_provides_credentials(monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{aws.url}/container")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", aws.container_token)
     assert (await _given()).access_key == aws.access_key
 
 
-async def test_an_instances_metadata_service_in_its_second_version(
+async def test_the_instance_metadata_service_is_used_in_version_2(
     monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{aws.url}/")
     assert (await _given()).access_key == aws.access_key
 
 
-async def test_without_any_source_the_start_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_any_source_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(ConfigError, match="KAFSCALE_S3_CREDENTIALS"):
         await _given()
 
 
-async def test_a_source_that_fails_is_asked_again_and_no_other_one(
+async def test_a_failed_source_is_retried_and_no_other_is_used(
     monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints
 ) -> None:
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{aws.url}/no-such-path")
@@ -140,16 +140,16 @@ async def test_a_source_that_fails_is_asked_again_and_no_other_one(
         ({"KAFSCALE_S3_CREDENTIALS": "static"}, False),
     ],
 )
-def test_the_chain_is_used_where_nothing_speaks_against_it(environ: dict[str, str], from_aws: bool) -> None:
+def test_the_credential_chain_is_used_by_default(environ: dict[str, str], from_aws: bool) -> None:
     assert load(S3Settings, environ).from_aws is from_aws
 
 
-def test_static_keys_and_the_chain_contradict_each_other() -> None:
+def test_static_keys_and_the_chain_cannot_be_combined() -> None:
     with pytest.raises(ConfigError, match="KAFSCALE_S3_CREDENTIALS is aws, but KAFSCALE_S3_ACCESS_KEY"):
         load(S3Settings, {"KAFSCALE_S3_CREDENTIALS": "aws", "KAFSCALE_S3_ACCESS_KEY": "a"})
 
 
-async def test_a_bucket_is_used_with_what_the_container_is_given(
+async def test_a_bucket_is_read_with_a_containers_credentials(
     monkeypatch: pytest.MonkeyPatch, aws: AwsEndpoints, minio: Minio
 ) -> None:
     aws.access_key, aws.secret_key = minio.access_key, minio.secret_key
@@ -169,7 +169,7 @@ def _now() -> datetime:
 
 
 class _Given:
-    """A source whose credentials live as long as ``life``; ``broken``: it fails."""
+    """A source whose credentials live for ``life`` seconds. ``broken``: it fails."""
 
     def __init__(self, life: float) -> None:
         self.life = life
@@ -187,7 +187,7 @@ class _Given:
         return Credentials(f"key-{len(self.times)}", "s", None, now + timedelta(seconds=self.life))
 
 
-async def test_they_are_renewed_before_they_end(autojump_clock: MockClock) -> None:
+async def test_credentials_are_renewed_before_they_expire(autojump_clock: MockClock) -> None:
     given = _Given(3600)
     async with RenewedCredentials.open(given.source(), _now, run_sync=run_inline) as credentials:
         for _ in range(200):
@@ -197,7 +197,7 @@ async def test_they_are_renewed_before_they_end(autojump_clock: MockClock) -> No
     assert all(3290 <= later - earlier <= 3360 for earlier, later in zip(given.times, given.times[1:], strict=False))
 
 
-async def test_those_that_live_shortly_are_renewed_in_the_middle_of_their_life(autojump_clock: MockClock) -> None:
+async def test_short_lived_credentials_are_renewed_at_half_their_life(autojump_clock: MockClock) -> None:
     given = _Given(20)
     async with RenewedCredentials.open(given.source(), _now, run_sync=run_inline) as credentials:
         for _ in range(100):
@@ -206,7 +206,7 @@ async def test_those_that_live_shortly_are_renewed_in_the_middle_of_their_life(a
     assert 8 <= len(given.times) <= 11
 
 
-async def test_what_ran_out_signs_nothing_and_comes_back(autojump_clock: MockClock) -> None:
+async def test_expired_credentials_sign_nothing_and_are_renewed_later(autojump_clock: MockClock) -> None:
     given = _Given(600)
     async with RenewedCredentials.open(given.source(), _now, run_sync=run_inline) as credentials:
         given.broken = True
@@ -217,7 +217,7 @@ async def test_what_ran_out_signs_nothing_and_comes_back(autojump_clock: MockClo
             with pytest.raises(Unavailable, match="expired: OSError: no route"):
                 credentials()
         assert {entry["event"] for entry in logs} == {"credentials for S3 not renewed"}
-        # With pauses that grow: not a request a second for five minutes.
+        # The pauses grow, instead of a request a second for five minutes.
         assert len(given.times) < 30
         given.broken = False
         await trio.sleep(31)
@@ -244,7 +244,7 @@ async def test_a_signature_never_waits_for_a_renewal() -> None:
                 await trio.sleep(0.01)
 
 
-async def test_leaving_does_not_wait_for_a_source_that_hangs() -> None:
+async def test_closing_does_not_wait_for_a_hanging_source() -> None:
     hanging = threading.Event()
     calls = []
 
@@ -261,6 +261,6 @@ async def test_leaving_does_not_wait_for_a_source_that_hangs() -> None:
     hanging.set()
 
 
-def test_finding_the_source_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choosing_the_source_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
     assert find_source().name == "the instance's metadata service"

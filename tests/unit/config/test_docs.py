@@ -11,11 +11,11 @@ from kafscale.config.variables import VARIABLES
 from kafscale_tools.documents import generate as docs
 
 
-def test_the_documents_are_what_the_code_says() -> None:
+def test_the_documents_match_the_code() -> None:
     assert docs.differences() == []
 
 
-def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_prints_differences_and_exits_with_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "_ROOT", tmp_path)
     runner = CliRunner()
     assert runner.invoke(docs.main, ["--check"]).exit_code == 1
@@ -29,12 +29,12 @@ def test_check_says_what_differs_and_exits_1(tmp_path: Path, monkeypatch: pytest
     assert re.search(r"^\+.*KAFSCALE_SEGMENT_BYTES.*`4MB`", result.output, re.MULTILINE)
 
 
-def test_what_processes_read_is_what_is_documented() -> None:
+def test_the_documented_settings_are_those_that_processes_read() -> None:
     read = {setting for _, settings in documented(chain(*docs.READERS.values())) for setting in settings}
     assert read == {setting for _, settings in documented(docs.SETTINGS.values()) for setting in settings}
 
 
-def test_the_defaults_of_addresses_are_told_for_each_service() -> None:
+def test_the_default_addresses_of_each_service_are_documented() -> None:
     text = docs.configuration()
     for name in ("RPC", "HTTP"):
         [row] = re.findall(rf"^\| `KAFSCALE_{name}_ADDR` .*$", text, re.MULTILINE)
@@ -42,5 +42,5 @@ def test_the_defaults_of_addresses_are_told_for_each_service() -> None:
             assert f"{service} {getattr(addresses, name.lower())}" in row
 
 
-def test_what_a_process_warns_of_is_what_none_reads() -> None:
+def test_the_known_variables_are_those_of_the_settings() -> None:
     assert set(VARIABLES) == {s.env for _, settings in documented(docs.SETTINGS.values()) for s in settings}

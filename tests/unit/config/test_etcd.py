@@ -1,4 +1,4 @@
-"""The settings of etcd."""
+"""Settings of etcd."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_everything_can_be_set() -> None:
 @pytest.mark.parametrize(
     "endpoints", ["etcd", "etcd:", "etcd:0", "etcd:65536", "ftp://etcd:1", "a:1,,b:2", "http://a:1/v3", "::1:2379"]
 )
-def test_what_is_no_list_of_addresses_is_refused_with_the_variable_named(endpoints: str) -> None:
+def test_an_invalid_list_of_addresses_is_refused_with_the_variables_name(endpoints: str) -> None:
     with pytest.raises(ConfigError, match=ENDPOINTS):
         load(EtcdSettings, {ENDPOINTS: endpoints})
 
@@ -67,7 +67,7 @@ def test_what_is_no_list_of_addresses_is_refused_with_the_variable_named(endpoin
         ({"KAFSCALE_ETCD_HISTORY_MS": "1000"}, "KAFSCALE_ETCD_HISTORY_MS"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(environ: dict[str, str], named: str) -> None:
+def test_contradictory_settings_are_refused(environ: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         load(EtcdSettings, environ)
 
@@ -77,7 +77,7 @@ def test_without_endpoints_there_is_no_store() -> None:
         load(EtcdSettings, {}).config()
 
 
-def test_the_settings_show_as_they_are_written() -> None:
+def test_the_settings_are_printed_as_they_are_written() -> None:
     [(_, settings)] = documented([EtcdSettings])
     parser = next(found.parser for found in settings if found.env == ENDPOINTS)
     assert parser.show(parser.parse("http://a:1,b:2")) == "http://a:1,b:2"

@@ -11,11 +11,11 @@ def listeners(**variables: str) -> tuple[Listener, ...]:
     return load(ListenerSettings, {f"KAFSCALE_{name.upper()}": value for name, value in variables.items()}).resolve()
 
 
-def test_without_any_setting_it_is_loopback_9092() -> None:
+def test_the_default_is_loopback_9092() -> None:
     assert listeners() == (Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092),)
 
 
-def test_the_short_form() -> None:
+def test_one_address_configures_one_listener() -> None:
     assert listeners(broker_addr="0.0.0.0:19092", advertised_host="kafka.example", advertised_port="443") == (
         Listener("PLAINTEXT", "0.0.0.0", 19092, "kafka.example", 443),
     )
@@ -35,7 +35,7 @@ def test_named_listeners_with_their_advertised_addresses() -> None:
     )
 
 
-def test_the_name_of_the_machine_stands_for_itself_in_what_is_advertised() -> None:
+def test_advertised_addresses_may_contain_the_machines_hostname() -> None:
     own = socket.gethostname()
     assert listeners(listeners="IN://:1,OUT://:2", advertised_listeners="IN://{hostname}:1,OUT://localhost:2") == (
         Listener("IN", "", 1, own, 1),
@@ -46,7 +46,7 @@ def test_the_name_of_the_machine_stands_for_itself_in_what_is_advertised() -> No
         listeners(listeners="IN://{hostname}:1")
 
 
-def test_named_listeners_advertise_themselves_when_nothing_else_is_said() -> None:
+def test_named_listeners_advertise_their_own_addresses_by_default() -> None:
     assert listeners(listeners="A://localhost:0,B://[fe80::1%eth0]:0") == (
         Listener("A", "localhost", 0, "localhost", 0),
         Listener("B", "fe80::1%eth0", 0, "fe80::1%eth0", 0),

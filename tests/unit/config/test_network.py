@@ -1,4 +1,4 @@
-"""Where a service listens for the others and what they are told."""
+"""The address where a service listens, and the one it advertises to others."""
 
 import itertools
 import socket
@@ -13,7 +13,7 @@ from kafscale.errors import ConfigError
 RPC, ADVERTISED, HTTP = (f"KAFSCALE_{name}_ADDR" for name in ("RPC", "RPC_ADVERTISED", "HTTP"))
 
 
-def test_the_defaults_of_all_services_fit_on_one_host_beside_kafka() -> None:
+def test_the_default_addresses_of_all_services_and_kafka_differ() -> None:
     addresses = [address for service in DEFAULTS.values() for address in (service.rpc, service.http)]
     assert {address.host for address in addresses} == {"127.0.0.1"}
     ports = [int(DEFAULT_ADDRESS.rpartition(":")[2]), *(address.port for address in addresses)]
@@ -21,7 +21,7 @@ def test_the_defaults_of_all_services_fit_on_one_host_beside_kafka() -> None:
 
 
 @pytest.mark.parametrize("service", DEFAULTS)
-def test_without_settings_the_bound_address_is_advertised(service: str) -> None:
+def test_the_bound_address_is_advertised_by_default(service: str) -> None:
     settings = load(NetworkSettings, {})
     assert settings.advertised(service, settings.rpc(service).port) == str(DEFAULTS[service].rpc)
 
@@ -36,7 +36,9 @@ def test_without_settings_the_bound_address_is_advertised(service: str) -> None:
         ({RPC: ":9095", ADVERTISED: "{hostname}:9095"}, 9095, f"{socket.gethostname()}:9095"),
     ],
 )
-def test_what_the_others_are_told(environ: dict[str, str], port: int, advertised: str) -> None:
+def test_the_advertised_address_is_derived_from_the_settings(
+    environ: dict[str, str], port: int, advertised: str
+) -> None:
     assert load(NetworkSettings, environ).advertised("storage", port) == advertised
 
 
@@ -54,12 +56,12 @@ def test_an_advertised_address_is_one_to_connect_to(advertised: str) -> None:
 
 @pytest.mark.parametrize("name", [RPC, ADVERTISED, HTTP])
 @pytest.mark.parametrize("value", ["9095", "host", "::1:9095", "host:65536"])
-def test_what_is_no_address_is_refused_with_the_variable_named(name: str, value: str) -> None:
+def test_an_invalid_address_is_refused_with_the_variables_name(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         load(HttpSettings if name == HTTP else NetworkSettings, {name: value})
 
 
-def test_grpc_is_told_all_interfaces_by_an_address() -> None:
+def test_all_interfaces_are_an_address_for_grpc() -> None:
     assert [Address("", 1).bindable, Address("0.0.0.0", 1).bindable, Address("a", 1).bindable] == [
         "[::]:1",
         "0.0.0.0:1",

@@ -36,7 +36,7 @@ class Settings:
 KNOWN = [declared.env for _, settings in documented([Settings]) for declared in settings]
 
 
-def test_unset_and_empty_variables_give_the_defaults() -> None:
+def test_unset_and_empty_variables_have_the_default() -> None:
     assert load(Settings, {}) == Settings()
     assert load(Settings, {"KAFSCALE_SEGMENT_BYTES": "", "KAFSCALE_S3_BUCKET": "  "}) == Settings()
 
@@ -64,7 +64,7 @@ def test_set_variables_are_read() -> None:
         ("0", 0),
     ],
 )
-def test_sizes_are_powers_of_two_in_every_spelling(written: str, value: int) -> None:
+def test_sizes_accept_every_unit_as_powers_of_two(written: str, value: int) -> None:
     assert size.parse(written) == value
 
 
@@ -95,27 +95,27 @@ def test_sizes_are_powers_of_two_in_every_spelling(written: str, value: int) -> 
         (within(size, KIB, MIB), "2MB"),
     ],
 )
-def test_anything_else_is_refused(parser: Parser[object], written: str) -> None:
+def test_invalid_values_are_refused(parser: Parser[object], written: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parser.parse(written)
 
 
-def test_the_bounds_themselves_are_accepted() -> None:
+def test_values_at_the_bounds_are_accepted() -> None:
     assert [integer(1, 3).parse(written) for written in ("1", "3")] == [1, 3]
     assert [within(size, KIB, MIB).parse(written) for written in ("1KB", "1MB")] == [KIB, MIB]
 
 
 @pytest.mark.parametrize("written", ["true", "TRUE", "1", "Yes"])
-def test_booleans(written: str) -> None:
+def test_booleans_are_parsed(written: str) -> None:
     assert boolean.parse(written) is True
     assert boolean.parse({"true": "false", "TRUE": "FALSE", "1": "0", "Yes": "No"}[written]) is False
 
 
-def test_a_choice_is_read_in_any_case_and_given_as_declared() -> None:
+def test_a_choice_is_case_insensitive_and_returned_as_declared() -> None:
     assert choice("LogAppendTime").parse("logappendtime") == "LogAppendTime"
 
 
-def test_a_bad_setting_stops_the_start_and_names_itself() -> None:
+def test_an_invalid_setting_stops_the_start_and_is_named() -> None:
     environ = {"KAFSCALE_SEGMENT_BYTES": "4 megs", "KAFSCALE_AUTO_CREATE_TOPICS": "maybe", "KAFSCALE_S3_BUCKET": "b"}
     with pytest.raises(ConfigError) as caught:
         load(Settings, environ)
@@ -130,14 +130,14 @@ def test_a_bad_setting_stops_the_start_and_names_itself() -> None:
         assert expected in message
 
 
-def test_a_secret_is_shown_neither_in_errors_nor_in_repr() -> None:
+def test_a_secret_is_printed_neither_in_errors_nor_in_repr() -> None:
     with pytest.raises(ConfigError, match="KAFSCALE_CODE") as caught:
         load(Settings, {"KAFSCALE_CODE": "hunter2"})
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(load(Settings, {"KAFSCALE_S3_SECRET_KEY": "hunter2"}))
 
 
-def test_a_rule_over_several_fields_is_a_config_error_too() -> None:
+def test_a_failed_check_of_several_fields_is_a_config_error() -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Both(Settings):
         def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ def test_a_rule_over_several_fields_is_a_config_error_too() -> None:
         load(Both, {"KAFSCALE_S3_SECRET_KEY": "x"})
 
 
-def test_an_unknown_variable_is_warned_of_with_the_nearest_known_name() -> None:
+def test_a_warning_about_an_unknown_variable_names_the_nearest_known_one() -> None:
     environ = {"KAFSCALE_SEGMENT_BYTE": "1", "KAFSCALE_XYZZY": "1", "KAFSCALE_S3_BUCKET": "b", "PATH": "/bin"}
     assert warn_unknown(KNOWN, environ) == [
         "KAFSCALE_SEGMENT_BYTE is set, but not used; did you mean KAFSCALE_SEGMENT_BYTES?",
@@ -156,7 +156,7 @@ def test_an_unknown_variable_is_warned_of_with_the_nearest_known_name() -> None:
     ]
 
 
-def test_what_kubernetes_injects_for_services_is_passed_over() -> None:
+def test_variables_that_kubernetes_injects_for_services_are_ignored() -> None:
     injected = {
         "KAFSCALE_SERVICE_HOST": "10.0.0.1",
         "KAFSCALE_PORT": "tcp://10.0.0.1:9092",
@@ -171,7 +171,7 @@ def test_what_kubernetes_injects_for_services_is_passed_over() -> None:
     assert len(warn_unknown(KNOWN, {"KAFSCALE_ADVERTISED_PORT": "9092"})) == 1
 
 
-def test_what_is_documented_is_what_is_read() -> None:
+def test_the_documented_settings_are_those_that_are_read() -> None:
     [(cls, settings)] = documented([Settings])
     assert cls is Settings
     assert [(s.env, s.default_text, s.secret) for s in settings] == [

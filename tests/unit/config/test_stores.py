@@ -1,4 +1,4 @@
-"""A process keeps objects where its settings say, or does not start."""
+"""A process stores objects as configured, or does not start."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ async def _open(settings: S3Settings) -> None:
         pytest.fail("it started with another store than it was told to use")
 
 
-async def test_s3_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+async def test_an_unreachable_s3_stops_the_start(tmp_path: Path) -> None:
     settings = S3Settings(
         bucket="b", region="r", endpoint=_NOBODY_THERE, access_key="a", secret_key="s", data_dir=tmp_path / "data"
     )
@@ -32,7 +32,7 @@ async def test_s3_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-async def test_half_of_the_settings_for_s3_stop_the_start(tmp_path: Path) -> None:
+async def test_incomplete_settings_of_s3_stop_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="KAFSCALE_S3_BUCKET"):
         await _open(S3Settings(endpoint=_NOBODY_THERE, data_dir=tmp_path / "data"))
     with pytest.raises(ConfigError, match="KAFSCALE_S3_SECRET_KEY"):
@@ -40,7 +40,7 @@ async def test_half_of_the_settings_for_s3_stop_the_start(tmp_path: Path) -> Non
     assert not (tmp_path / "data").exists()
 
 
-async def test_a_directory_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+async def test_an_unusable_directory_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="KAFSCALE_DATA_DIR"):
         await _open(S3Settings(data_dir=tmp_path / "file" / "data"))

@@ -1,4 +1,4 @@
-"""What an indexer counts."""
+"""The counters of an indexer."""
 
 from kafscale.v1.indexer_pb2 import BuildRequest
 from services.indexer.monitoring import families

@@ -1,4 +1,4 @@
-"""How the operator asks gateways: two that answer by gRPC, of one cluster."""
+"""The operator's requests to gateways: two gRPC servers of one cluster."""
 
 import grpc
 import pytest
@@ -18,7 +18,7 @@ from tests.support.gateway.harness import running_gateway
 TOKEN = "only-operators-know-this"
 
 
-async def test_topics_are_changed_through_one_gateway_and_then_another_one() -> None:
+async def test_topics_are_changed_through_one_gateway_and_then_another() -> None:
     async with running_gateway() as harness:
         servers, ends = [], [trio.Event(), trio.Event()]
         for end in ends:

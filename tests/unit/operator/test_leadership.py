@@ -15,7 +15,7 @@ SECONDS = 15
 
 
 class Link:
-    """To an API server that others have links of their own to."""
+    """A connection to an API server that others reach by their own connections."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -30,7 +30,7 @@ class Link:
 
 
 class Candidate:
-    """Says when it works."""
+    """Records when it works."""
 
     def __init__(self, name: str, api: ApiServer) -> None:
         self.api = Link(api)
@@ -57,7 +57,7 @@ def _now() -> datetime:
     return datetime.fromtimestamp(trio.current_time(), UTC)
 
 
-async def test_one_of_two_works_and_when_it_stops_the_other_one_does(autojump_clock: MockClock) -> None:
+async def test_one_of_two_candidates_works_and_the_other_follows_when_it_stops(autojump_clock: MockClock) -> None:
     api = ApiServer(Steps())
     one, other = Candidate("a", api), Candidate("b", api)
     async with trio.open_nursery() as nursery:
@@ -74,7 +74,7 @@ async def test_one_of_two_works_and_when_it_stops_the_other_one_does(autojump_cl
     assert "holderIdentity" not in api.objects["leases", LEASE_NAME]["spec"]
 
 
-async def test_who_does_not_reach_the_api_server_stops_before_another_one_begins(autojump_clock: MockClock) -> None:
+async def test_a_candidate_without_the_api_server_stops_before_another_starts(autojump_clock: MockClock) -> None:
     api = ApiServer(Steps())
     one, other = Candidate("a", api), Candidate("b", api)
     async with trio.open_nursery() as nursery:

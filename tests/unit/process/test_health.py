@@ -1,4 +1,4 @@
-"""Checks, readiness, and what /readyz, /metrics and gRPC's health service say of them."""
+"""Checks and readiness, and their report in /readyz, /metrics and gRPC's health service."""
 
 import json
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 
 
 class Switch:
-    """A check that finds what it is told to."""
+    """A check with a result that the test sets."""
 
     def __init__(self) -> None:
         self.state = State.HEALTHY
@@ -38,7 +38,7 @@ class Switch:
         return Finding(self.state, f"told to be {self.state.label}")
 
 
-async def test_a_check_counts_from_its_own_state_on_and_others_never(autojump_clock: MockClock) -> None:
+async def test_a_check_affects_readiness_from_its_configured_state_on(autojump_clock: MockClock) -> None:
     health, strict, lenient, informing = Health(), Switch(), Switch(), Switch()
     health.add("strict", strict, unready_from=State.DEGRADED)
     health.add("lenient", lenient, unready_from=State.UNAVAILABLE)
@@ -63,7 +63,7 @@ async def test_a_check_counts_from_its_own_state_on_and_others_never(autojump_cl
     }
 
 
-async def test_each_change_is_logged_and_told_once(autojump_clock: MockClock) -> None:
+async def test_each_change_is_logged_and_reported_once(autojump_clock: MockClock) -> None:
     health, switch = Health(), Switch()
     told: list[bool] = []
     with structlog.testing.capture_logs() as logs:
@@ -93,7 +93,7 @@ async def test_each_change_is_logged_and_told_once(autojump_clock: MockClock) ->
     assert told == [False, True, False, True, False]
 
 
-async def test_what_ends_while_the_process_stops_is_no_news(autojump_clock: MockClock) -> None:
+async def test_changes_while_the_process_stops_are_not_logged(autojump_clock: MockClock) -> None:
     health, switch = Health(), Switch()
     health.add("lease", switch, unready_from=State.UNAVAILABLE)
     health.start()
@@ -105,7 +105,7 @@ async def test_what_ends_while_the_process_stops_is_no_news(autojump_clock: Mock
     assert health.report().checks["lease"]["state"] == "unavailable"
 
 
-async def test_of_two_processes_at_one_address_the_older_is_not_ready_and_says_so() -> None:
+async def test_the_older_of_two_processes_with_one_address_is_not_ready_and_logs_that() -> None:
     store = MemoryMetadataStore()
     members = Members(store, "ns", "storage")
 
@@ -142,7 +142,7 @@ async def test_of_two_processes_at_one_address_the_older_is_not_ready_and_says_s
         for well in (watched(second), other, *alone):
             well.health.evaluate()
             assert well.health.ready
-        # Where the lease is not proven the newer one may be this process's successor.
+        # Without a proven lease the newer process may be this one's successor.
         await first.leave()
         operations.health.evaluate()
         assert operations.health.ready
@@ -199,7 +199,7 @@ async def test_readyz_follows_the_life_of_the_process_and_its_stores() -> None:
         assert (await ask("/healthz"))[0] == 200
 
 
-async def test_metrics_show_plain_numbers_of_this_process_alone() -> None:
+async def test_metrics_contain_plain_numbers_of_this_process_only() -> None:
     async with operating() as (operations, _, ask), operating() as (_, _, ask_other):
         number, spread = {"n": 3}, Histogram((0.1, 1.0))
         operations.metrics.add(
@@ -230,7 +230,7 @@ async def test_metrics_show_plain_numbers_of_this_process_alone() -> None:
         assert "kafscale_test" not in (await ask_other("/metrics"))[1]
 
 
-def test_a_name_is_given_once_and_says_what_it_is() -> None:
+def test_a_metric_has_a_unique_name_and_a_help_text() -> None:
     metrics = Metrics()
     metrics.add([counter("kafscale_a_total", "", lambda: 0)])
     for family in (

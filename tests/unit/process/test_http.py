@@ -1,4 +1,4 @@
-"""The HTTP side of a process: what it answers, and what a client cannot do to it."""
+"""The HTTP server of a process: its answers, and its protection from clients."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -27,7 +27,7 @@ async def serving(*, max_connections: int = 8, body: bytes = b"{}") -> AsyncIter
 
 
 async def raw(port: int, data: bytes) -> bytes:
-    """All that comes back until the server closes, or cuts the line with something of ours unread."""
+    """Return everything up to the close by the server, or up to a reset while it has unread bytes."""
     got = b""
     async with await trio.open_tcp_stream(HOST, port) as stream:
         with trio.fail_after(5), suppress(trio.BrokenResourceError):
@@ -37,7 +37,7 @@ async def raw(port: int, data: bytes) -> bytes:
         return got
 
 
-async def test_it_answers_several_requests_of_one_connection() -> None:
+async def test_it_answers_several_requests_on_one_connection() -> None:
     async with serving() as port, httpcore.AsyncConnectionPool(max_connections=1) as pool:
         for _ in range(3):
             found = await pool.request("GET", f"http://{HOST}:{port}/x?a=b")
@@ -55,7 +55,7 @@ async def test_it_answers_several_requests_of_one_connection() -> None:
         ("GET", "/broken", b"", 500),
     ],
 )
-async def test_what_is_not_answered_is_said_so(method: str, path: str, body: bytes, status: int) -> None:
+async def test_unanswerable_requests_get_an_error_status(method: str, path: str, body: bytes, status: int) -> None:
     async with serving() as port, httpcore.AsyncConnectionPool() as pool:
         found = await pool.request(method, f"http://{HOST}:{port}{path}", content=body)
         assert found.status == status
@@ -66,13 +66,13 @@ async def test_what_is_not_answered_is_said_so(method: str, path: str, body: byt
     "data",
     [b"\x00\x01 nonsense\r\n\r\n", b"GET /x HTTP/1.1\r\nhost: x\r\na: " + b"b" * 100_000, b"GET /x HTTP/9\r\n\r\n"],
 )
-async def test_what_is_no_http_is_refused_and_closed(data: bytes) -> None:
+async def test_invalid_http_is_refused_and_the_connection_closed(data: bytes) -> None:
     async with serving() as port:
         assert (await raw(port, data))[:10] in (b"HTTP/1.1 4", b"")
 
 
-async def test_connections_are_bounded_and_free_again() -> None:
-    async with serving(max_connections=2) as port:
+async def test_the_number_of_connections_is_limited_and_closed_ones_do_not_count() -> None:
+    async with serving(most_connections=2) as port:
         held = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]
         await trio.sleep(0.05)
         assert await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n") == b""
@@ -82,7 +82,7 @@ async def test_connections_are_bounded_and_free_again() -> None:
         assert (await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
-async def test_silent_and_slow_clients_are_closed_in_time(autojump_clock: MockClock) -> None:
+async def test_silent_and_slow_clients_are_disconnected_after_a_timeout(autojump_clock: MockClock) -> None:
     async with serving() as port, await trio.open_tcp_stream(HOST, port) as stream:
         began = trio.current_time()
         await stream.send_all(b"GET /x HTTP/1.1\r\n")
@@ -90,7 +90,7 @@ async def test_silent_and_slow_clients_are_closed_in_time(autojump_clock: MockCl
         assert trio.current_time() - began < 60
 
 
-async def test_a_client_that_does_not_read_holds_up_neither_others_nor_the_end() -> None:
+async def test_a_client_that_does_not_read_blocks_neither_others_nor_the_stop() -> None:
     with trio.fail_after(5):
         async with serving(body=b"x" * (64 << 20)) as port:
             stream = await trio.open_tcp_stream(HOST, port)
@@ -101,7 +101,7 @@ async def test_a_client_that_does_not_read_holds_up_neither_others_nor_the_end()
     await stream.aclose()
 
 
-async def test_an_address_that_cannot_be_listened_on_names_the_setting() -> None:
+async def test_an_error_for_an_unusable_address_names_the_setting() -> None:
     async with serving() as port:
         with pytest.raises(ConfigError, match="KAFSCALE_HTTP_ADDR"):
             await HttpServer({}, max_connections=1).run(HOST, port)

@@ -31,7 +31,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_log_line_is_one_json_object_where_nobody_looks_at_it() -> None:
+def test_a_log_line_is_one_json_object_without_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging("info", stream)
     structlog.get_logger("a").info("segment stored", topic="t", partition=3)
@@ -40,7 +40,7 @@ def test_a_log_line_is_one_json_object_where_nobody_looks_at_it() -> None:
     assert line == {"event": "segment stored", "topic": "t", "partition": 3, "level": "info"}
 
 
-def test_every_line_tells_whose_it_is() -> None:
+def test_every_line_names_its_process() -> None:
     stream = io.StringIO()
     configure_logging("info", stream, who={"service": "storage", "instance": "10.0.0.1:9095"})
     structlog.get_logger("a").info("segment stored")
@@ -59,7 +59,7 @@ def test_a_traceback_stays_on_its_line() -> None:
     assert "RuntimeError: boom" in str(line["exception"])
 
 
-def test_a_terminal_gets_colour_and_no_json() -> None:
+def test_a_terminal_gets_colours_and_no_json() -> None:
     stream = Terminal()
     configure_logging("info", stream)
     structlog.get_logger().info("segment stored", topic="t")
@@ -70,7 +70,7 @@ def test_a_terminal_gets_colour_and_no_json() -> None:
 
 
 @pytest.mark.parametrize(("level", "events"), [("debug", ["d", "i", "e"]), ("info", ["i", "e"]), ("error", ["e"])])
-def test_the_level_decides_what_is_logged(level: str, events: list[str]) -> None:
+def test_the_level_filters_lines(level: str, events: list[str]) -> None:
     stream = io.StringIO()
     configure_logging(load(LogSettings, {"KAFSCALE_LOG_LEVEL": level.upper()}).log_level, stream)
     log = structlog.get_logger()
@@ -80,7 +80,7 @@ def test_the_level_decides_what_is_logged(level: str, events: list[str]) -> None
     assert [line["event"] for line in lines(stream)] == events
 
 
-def test_libraries_are_heard_from_warning_on_in_the_same_form() -> None:
+def test_libraries_log_from_warning_on_in_the_same_format() -> None:
     stream = io.StringIO()
     configure_logging("debug", stream)
     logging.getLogger("httpx").info("HTTP Request: PUT")

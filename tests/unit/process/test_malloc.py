@@ -1,4 +1,4 @@
-"""Freed memory is kept: seen in the page faults of a process of its own."""
+"""Freed memory is kept, as the page faults of a separate process show."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc has the knob")
-def test_a_buffer_that_follows_another_one_costs_no_page_faults() -> None:
+def test_a_buffer_that_follows_another_one_causes_no_page_faults() -> None:
     assert _faults("keep") * 10 < _faults("default")
 
 

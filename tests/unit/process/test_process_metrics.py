@@ -1,4 +1,4 @@
-"""What every process shows of its own running."""
+"""Metrics of every process about itself."""
 
 from importlib.metadata import PackageNotFoundError
 
@@ -11,7 +11,7 @@ from kafscale.process.process_metrics import EventLoop, process_families
 from kafscale.process.version import kafscale_version
 
 
-async def test_how_late_the_event_loop_wakes_a_task_is_counted(mock_clock: MockClock) -> None:
+async def test_the_lag_of_the_event_loop_is_measured(mock_clock: MockClock) -> None:
     loop = EventLoop()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(loop.run)
@@ -28,7 +28,7 @@ async def test_how_late_the_event_loop_wakes_a_task_is_counted(mock_clock: MockC
         nursery.cancel_scope.cancel()
 
 
-def test_the_process_says_what_it_is_and_how_many_threads_it_has() -> None:
+def test_the_process_exports_its_version_and_number_of_threads() -> None:
     [build, threads] = process_families("storage")
     assert build.read() == {(kafscale_version(), "storage"): 1}
     [count] = threads.read().values()
@@ -36,7 +36,7 @@ def test_the_process_says_what_it_is_and_how_many_threads_it_has() -> None:
     assert count >= 1
 
 
-def test_what_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: str) -> str:
         raise PackageNotFoundError
 

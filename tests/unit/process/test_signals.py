@@ -43,7 +43,7 @@ async def test_the_first_signal_asks_main_to_stop(number: signal.Signals, autoju
     assert done == ["flushed"]
 
 
-async def test_main_is_cancelled_when_the_grace_period_is_over(autojump_clock: MockClock) -> None:
+async def test_main_is_cancelled_after_the_grace_period(autojump_clock: MockClock) -> None:
     async def main(stopping: trio.Event) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await trio.sleep_forever()
@@ -53,7 +53,7 @@ async def test_main_is_cancelled_when_the_grace_period_is_over(autojump_clock: M
     assert trio.current_time() - began == pytest.approx(10)
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
+def test_a_second_signal_ends_the_process_immediately() -> None:
     environ = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     command = [sys.executable, "-c", _STUBBORN]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ) as process:
@@ -78,7 +78,7 @@ def test_a_config_error_is_one_line_and_status_2(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "kafscale: KAFSCALE_S3_BUCKET = 'b' cannot be reached\n")
 
 
-def test_an_error_that_is_known_is_one_line_and_status_1() -> None:
+def test_a_known_error_is_one_line_and_status_1() -> None:
     program = """
 import sys
 from kafscale.errors import Refused
@@ -97,7 +97,7 @@ sys.exit(run_service(main, grace_seconds=5))
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_FAILED, "", line)
 
 
-def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+def test_the_limit_of_open_files_is_raised_to_the_maximum() -> None:
     program = """
 import resource
 from kafscale.process.signals import raise_file_limit
@@ -109,7 +109,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
     assert done.stdout == "(3000, 3000)\n"
 
 
-def test_another_error_is_raised_with_its_traceback() -> None:
+def test_an_unexpected_error_is_raised_with_its_traceback() -> None:
     async def main(stopping: trio.Event) -> None:
         raise RuntimeError("a bug")
 
@@ -118,7 +118,7 @@ def test_another_error_is_raised_with_its_traceback() -> None:
     assert caught.group_contains(RuntimeError, match="a bug")
 
 
-def test_main_that_returns_by_itself_is_status_0() -> None:
+def test_main_that_returns_without_a_signal_has_status_0() -> None:
     async def main(stopping: trio.Event) -> None:
         await trio.lowlevel.checkpoint()
 

@@ -1,4 +1,4 @@
-"""The steps of a start that ask etcd: repeated as long as the setting allows, and no longer."""
+"""Steps of a start that use etcd are retried as long as the setting allows."""
 
 from typing import cast
 
@@ -21,7 +21,7 @@ NS = SETTINGS[NamespaceSettings].namespace
 
 
 class Nowhere:
-    """An endpoint and the operations of a process that takes no calls."""
+    """An endpoint, and the operations of a process, that accepts no calls."""
 
     service, address = "indexer", "indexer-0:9096"
 
@@ -30,7 +30,7 @@ class Nowhere:
 
 
 async def start(store: MemoryMetadataStore) -> list[str]:
-    """Start as an indexer or a coordinator does; gives who is seen then."""
+    """Start like an indexer or a coordinator, and return the members seen afterwards."""
     members, nowhere = Members(store, NS, "indexer"), Nowhere()
     async with (
         running(SETTINGS, members.run),
@@ -51,7 +51,7 @@ async def start(store: MemoryMetadataStore) -> list[str]:
     ],
     ids=["reading", "reading again and again", "watch and lease", "registration"],
 )
-async def test_an_answer_that_is_lost_during_the_start_ends_no_process(
+async def test_a_lost_answer_during_the_start_does_not_end_the_process(
     autojump_clock: MockClock, faults: list[Fault]
 ) -> None:
     store = MemoryMetadataStore()
@@ -60,9 +60,7 @@ async def test_an_answer_that_is_lost_during_the_start_ends_no_process(
 
 
 @pytest.mark.parametrize("method", ["read_prefix", "txn"])
-async def test_a_start_that_etcd_does_not_let_go_on_ends_when_the_patience_is_over(
-    autojump_clock: MockClock, method: str
-) -> None:
+async def test_a_start_that_etcd_blocks_ends_after_the_configured_time(autojump_clock: MockClock, method: str) -> None:
     store = MemoryMetadataStore()
     store.faults = [no_answer(method, times=10**9)]  # type: ignore[arg-type]
     began = trio.current_time()
@@ -72,7 +70,7 @@ async def test_a_start_that_etcd_does_not_let_go_on_ends_when_the_patience_is_ov
     assert trio.current_time() - began == pytest.approx(LONGEST, abs=1)
 
 
-async def test_what_etcd_refuses_at_the_start_ends_it_at_once(autojump_clock: MockClock) -> None:
+async def test_a_refusal_of_etcd_ends_the_start_immediately(autojump_clock: MockClock) -> None:
     store = MemoryMetadataStore()
     store.faults = [Fault(method="read_prefix", before=Refused("permission denied"))]
     with pytest.raises(BaseExceptionGroup) as caught:
