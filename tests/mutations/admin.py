@@ -18,7 +18,7 @@ _WRONG_METADATA = "tests/unit/storage/test_wrong_metadata.py::"
 
 MUTATIONS = (
     Mutation(
-        "nobody is answered without the token",
+        "no call is answered without the token",
         Change(
             "kafscale.rpc.calls",
             "CallHandler._answer",
@@ -28,12 +28,12 @@ MUTATIONS = (
         _TOKEN + "test_a_call_without_the_token_is_unauthenticated_and_does_not_reach_the_service",
     ),
     Mutation(
-        "the whole token counts",
+        "the whole token is compared",
         Change("kafscale.rpc.calls", "_bears", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
         _TOKEN + "test_a_call_without_the_token_is_unauthenticated_and_does_not_reach_the_service",
     ),
     Mutation(
-        "an error has the status that its service gave it",
+        "an error keeps the status that its service set",
         Change(
             "kafscale.rpc.errors",
             "status_of",
@@ -63,7 +63,7 @@ MUTATIONS = (
         _ADMIN_GROUPS + "test_a_group_with_members_keeps_its_offsets",
     ),
     Mutation(
-        "offsets are set within the log",
+        "offsets are limited to the log",
         Change(
             "services.gateway.admin.offsets",
             "_planned",
@@ -73,19 +73,19 @@ MUTATIONS = (
         _ADMIN_GROUPS + "test_offsets_are_reset_within_the_log",
     ),
     Mutation(
-        "what is only validated changes nothing",
+        "validate_only changes nothing",
         Change(
             "services.gateway.admin.offsets", "reset_offsets", "    if not request.validate_only:\n", "    if True:\n"
         ),
         _ADMIN_GROUPS + "test_offsets_are_reset_within_the_log",
     ),
     Mutation(
-        "where one partition cannot tell its ends nothing is set",
+        "nothing is set if one partition cannot report its ends",
         Change("services.gateway.admin.offsets", "_planned", "        if told.error:\n", "        if False:\n"),
         _ADMIN_GROUPS + "test_an_invalid_reset_changes_nothing",
     ),
     Mutation(
-        "what was committed for a deleted topic is not shown",
+        "offsets committed for a deleted topic are not listed",
         Change(
             "services.gateway.admin.groups",
             "committed",
@@ -95,7 +95,7 @@ MUTATIONS = (
         _ADMIN_GROUPS + "test_offsets_of_deleted_topics_are_not_listed",
     ),
     Mutation(
-        "a lag that nobody tells is not 0",
+        "an unknown lag is not 0",
         Change(
             "services.gateway.admin.groups",
             "_add_offsets",
@@ -105,7 +105,7 @@ MUTATIONS = (
         _ADMIN_GROUPS + "test_an_unknown_lag_is_not_0",
     ),
     Mutation(
-        "who is not there owns nothing",
+        "an instance that has gone owns nothing",
         Change(
             "services.gateway.admin.cluster",
             "ClusterReport._count",
@@ -115,7 +115,7 @@ MUTATIONS = (
         _ADMIN + "test_cluster_status_lists_processes_with_health_and_owned_partitions",
     ),
     Mutation(
-        "what an owner does not tell stands with its partitions",
+        "an owner's error is reported with its partitions",
         Change(
             "services.gateway.admin.logs",
             "_ends",
@@ -125,7 +125,7 @@ MUTATIONS = (
         _ADMIN + "test_partitions_without_an_answer_are_listed_with_an_error",
     ),
     Mutation(
-        "an owner of an older release has not 0 segments",
+        "an owner of an older release does not report 0 segments",
         Change(
             "services.gateway.admin.partitions",
             "list_partitions",
@@ -135,7 +135,7 @@ MUTATIONS = (
         _ADMIN + "test_an_older_owner_reports_an_unknown_number_of_segments",
     ),
     Mutation(
-        "who has a partition by now is asked to store it",
+        "the current owner of a partition is asked to store it",
         Change(
             "services.gateway.owners.link",
             "StorageLink.flush",
@@ -145,7 +145,7 @@ MUTATIONS = (
         _ADMIN + "test_a_flush_follows_a_partition_to_its_new_owner",
     ),
     Mutation(
-        "who does not own a partition names its owner when it is to store it",
+        "an instance that does not own a partition names its owner when it is asked to flush",
         Change(
             "services.storage.methods.flush",
             "flush",
@@ -155,7 +155,7 @@ MUTATIONS = (
         _SIZES + "test_a_size_request_to_another_instance_names_the_owner",
     ),
     Mutation(
-        "an offline partition does not say that it is stored",
+        "an offline partition is not reported as stored",
         Change(
             "services.storage.methods.flush",
             "flush",
@@ -165,7 +165,7 @@ MUTATIONS = (
         _WRONG_METADATA + "test_metadata_of_an_older_epoch_puts_the_partition_offline",
     ),
     Mutation(
-        "a topic is altered wholly or not at all",
+        "a topic is altered completely or not at all",
         Change("kafscale_tools.cli.admin.topic", "alter", "        server.ask(ALTER_CONFIGS, checked)\n", ""),
         _CLI_ADMIN + "test_a_topic_is_altered_completely_or_not_at_all",
     ),
@@ -180,7 +180,7 @@ MUTATIONS = (
         _CLI_ADMIN + "test_the_first_gateway_that_answers_is_used",
     ),
     Mutation(
-        "a segment that nobody remembers is missed",
+        "a missing segment is found although no cache remembers it",
         Change(
             "services.storage.methods.segments",
             "_behind",
@@ -190,7 +190,7 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_damaged_and_missing_objects_are_found",
     ),
     Mutation(
-        "a hole where a log begins hides nothing behind it",
+        "a hole at the start of a log hides no segment after it",
         Change(
             "services.storage.methods.segments",
             "_listed",
@@ -200,7 +200,7 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_missing_first_segments_do_not_hide_later_ones",
     ),
     Mutation(
-        "who may not be the owner any more tells of no hole",
+        "an instance that may have lost ownership reports no hole",
         Change(
             "services.storage.methods.segments",
             "_page",
@@ -210,12 +210,12 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_an_owner_without_a_proven_lease_reports_no_missing_segments",
     ),
     Mutation(
-        "a log that begins with a hole is looked at",
+        "a log that begins with a hole is verified",
         Change("services.storage.methods.segments", "_page", "        run.retention.look_at(partition)\n", ""),
         _SEGMENT_LIST + "test_missing_first_segments_do_not_hide_later_ones",
     ),
     Mutation(
-        "a partition that cannot be read hides no other",
+        "an unreadable partition hides no other",
         Change(
             "kafscale_tools.cli.admin.segments",
             "read_all",
@@ -225,7 +225,7 @@ MUTATIONS = (
         _ADMIN_SEGMENTS + "test_an_unreadable_partition_does_not_hide_others",
     ),
     Mutation(
-        "a page without an answer is asked for again",
+        "an unanswered page is requested again",
         Change(
             "kafscale_tools.cli.admin.segments",
             "_Pages.ask",
@@ -235,7 +235,7 @@ MUTATIONS = (
         _ADMIN_SEGMENTS + "test_an_unanswered_page_is_requested_again",
     ),
     Mutation(
-        "who interrupts verifying sees what is known",
+        "an interrupted verification prints its findings",
         Change(
             "kafscale_tools.cli.admin.segments",
             "read_all",
@@ -255,7 +255,7 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_stays_in_memory",
     ),
     Mutation(
-        "no segment is kept while the indexer is waited for",
+        "no segment is held while the indexer is awaited",
         Change(
             "services.storage.methods.segments",
             "_faults",
@@ -268,7 +268,7 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_stays_in_memory",
     ),
     Mutation(
-        "one reply has no more bytes than can be verified in its time",
+        "one reply verifies no more bytes than its time allows",
         Change(
             "services.storage.methods.segments",
             "_page",
@@ -278,7 +278,7 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_a_verifying_reply_is_bounded_in_bytes",
     ),
     Mutation(
-        "a segment larger than a reply is verified too",
+        "a segment larger than the limit of a reply is verified too",
         Change(
             "services.storage.methods.segments",
             "_page",
@@ -288,14 +288,14 @@ MUTATIONS = (
         _SEGMENT_LIST + "test_a_verifying_reply_is_bounded_in_bytes",
     ),
     Mutation(
-        "what a dead owner left is no part of the log",
+        "segments left by a dead owner are not part of the log",
         Change(
             "services.storage.methods.segments", "_verify", "        except OfAnotherEpoch:\n            return\n", ""
         ),
         _SEGMENT_LIST + "test_a_dead_owners_segment_is_not_listed",
     ),
     Mutation(
-        "a store that does not answer is no damage, and not whole either",
+        "an unavailable store is neither damage nor success",
         Change("services.storage.methods.segments", "_verify", "        raise failures[0]\n", "        pass\n"),
         _SEGMENT_LIST + "test_an_unavailable_store_is_not_reported_as_damage",
     ),
@@ -310,12 +310,12 @@ MUTATIONS = (
         _ADMIN_SEGMENTS + "test_a_topic_is_verified_to_its_end",
     ),
     Mutation(
-        "a command that failed in part does not end with 0",
+        "a partly failed command does not end with status 0",
         Change("kafscale_tools.cli.admin.cluster", "flush", "    if failed:\n", "    if False:\n"),
         _CLI_ADMIN + "test_a_partly_failed_flush_is_reported",
     ),
     Mutation(
-        "two drains at once leave somebody",
+        "two concurrent drains leave an instance that is not drained",
         Change(
             "services.gateway.admin.drain",
             "Drains._mark",
@@ -325,7 +325,7 @@ MUTATIONS = (
         _ADMIN_DRAIN + "test_concurrent_drains_leave_one_instance",
     ),
     Mutation(
-        "who stops already is given nothing again",
+        "an instance that is stopping is assigned nothing again",
         Change(
             "services.gateway.admin.drain",
             "Drains._mark",
@@ -335,7 +335,7 @@ MUTATIONS = (
         _ADMIN_DRAIN + "test_drains_of_unknown_or_unsuitable_instances_are_refused",
     ),
     Mutation(
-        "what is being taken over as a drain begins is waited for",
+        "a drain waits for partitions that are being taken over when it begins",
         Change(
             "services.gateway.admin.drain",
             "Drains._partitions",
@@ -345,7 +345,7 @@ MUTATIONS = (
         _ADMIN_DRAIN + "test_a_drain_waits_for_take_overs_that_began_before_it",
     ),
     Mutation(
-        "a shard that is given back and not taken yet is waited for",
+        "a drain waits for a shard that is released but not yet acquired",
         Change(
             "services.gateway.admin.drain",
             "Drains._shards",
@@ -355,12 +355,12 @@ MUTATIONS = (
         _ADMIN_DRAIN + "test_a_drained_coordinator_hands_over_its_shards",
     ),
     Mutation(
-        "a shard on its way to who is drained is waited for",
+        "a drain waits for a shard that is on its way to the drained instance",
         Change("services.gateway.admin.drain", "Drains._shards", "and given.run_id == live.run_id\n", "and False\n"),
         _ADMIN_DRAIN + "test_a_drained_coordinator_hands_over_its_shards",
     ),
     Mutation(
-        "who is started anew is not taken for drained",
+        "a restarted instance does not count as drained",
         Change(
             "services.gateway.admin.drain",
             "_check",
@@ -380,17 +380,17 @@ MUTATIONS = (
         _ADMIN_DRAIN + "test_a_stopping_gateway_ends_the_call_but_not_the_drain",
     ),
     Mutation(
-        "a drain that is not over in time does not end with 0",
+        "a drain that times out does not end with status 0",
         Change("kafscale_tools.cli.admin.drain", "drain", "    if not in_time:\n", "    if False:\n"),
         _CLI_ADMIN_DRAIN + "test_an_instance_is_drained_and_the_drain_is_cancelled",
     ),
     Mutation(
-        "an index that is not right is written anew",
+        "a wrong index is written again",
         Change("services.storage.methods.segments", "_faults", "    if rebuilt is None:\n", "    if True:\n"),
         _SEGMENT_LIST + "test_missing_and_wrong_indexes_are_rebuilt",
     ),
     Mutation(
-        "an index that was right is not told as written",
+        "a correct index is not reported as rewritten",
         Change(
             "services.indexer.service",
             "IndexerService._rebuild",
@@ -400,12 +400,12 @@ MUTATIONS = (
         _INDEX + "test_rebuild_keeps_a_correct_index_even_with_another_interval",
     ),
     Mutation(
-        "a segment that is not whole is not described as whole",
+        "a damaged segment is not described as intact",
         Change("kafscale_tools.cli.admin.segment", "describe", "    if found.faults:\n", "    if False:\n"),
         _ADMIN_SEGMENTS + "test_a_segment_is_described",
     ),
     Mutation(
-        "who takes changes too slowly keeps no more than so many",
+        "the changes waiting for a slow watcher are limited",
         Change(
             "services.gateway.admin.watch",
             "_Watcher.notify",
@@ -415,7 +415,7 @@ MUTATIONS = (
         _ADMIN_WATCH + "test_a_slow_watcher_is_ended_and_does_not_delay_others",
     ),
     Mutation(
-        "owners of topics that are not known yet are told",
+        "owners of topics that are not known yet are reported",
         Change(
             "services.gateway.admin.watch",
             "Watches.watch",
@@ -428,7 +428,7 @@ MUTATIONS = (
         _ADMIN_WATCH + "test_owners_of_unknown_topics_are_reported_with_the_topics_name",
     ),
     Mutation(
-        "no more watch than may",
+        "the number of watchers is limited",
         Change(
             "services.gateway.admin.watch",
             "Watches.watch",
@@ -438,7 +438,7 @@ MUTATIONS = (
         _ADMIN_WATCH + "test_the_number_of_watchers_is_limited",
     ),
     Mutation(
-        "all watchers are told of health",
+        "all watchers get health changes",
         Change(
             "services.gateway.admin.watch",
             "Watches._poll_health",

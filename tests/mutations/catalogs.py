@@ -1,4 +1,4 @@
-"""Naive code for what is derived from segments and metadata: catalog pages and topic objects."""
+"""Naive code for catalog pages and topic objects, which are derived from segments and metadata."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -10,7 +10,7 @@ _TOPIC_OBJECTS = "tests/unit/storage/test_topic_objects.py::"
 
 MUTATIONS = (
     Mutation(
-        "a page's segments have the epochs of the history",
+        "the segments of a page have the epochs of the history",
         Change(
             "kafscale.catalog.page",
             "misfit",
@@ -20,12 +20,12 @@ MUTATIONS = (
         _CATALOGS + "test_a_page_of_a_stale_owner_with_uncommitted_segments_is_ignored",
     ),
     Mutation(
-        "a page is of this topic, not of another one that had the name",
+        "a page belongs to this topic and not to an earlier one of the same name",
         Change("kafscale.catalog.page", "misfit", "if content.topic_id != partition.topic_id:", "if False:"),
         _CATALOGS + "test_a_page_of_another_topic_with_the_same_name_is_ignored",
     ),
     Mutation(
-        "a page is not believed beyond the high watermark",
+        "a page is not trusted above the high watermark",
         Change(
             "kafscale.catalog.page",
             "misfit",
@@ -35,7 +35,7 @@ MUTATIONS = (
         _CATALOGS + "test_a_page_beyond_the_high_watermark_is_ignored",
     ),
     Mutation(
-        "a page lists what is committed, not what is stored",
+        "a page lists committed segments, not stored ones",
         Change(
             "services.storage.run",
             "Run.__init__",
@@ -51,12 +51,12 @@ MUTATIONS = (
         _CATALOGS + "test_a_page_lists_only_committed_segments",
     ),
     Mutation(
-        "damage in a page is noticed",
+        "damage in a page is detected",
         Change("kafscale.catalog.page", "parse_page", "if computed != page.crc:", "if False:"),
         _PAGE + "test_no_damaged_byte_goes_unnoticed",
     ),
     Mutation(
-        "pages are read for times, not segments",
+        "lookups by time read pages, not segments",
         Change(
             "services.storage.reading.catalogs",
             "Catalogs.segments",
@@ -66,7 +66,7 @@ MUTATIONS = (
         _CATALOGS + "test_timestamps_are_looked_up_in_pages_after_a_restart",
     ),
     Mutation(
-        "times that an indexer told are kept",
+        "times reported by an indexer are kept",
         Change("services.storage.reading.offsets", "_LookUp._locate", "if newest != UNKNOWN_TIME:", "if False:"),
         _CATALOGS + "test_timestamps_are_looked_up_in_pages_after_a_restart",
     ),
@@ -81,7 +81,7 @@ MUTATIONS = (
         _CATALOGS + "test_retention_by_time_reads_pages_after_a_restart",
     ),
     Mutation(
-        "the largest time is looked for where it can be",
+        "the largest time is searched only where it can be",
         Change(
             "services.storage.reading.offsets",
             "_LookUp._largest_of",
@@ -91,12 +91,12 @@ MUTATIONS = (
         _CATALOGS + "test_the_largest_timestamp_is_looked_up_in_pages",
     ),
     Mutation(
-        "a page goes on where the last one ends",
+        "a page continues where the last one ends",
         Change("services.storage.reading.catalogs", "Catalogs._store_full", "page.prepend(found)", "page.prepend([])"),
         _CATALOGS + "test_a_new_owner_continues_the_pages_of_the_former_one",
     ),
     Mutation(
-        "a page that cannot be stored is not tried with every commit",
+        "a page that cannot be stored is not retried with every commit",
         Change(
             "services.storage.reading.catalogs",
             "Catalogs.committed",
@@ -106,14 +106,14 @@ MUTATIONS = (
         _CATALOGS + "test_producers_do_not_wait_for_pages_and_a_failed_page_is_stored_later",
     ),
     Mutation(
-        "pages that are not stored are bounded",
+        "the number of pages that are not stored is limited",
         Change(
             "services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"
         ),
         _CATALOGS + "test_segments_that_wait_for_a_page_are_bounded",
     ),
     Mutation(
-        "a segment that is not remembered any more is not the last one",
+        "a segment that has left the cache is not the last one",
         Change(
             "services.storage.reading.finder",
             "SegmentFinder.after",
@@ -123,7 +123,7 @@ MUTATIONS = (
         _RETENTION + "test_retention_keeps_young_segments_in_a_log_larger_than_the_segment_map",
     ),
     Mutation(
-        "of pages that were read those that are too old are not read again",
+        "cached pages that are too old are not read again",
         Change(
             "services.storage.reading.catalogs",
             "Catalogs.segments",
@@ -133,7 +133,7 @@ MUTATIONS = (
         _CATALOGS + "test_lookups_in_a_log_larger_than_the_segment_map_read_few_pages",
     ),
     Mutation(
-        "a page is deleted when all of it is below the log start",
+        "a page is deleted when all its segments are below the log start",
         Change(
             "services.storage.reading.catalogs",
             "Catalogs.keys_below",
@@ -143,7 +143,7 @@ MUTATIONS = (
         _CATALOGS + "test_retention_by_time_reads_pages_after_a_restart",
     ),
     Mutation(
-        "pages are deleted only by an owner that proves its lease",
+        "only an owner with a proven lease deletes pages",
         Change(
             "services.storage.upkeep.retention",
             "Retention._delete",
@@ -183,7 +183,7 @@ MUTATIONS = (
         _TOPIC_OBJECTS + "test_a_newer_topic_object_is_kept_and_a_damaged_one_replaced",
     ),
     Mutation(
-        "a topic's object is written by one member",
+        "one member writes a topic's object",
         Change(
             "services.storage.upkeep.topic_objects",
             "TopicObjects._is_assigned",
@@ -193,7 +193,7 @@ MUTATIONS = (
         _TOPIC_OBJECTS + "test_one_instance_writes_topic_objects_and_another_continues_when_it_dies",
     ),
     Mutation(
-        "changes of a topic share writes of its object",
+        "several changes of a topic share one write of its object",
         Change(
             "services.storage.upkeep.topic_objects",
             "TopicObjects._write_due",
@@ -203,7 +203,7 @@ MUTATIONS = (
         _TOPIC_OBJECTS + "test_changes_to_a_topic_share_writes",
     ),
     Mutation(
-        "a topic that has not changed costs no request",
+        "an unchanged topic costs no request",
         Change(
             "services.storage.upkeep.topic_objects",
             "TopicObjects._write",
@@ -213,19 +213,19 @@ MUTATIONS = (
         _TOPIC_OBJECTS + "test_unchanged_topics_cause_no_requests_to_the_object_store",
     ),
     Mutation(
-        "a late object of a deleted topic goes",
+        "a late object of a deleted topic is deleted",
         Change(
             "services.storage.upkeep.topic_objects", "TopicObjects.run", "                    await self._sweep()\n", ""
         ),
         _TOPIC_OBJECTS + "test_a_topic_object_stored_after_the_deletion_is_deleted_later",
     ),
     Mutation(
-        "a late object's deletion leaves a new topic its own",
+        "the deletion of a late object spares the object of a new topic",
         Change("services.storage.upkeep.topic_objects", "TopicObjects._delete_late", "await self._put(again)", "pass"),
         _TOPIC_OBJECTS + "test_a_recreated_topic_keeps_its_object_when_a_late_one_is_deleted",
     ),
     Mutation(
-        "that metadata does not know a topic is no reason to delete its object",
+        "a topic missing in the metadata is no reason to delete its object",
         Change(
             "services.storage.upkeep.topic_objects",
             "TopicObjects._follow_topics",

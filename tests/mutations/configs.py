@@ -18,7 +18,7 @@ _TOPIC_CHANGES = "tests/unit/metadata/test_topic_changes.py::"
 
 MUTATIONS = (
     Mutation(
-        "tools do not list partitions as under min ISR because of a config that is ignored",
+        "tools do not list partitions as under min ISR because of an ignored config",
         Change(
             "services.gateway.topics.configs",
             "ShownConfig.value",
@@ -53,7 +53,7 @@ MUTATIONS = (
         _EPOCH_ENDS + "test_epoch_0_ends_with_the_log_unless_its_first_records_were_imported",
     ),
     Mutation(
-        "describeConfigs answers empty; CreatePartitions answers and does nothing",
+        "DescribeConfigs returns nothing; CreatePartitions succeeds without an effect",
         Change(
             "services.gateway.apis.describe_configs",
             "handle",
@@ -63,12 +63,12 @@ MUTATIONS = (
         _CONFIGS + "test_a_topic_is_described_with_all_or_the_requested_configs",
     ),
     Mutation(
-        "new partitions are shown and written",
+        "new partitions are listed and can be written",
         Change("services.gateway.apis.create_partitions", "handle", "[] if request.validate_only else plans", "[]"),
         _PARTITIONS + "test_new_partitions_are_listed_and_writable",
     ),
     Mutation(
-        "a changed max message bytes counts for the next batch",
+        "a changed max.message.bytes applies to the next batch",
         Change(
             "services.gateway.topic_cache",
             "TopicCache._current",
@@ -78,7 +78,7 @@ MUTATIONS = (
         _CONFIGS + "test_a_changed_max_message_bytes_applies_to_the_next_batch",
     ),
     Mutation(
-        "a topic never gets fewer partitions, whoever races",
+        "concurrent requests never reduce a topic's partitions",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog._change",
@@ -88,7 +88,7 @@ MUTATIONS = (
         _TOPIC_CHANGES + "test_two_concurrent_changes_of_the_partition_count_never_reduce_it",
     ),
     Mutation(
-        "partitions that were made are no error when the answer was lost",
+        "partitions created by a request with a lost answer are no error",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog.grow",
@@ -108,7 +108,7 @@ MUTATIONS = (
         _TOPIC_CHANGES + "test_a_deleted_topic_can_no_longer_be_changed",
     ),
     Mutation(
-        "configs are changed where they are stored, not as this gateway saw them last",
+        "configs are changed from their stored values, not from the gateway's view",
         Change(
             "services.gateway.topics.resources",
             "_change",
@@ -128,7 +128,7 @@ MUTATIONS = (
         _PROTOCOL + "test_every_advertised_version_is_answered_completely",
     ),
     Mutation(
-        "an answer has no more partitions than the gateway gives",
+        "an answer has no more partitions than the gateway's limit",
         Change(
             "services.gateway.apis.describe_topic_partitions",
             "_described",
@@ -138,7 +138,7 @@ MUTATIONS = (
         _PARTITIONS + "test_a_reply_has_a_bounded_number_of_partitions",
     ),
     Mutation(
-        "a config that changes counts for what is buffered",
+        "a changed config applies to buffered records",
         Change(
             "services.storage.run",
             "Run._configured",
@@ -148,12 +148,12 @@ MUTATIONS = (
         _STORAGE_CONFIGS + "test_a_shorter_flush_ms_applies_to_buffered_records",
     ),
     Mutation(
-        "configs that change during a take-over count",
+        "configs that change during a take-over take effect",
         Change("services.storage.run", "Run._taken", "self._configs.apply(partition)", "pass"),
         _STORAGE_CONFIGS + "test_configs_changed_during_a_take_over_apply",
     ),
     Mutation(
-        "segment.bytes counts for partitions that are owned already",
+        "segment.bytes applies to partitions that are already owned",
         Change(
             "services.storage.owning.owned",
             "OwnedPartitions.configure",
@@ -163,7 +163,7 @@ MUTATIONS = (
         _STORAGE_CONFIGS + "test_segment_bytes_applies_from_the_next_append",
     ),
     Mutation(
-        "a segment fits the buffer several times, whatever the topic says",
+        "a segment fits into the buffer several times, whatever the topic's config",
         Change(
             "services.storage.owning.owned",
             "OwnedPartitions._segment_bytes",
@@ -178,7 +178,7 @@ MUTATIONS = (
         _STORAGE_CONFIGS + "test_kafkas_default_flush_ms_does_not_delay_producers",
     ),
     Mutation(
-        "asking for sizes takes over nothing that is empty",
+        "a request for sizes takes over no empty partition",
         Change(
             "services.storage.methods.log_sizes",
             "_log_size",
@@ -188,7 +188,7 @@ MUTATIONS = (
         _SIZES + "test_partitions_without_records_are_not_taken_over_for_their_size",
     ),
     Mutation(
-        "a change of one topic costs nothing for the others",
+        "a change of one topic costs nothing for others",
         Change(
             "services.storage.owning.configs",
             "_other_configs",
@@ -198,7 +198,7 @@ MUTATIONS = (
         _STORAGE_CONFIGS + "test_a_config_change_visits_only_the_partitions_of_its_topic",
     ),
     Mutation(
-        "sizes are looked for together",
+        "sizes are computed concurrently",
         Change(
             "services.storage.methods.log_sizes",
             "log_sizes",
@@ -208,7 +208,7 @@ MUTATIONS = (
         _SIZES + "test_partitions_are_measured_concurrently_and_a_slow_one_does_not_delay_the_others",
     ),
     Mutation(
-        "retention removes nothing from a topic that is compacted only",
+        "retention removes nothing from a topic that is only compacted",
         Change(
             "kafscale.topics.configs",
             "TopicConfig.of",
@@ -218,7 +218,7 @@ MUTATIONS = (
         _COMPACTED + "test_retention_applies_to_compacted_topics_only_with_delete_and_their_bytes_are_reported",
     ),
     Mutation(
-        "an empty cleanup policy is not the cluster's",
+        "an empty cleanup policy is not replaced by the cluster's",
         Change(
             "kafscale.topics.configs",
             "TopicConfig.of",
@@ -238,7 +238,7 @@ MUTATIONS = (
         _GATEWAY_COMPACTED + "test_old_messages_without_a_key_are_refused",
     ),
     Mutation(
-        "compressed batches are looked through for keys",
+        "compressed batches are checked for keys",
         Change(
             "kafscale.records.record",
             "records_without_key",

@@ -11,7 +11,7 @@ _LEASES = "tests/contract/metadata/test_leases.py::"
 
 MUTATIONS = (
     Mutation(
-        "a transaction of unknown outcome is not repeated",
+        "a transaction with an unknown outcome is not repeated",
         Change(
             "kafscale.metadata.etcd_client",
             "EtcdClient.call",
@@ -21,7 +21,7 @@ MUTATIONS = (
         _ETCD_FAILOVER + "test_a_write_that_may_have_been_applied_is_sent_once",
     ),
     Mutation(
-        "a transaction of unknown outcome is not repeated",
+        "a transaction with an unknown outcome is not repeated",
         Change(
             "kafscale.metadata.etcd_client",
             "EtcdClient.call",
@@ -31,7 +31,7 @@ MUTATIONS = (
         _ETCD_MEMBERS + "test_killing_members_one_after_another_loses_no_write_and_repeats_none",
     ),
     Mutation(
-        "a silent member is left for another",
+        "a client leaves a silent member for another",
         Change(
             "kafscale.metadata.etcd_client",
             "EtcdClient.call",
@@ -41,7 +41,7 @@ MUTATIONS = (
         _ETCD_FAILOVER + "test_a_read_is_sent_to_the_next_member_if_the_first_does_not_answer",
     ),
     Mutation(
-        "watches leave a silent member with the calls",
+        "watches leave a silent member together with the calls",
         Change(
             "kafscale.metadata.etcd_client",
             "EtcdClient.leave",
@@ -58,12 +58,12 @@ MUTATIONS = (
         _ETCD_ACCESS + "test_an_expired_token_is_renewed_without_an_error",
     ),
     Mutation(
-        "a watch does not wait for revisions that a restored etcd makes anew",
+        "a watch does not wait for revisions that a restored etcd creates again",
         Change("kafscale.metadata.etcd_watch", "EtcdWatch._stream", "            await self._check_newest()\n", ""),
         _ETCD_MEMBERS + "test_a_watch_that_reconnects_to_older_data_raises_compacted_and_its_follower_reads_all_again",
     ),
     Mutation(
-        "a watch goes on after what it gave",
+        "a watch continues after the last event it returned",
         Change(
             "kafscale.metadata.etcd_watch",
             "EtcdWatch._take",
@@ -80,12 +80,12 @@ MUTATIONS = (
         _ETCD_MEMBERS + "test_a_prefix_of_several_pages_is_read_at_one_revision",
     ),
     Mutation(
-        "a lease that ended cannot be kept alive",
+        "an expired lease cannot be kept alive",
         Change("kafscale.metadata.etcd", "EtcdMetadataStore.keep_alive", "if reply.TTL <= 0:", "if reply.TTL < 0:"),
         _LEASES + "test_leases_that_ended_are_distinguished_from_later_ones",
     ),
     Mutation(
-        "history is kept for its span",
+        "history is kept for its time span",
         Change(
             "kafscale.metadata.compaction",
             "Upkeep._compact_older",
@@ -100,7 +100,7 @@ MUTATIONS = (
         _COMPACTION + "test_history_is_compacted_by_size_long_before_it_is_old",
     ),
     Mutation(
-        "a full etcd is defragmented before it is disarmed",
+        "a full etcd is defragmented before its alarm is disarmed",
         Change(
             "kafscale.metadata.compaction",
             "Upkeep._shrink_or_disarm",
@@ -110,7 +110,7 @@ MUTATIONS = (
         _COMPACTION + "test_a_full_etcd_is_compacted_defragmented_member_by_member_and_disarmed",
     ),
     Mutation(
-        "an etcd that would be full again is not disarmed",
+        "the alarm of an etcd that would be full again is not disarmed",
         Change("kafscale.metadata.compaction", "Upkeep._shrink_or_disarm", "if largest > _DISARM_SHARE:", "if False:"),
         _COMPACTION + "test_an_etcd_that_is_full_of_live_keys_is_not_disarmed",
     ),

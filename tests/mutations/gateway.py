@@ -20,7 +20,7 @@ _TOPICS = "tests/unit/gateway/test_topics.py::"
 
 MUTATIONS = (
     Mutation(
-        "what was lost with its epoch is acked",
+        "a batch lost with its epoch is acked",
         Change(
             "services.gateway.owners.commit_view",
             "_Partition.verdict",
@@ -54,12 +54,12 @@ MUTATIONS = (
         _PRODUCE + "test_every_batch_of_a_record_set_is_stored",
     ),
     Mutation(
-        "a batch over the limit is kept back",
+        "a first batch over the limit is not returned",
         Change("services.gateway.apis.fetch", "_Position.take", "if not first and len(records) >", "if len(records) >"),
         _FETCH + "test_a_batch_over_the_limit_is_returned_whole",
     ),
     Mutation(
-        ("a fetch that waits polls; partitions are asked for one after another; each has its own maximal wait"),
+        ("a waiting fetch polls; partitions are read one after another; each has its own maximal wait"),
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.wait_for_more",
@@ -69,7 +69,7 @@ MUTATIONS = (
         _FETCH + "test_idle_partitions_wait_together_and_storage_gets_one_request",
     ),
     Mutation(
-        "idle partitions cost one max wait together and storage is asked once",
+        "idle partitions share one maximal wait and one request to storage",
         Change(
             "services.gateway.apis.fetch",
             "_serve",
@@ -79,7 +79,7 @@ MUTATIONS = (
         _FETCH + "test_idle_partitions_wait_together_and_storage_gets_one_request",
     ),
     Mutation(
-        "idle partitions cost one max wait together and storage is asked once",
+        "idle partitions share one maximal wait and one request to storage",
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.wait_for_more",
@@ -89,7 +89,7 @@ MUTATIONS = (
         _FETCH + "test_idle_partitions_wait_together_and_storage_gets_one_request",
     ),
     Mutation(
-        "an answer that a limit left short waits as if the client had caught up",
+        "an answer cut by a limit waits as if the client had caught up",
         Change(
             "services.gateway.apis.fetch",
             "_Position.cut_short",
@@ -99,7 +99,7 @@ MUTATIONS = (
         _FETCH + "test_a_fetch_does_not_wait_if_a_limit_holds_back_records",
     ),
     Mutation(
-        "a timestamp gives the end",
+        "a lookup by timestamp returns the end",
         Change(
             "services.gateway.apis.list_offsets",
             "_queries",
@@ -109,7 +109,7 @@ MUTATIONS = (
         _TOPICS + "test_list_offsets_answers_every_special_timestamp",
     ),
     Mutation(
-        ("min.bytes, max.bytes, the server's limit, partition.max.bytes and max.wait are ignored, each in turn"),
+        ("min.bytes, max.bytes, the server's limit, partition.max.bytes and max.wait are ignored, one at a time"),
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.__init__",
@@ -119,7 +119,7 @@ MUTATIONS = (
         _FETCH + "test_a_fetch_waits_for_min_bytes_of_all_partitions_together",
     ),
     Mutation(
-        "max bytes counts over all partitions",
+        "max bytes applies to all partitions together",
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.__init__",
@@ -129,7 +129,7 @@ MUTATIONS = (
         _FETCH + "test_max_bytes_applies_to_all_partitions_together",
     ),
     Mutation(
-        "the servers own limit holds whatever the client asks for",
+        "the server's limit applies whatever the client requests",
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.__init__",
@@ -139,12 +139,12 @@ MUTATIONS = (
         _FETCH + "test_the_servers_limit_overrides_the_clients",
     ),
     Mutation(
-        "partition max bytes counts for each partition",
+        "partition max bytes applies to each partition",
         Change("services.gateway.apis.fetch", "_Fetch._place", "max(partition.max_bytes, 1)", "self.room"),
         _FETCH + "test_partition_max_bytes_applies_per_partition",
     ),
     Mutation(
-        "max wait ends a fetch that finds less than min bytes",
+        "max wait ends a fetch that finds fewer than min bytes",
         Change(
             "services.gateway.apis.fetch",
             "_Fetch.wait_for_more",
@@ -154,7 +154,7 @@ MUTATIONS = (
         _FETCH + "test_max_wait_ends_a_fetch_with_less_than_min_bytes",
     ),
     Mutation(
-        "what is not known is answered with error code 0, and so is what broke",
+        "unknown requests and internal errors are answered with error code 0",
         Change(
             "services.gateway.clients.connection",
             "ClientConnection._start",
@@ -164,7 +164,7 @@ MUTATIONS = (
         _PROTOCOL + "test_an_unsupported_request_closes_the_connection",
     ),
     Mutation(
-        "what is not known is answered with error code 0, and so is what broke",
+        "unknown requests and internal errors are answered with error code 0",
         Change(
             "services.gateway.clients.connection",
             "ClientConnection._start",
@@ -174,7 +174,7 @@ MUTATIONS = (
         _PROTOCOL + "test_an_unsupported_api_closes_the_connection_and_the_reason_is_logged",
     ),
     Mutation(
-        "a broken handler is answered with an error for everything asked",
+        "a failing handler is answered with an error for every part of the request",
         Change(
             "services.gateway.clients.connection",
             "ClientConnection._failed",
@@ -184,7 +184,7 @@ MUTATIONS = (
         _PROTOCOL + "test_a_failing_handler_is_answered_with_an_error_for_every_item",
     ),
     Mutation(
-        "writer and reader agree, and Kafka reads something else",
+        "writer and reader match each other but not Kafka",
         Change(
             "kafscale.kafka.legacy",
             "decode_list_offsets",
@@ -194,7 +194,7 @@ MUTATIONS = (
         _MESSAGES + "test_every_field_that_kafka_writes_is_read",
     ),
     Mutation(
-        "all and no topics are asked for as each version does",
+        "requests for all topics and for none are encoded as each version defines",
         Change(
             "services.gateway.apis.metadata",
             "handle",
@@ -221,7 +221,7 @@ MUTATIONS = (
         _PROTOCOL + "test_every_advertised_version_is_answered_completely",
     ),
     Mutation(
-        "topics are made whatever the client says, or whatever the setting says",
+        "topics are created whatever the client requests or the setting allows",
         Change(
             "services.gateway.apis.metadata",
             "_topics_to_create",
@@ -231,7 +231,7 @@ MUTATIONS = (
         _TOPICS + "test_a_topic_is_created_automatically_only_if_client_and_setting_allow_it",
     ),
     Mutation(
-        "topics are made whatever the client says, or whatever the setting says",
+        "topics are created whatever the client requests or the setting allows",
         Change(
             "services.gateway.apis.metadata",
             "_topics_to_create",
@@ -241,7 +241,7 @@ MUTATIONS = (
         _TOPICS + "test_a_topic_is_created_automatically_only_if_client_and_setting_allow_it",
     ),
     Mutation(
-        "frames and arrays are as large as they claim to be",
+        "sizes of frames and arrays are not checked",
         Change(
             "kafscale.kafka.connection",
             "KafkaConnection._frame_size",
@@ -251,7 +251,7 @@ MUTATIONS = (
         _CONNECTION + "test_a_frame_over_the_limit_is_refused_before_it_is_buffered",
     ),
     Mutation(
-        "frames and arrays are as large as they claim to be",
+        "sizes of frames and arrays are not checked",
         Change(
             "kafscale.kafka.connection",
             "KafkaConnection._frame_size",
@@ -261,7 +261,7 @@ MUTATIONS = (
         _LISTENER + "test_garbage_closes_only_its_own_connection",
     ),
     Mutation(
-        "an array that claims to be huge is refused at once",
+        "an array with an impossible size is refused immediately",
         Change(
             "kafscale.kafka.schema_reader",
             "_array_reader",
@@ -271,7 +271,7 @@ MUTATIONS = (
         _CODEC + "test_an_array_that_claims_to_be_huge_is_refused_at_once",
     ),
     Mutation(
-        "a bug takes its connection down, or the whole server",
+        "a bug stops the whole server instead of one connection",
         Change(
             "services.gateway.clients.connection",
             "ClientConnection._work",
@@ -281,12 +281,12 @@ MUTATIONS = (
         _PROTOCOL + "test_a_handler_that_fails_later_does_not_affect_other_requests",
     ),
     Mutation(
-        "a bug in serving one connection closes no other",
+        "a bug in one connection closes no other",
         Change("services.gateway.clients.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
         _LISTENER + "test_a_defect_in_serving_one_connection_closes_no_other",
     ),
     Mutation(
-        "batches of any size are taken, of today's format and of old ones",
+        "batches of any size are accepted, in the current format and in old ones",
         Change(
             "services.gateway.validation", "check_records", "if header.size > config.max_message_bytes:", "if False:"
         ),
@@ -300,7 +300,7 @@ MUTATIONS = (
         _PRODUCE + "test_old_messages_over_max_message_bytes_are_refused",
     ),
     Mutation(
-        ("a stop waits for idle connections, for parked fetches, for what never ends; or for nothing at all"),
+        ("a stop waits for idle connections, parked fetches, or requests without end; or for nothing"),
         Change(
             "services.gateway.clients.listener",
             "Acceptor.run",
@@ -315,7 +315,7 @@ MUTATIONS = (
         _LISTENER + "test_waiting_fetches_are_answered_when_the_gateway_stops",
     ),
     Mutation(
-        "what is not answered by the deadline is given up",
+        "requests without an answer at the deadline are abandoned",
         Change("services.gateway.clients.listener", "Acceptor.run", "connections.cancel_scope.deadline =", "_ ="),
         _LISTENER + "test_requests_without_a_reply_at_the_deadline_are_abandoned",
     ),
@@ -330,7 +330,7 @@ MUTATIONS = (
         _LISTENER + "test_busy_connections_get_their_replies_when_the_gateway_stops",
     ),
     Mutation(
-        "an Append without answer is sent again",
+        "an append without an answer is sent again",
         Change(
             "services.gateway.owners.link",
             "StorageLink._send",
@@ -340,7 +340,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_an_append_without_an_answer_is_not_repeated_and_opens_a_new_stream",
     ),
     Mutation(
-        "a commit acks everything below it, whatever its epoch; a topic that was created again is the old one",
+        "a commit acks everything below it in any epoch; a topic that was created again is the old one",
         Change(
             "services.gateway.owners.commit_view",
             "_Partition.verdict",
@@ -354,7 +354,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch",
     ),
     Mutation(
-        "a new member redistributes all partitions by their number",
+        "a new member redistributes all partitions",
         Change(
             "kafscale.metadata.members",
             "heaviest",
@@ -367,7 +367,7 @@ MUTATIONS = (
         _MEMBERS + "test_a_member_that_joins_is_assigned_its_share_and_nothing_else_moves",
     ),
     Mutation(
-        "metadata lists only the gateway that was asked, or others until their leases expire",
+        "Metadata lists only the requested gateway, or others until their leases expire",
         Change(
             "services.gateway.brokers",
             "Brokers._listed",
@@ -377,7 +377,7 @@ MUTATIONS = (
         _BROKERS + "test_clients_learn_of_new_and_removed_gateways",
     ),
     Mutation(
-        "gateways that come and go become known to clients",
+        "clients learn of gateways that come and go",
         Change(
             "services.gateway.registration",
             "Registration.announce_leaving",
@@ -387,7 +387,7 @@ MUTATIONS = (
         _BROKERS + "test_clients_learn_of_new_and_removed_gateways",
     ),
     Mutation(
-        "batches go to the new owner while others before them are still to be refused by the former one",
+        "batches go to the new owner before the former owner has refused earlier ones",
         Change(
             "services.gateway.owners.routing",
             "Router.link_for_append",
@@ -397,12 +397,12 @@ MUTATIONS = (
         _ROUTING + "test_appends_in_flight_to_a_former_owner_are_not_overtaken",
     ),
     Mutation(
-        "what clients say of leader epochs is not passed on",
+        "leader epochs in requests are not passed on",
         Change("services.gateway.apis.fetch", "_Fetch._place", "checked_epoch(partition.current_leader_epoch)", "-1"),
         _ROUTING + "test_a_consumer_ahead_of_the_owners_epoch_does_not_get_out_of_range",
     ),
     Mutation(
-        "a process that has gone is asked for as long as its lease lasts",
+        "an instance that has gone receives requests until its lease expires",
         Change(
             "services.gateway.owners.routing",
             "Router._follow",
@@ -412,7 +412,7 @@ MUTATIONS = (
         _ROUTING + "test_the_older_run_of_an_address_gets_no_requests",
     ),
     Mutation(
-        "a parked fetch waits for news of the owner that it had",
+        "a parked fetch waits for news from the former owner",
         Change(
             "services.gateway.apis.fetch",
             "_Position.may_have_more",
@@ -422,7 +422,7 @@ MUTATIONS = (
         _ROUTING + "test_a_commit_of_the_new_owner_before_a_fetch_moves_is_not_missed",
     ),
     Mutation(
-        "readers are answered with a refusal that names the owner",
+        "readers get an error that names the owner",
         Change(
             "services.gateway.owners.questions",
             "ask_owners",
@@ -432,17 +432,17 @@ MUTATIONS = (
         _ROUTING + "test_a_read_follows_the_owner_named_in_a_refusal",
     ),
     Mutation(
-        "what a refusal named is believed for good",
+        "the owner named by an error is trusted forever",
         Change("services.gateway.owners.routing", "Router._owned_anew", "        self._hints.pop(key, None)\n", ""),
         _ROUTING + "test_an_ownership_change_overrides_the_owner_of_a_refusal",
     ),
     Mutation(
-        "what waits for a member that has gone waits for its timeout",
+        "requests that wait for an instance that has gone wait until their timeout",
         Change("services.gateway.owners.routing", "Router._follow", "            link.end()\n", ""),
         _ROUTING + "test_a_lost_instance_fails_held_appends_and_refuses_queued_ones",
     ),
     Mutation(
-        "news of an instance's leaving overtakes its last commits",
+        "the news that an instance has left overtakes its last commits",
         Change(
             "services.gateway.owners.link",
             "StorageLink.end",
@@ -452,7 +452,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_commits_of_a_leaving_instance_are_acked_after_its_departure_is_known",
     ),
     Mutation(
-        "an instance that has gone is waited for as long as producers wait",
+        "requests wait for an instance that has gone as long as producers wait",
         Change(
             "services.gateway.owners.link",
             "StorageLink.end",
@@ -462,7 +462,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_a_silent_instance_that_has_left_is_not_waited_for_long",
     ),
     Mutation(
-        "a node id counts before its gateway is seen to be live",
+        "a node id is used before its gateway is known to be live",
         Change(
             "kafscale.metadata.node_ids",
             "NodeIds.confirm",
@@ -472,7 +472,7 @@ MUTATIONS = (
         _NODE_IDS + "test_two_gateways_that_start_at_the_same_time_never_both_keep_an_id",
     ),
     Mutation(
-        "a session's first partitions starve the others",
+        "the first partitions of a session starve the others",
         Change(
             "services.gateway.fetch_sessions",
             "_Continuing.answer",
@@ -482,7 +482,7 @@ MUTATIONS = (
         _FETCH_SESSIONS + "test_a_session_rotates_partitions_that_do_not_fit_into_one_reply",
     ),
     Mutation(
-        "an answer that the next request overtook counts as told",
+        "an answer that the next request overtook counts as delivered",
         Change(
             "services.gateway.fetch_sessions",
             "_Continuing.answer",
@@ -492,7 +492,7 @@ MUTATIONS = (
         _FETCH_SESSIONS + "test_a_request_overtaken_by_the_next_one_gets_an_error",
     ),
     Mutation(
-        "a session's reader is not told that an error is over",
+        "the reader of a session does not learn that an error has ended",
         Change(
             "services.gateway.fetch_sessions",
             "_Kept.is_news",
@@ -502,7 +502,7 @@ MUTATIONS = (
         _FETCH_SESSIONS + "test_a_partition_is_returned_once_after_its_error_ends",
     ),
     Mutation(
-        "a session grows without bound",
+        "a session grows without limit",
         Change(
             "services.gateway.fetch_sessions",
             "FetchSessions.visit",

@@ -10,7 +10,7 @@ _MONITORING = "tests/unit/gateway/test_monitoring.py::"
 
 MUTATIONS = (
     Mutation(
-        "a join is asked for again when its outcome is unknown",
+        "a JoinGroup with an unknown outcome is repeated",
         Change(
             "services.gateway.questions",
             "ask_each",
@@ -23,7 +23,7 @@ MUTATIONS = (
         _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_repeated",
     ),
     Mutation(
-        "a join waits as long as any call",
+        "a JoinGroup waits as long as any call",
         Change(
             "services.gateway.coordinators.links",
             "Coordinators.ask_all",
@@ -33,7 +33,7 @@ MUTATIONS = (
         _COORDINATORS + "test_a_join_waits_for_other_members_beyond_the_gateways_timeout",
     ),
     Mutation(
-        "offsetFetch of all topics answers nothing",
+        "OffsetFetch for all topics returns nothing",
         Change("services.gateway.apis.offset_fetch", "_query", "all=topics is None", "all=False"),
         _GROUPS + "test_clients_without_membership_commit_and_fetch_all_offsets",
     ),
@@ -61,7 +61,7 @@ MUTATIONS = (
         _COORDINATORS + "test_a_commit_to_a_loading_group_gets_an_error_on_which_librdkafka_waits",
     ),
     Mutation(
-        "a new topic begins without the offsets of an old one of its name",
+        "a new topic starts without the offsets of an old topic with its name",
         Change(
             "services.gateway.topics.deleted",
             "deleted_topics",
@@ -71,7 +71,7 @@ MUTATIONS = (
         _GROUPS + "test_a_recreated_topic_does_not_inherit_committed_offsets",
     ),
     Mutation(
-        "a gateway that is behind sends no reader back to the beginning",
+        "a gateway with a stale view sends no reader back to the beginning",
         Change(
             "services.gateway.topics.deleted",
             "deleted_topics",
@@ -81,7 +81,7 @@ MUTATIONS = (
         _GROUPS + "test_a_gateway_with_an_outdated_catalog_does_not_reset_consumers",
     ),
     Mutation(
-        "the run that is named has the group",
+        "the coordinator named by an error is asked next",
         Change(
             "services.gateway.coordinators.links",
             "Coordinators._moved",
@@ -91,7 +91,7 @@ MUTATIONS = (
         _COORDINATORS + "test_a_redirect_to_another_coordinator_is_followed_and_remembered",
     ),
     Mutation(
-        "nobody waits for a coordinator that has gone",
+        "no request waits for a coordinator that has gone",
         Change(
             "services.gateway.coordinators.links",
             "CoordinatorLink.end",
@@ -101,7 +101,7 @@ MUTATIONS = (
         _COORDINATORS + "test_a_waiting_join_fails_at_once_when_its_coordinator_goes_away",
     ),
     Mutation(
-        "a group is listed by the gateway that clients find it at",
+        "a group is listed by the gateway that clients know as its coordinator",
         Change(
             "services.gateway.apis.list_groups",
             "_list",
@@ -111,7 +111,7 @@ MUTATIONS = (
         _COORDINATORS + "test_gateways_agree_on_the_coordinators_and_list_each_group_once",
     ),
     Mutation(
-        "members do not know of loading",
+        "members do not notice the loading of a group",
         Change(
             "services.gateway.apis.heartbeat",
             "_beat",
@@ -131,7 +131,7 @@ MUTATIONS = (
         _COORDINATORS + "test_commits_of_one_connection_are_stored_in_order",
     ),
     Mutation(
-        "a list of groups has all of them, or is refused",
+        "a list of groups is complete or refused",
         Change(
             "services.gateway.coordinators.links",
             "Coordinators.list_groups",
@@ -141,12 +141,12 @@ MUTATIONS = (
         _COORDINATORS + "test_groups_are_listed_only_if_each_shard_has_one_coordinator",
     ),
     Mutation(
-        "members that wait keep no heartbeat out",
+        "waiting members do not block heartbeats",
         Change("kafscale.rpc.services", "bind_coordinator", ', waiting=("JoinGroup", "SyncGroup")', ""),
         _COORDINATOR + "test_waiting_members_are_bounded_and_do_not_block_heartbeats",
     ),
     Mutation(
-        "a coordinator that does not answer is shown",
+        "an unresponsive coordinator is listed as such",
         Change("services.gateway.coordinators.links", "CoordinatorLink._noted", "self.answers = False", "pass"),
         _MONITORING + "test_metrics_and_health_cover_coordinators_and_their_shards",
     ),

@@ -17,7 +17,7 @@ _STORM = "tests/unit/coordinator/test_storm.py::"
 
 MUTATIONS = (
     Mutation(
-        "the coordinator assigns by itself",
+        "the coordinator assigns partitions itself",
         Change(
             "services.coordinator.syncing",
             "_assign",
@@ -37,7 +37,7 @@ MUTATIONS = (
         _PROTOCOL_RULES + "test_offsets_are_fetched_for_all_topics_and_committed_without_membership",
     ),
     Mutation(
-        "ids that were given are members for good",
+        "member ids that were assigned are members forever",
         Change(
             "services.coordinator.joining",
             "_join_new",
@@ -67,12 +67,12 @@ MUTATIONS = (
         _SHELL_WRITES + "test_a_write_in_flight_does_not_delay_other_groups_of_its_shard",
     ),
     Mutation(
-        "what successive coordinators write has the same names",
+        "successive coordinators use the same keys",
         Change("kafscale.paths", "group_version", 'return f"{generation}-{revision}"', 'return f"{generation}-0"'),
         _PROTOCOL_RULES + "test_a_former_coordinator_never_writes_keys_of_its_successor",
     ),
     Mutation(
-        "groups without members go, and deletion keeps the offsets",
+        "groups without members expire, and deletion keeps the offsets",
         Change(
             "services.coordinator.offsets",
             "expire_offsets",
@@ -82,7 +82,7 @@ MUTATIONS = (
         _PROTOCOL_RULES + "test_empty_groups_keep_their_offsets_until_they_are_deleted",
     ),
     Mutation(
-        "empty groups stay with their offsets and deletion takes both",
+        "empty groups stay with their offsets, and a deletion removes both",
         Change(
             "services.coordinator.stored",
             "delete_stored",
@@ -127,7 +127,7 @@ MUTATIONS = (
         _STATIC + "test_the_former_member_id_is_fenced_in_every_request",
     ),
     Mutation(
-        "a stable group goes on with its next coordinator",
+        "a stable group continues with its next coordinator",
         Change(
             "services.coordinator.stored",
             "read_group",
@@ -147,7 +147,7 @@ MUTATIONS = (
         _SHELL_OFFSETS + "test_offsets_of_deleted_topics_are_removed_from_the_store",
     ),
     Mutation(
-        "offsets are kept while it is not known which topics there are",
+        "offsets are kept while the set of topics is unknown",
         Change(
             "services.coordinator.run",
             "Run._deleted_topics",
@@ -157,7 +157,7 @@ MUTATIONS = (
         _SHELL_OFFSETS + "test_offsets_of_deleted_topics_are_removed_from_the_store",
     ),
     Mutation(
-        "heartbeats are not answered with what is not stored yet",
+        "heartbeats do not report state that is not stored yet",
         Change(
             "services.coordinator.shard",
             "Shard.beat",
@@ -177,7 +177,7 @@ MUTATIONS = (
         _JOINING + "test_members_that_would_make_the_header_too_large_are_refused",
     ),
     Mutation(
-        "ids that were given and not used are bounded",
+        "the number of assigned but unused member ids is limited",
         Change(
             "services.coordinator.joining",
             "_join_new",
@@ -197,12 +197,12 @@ MUTATIONS = (
         _SHELL + "test_a_shard_is_not_listed_while_a_group_is_reloaded",
     ),
     Mutation(
-        ("heartbeats write nothing, so nothing stops a coordinator that has lost the group from answering them"),
+        ("heartbeats write nothing, so a coordinator that has lost the group keeps answering them"),
         Change("services.coordinator.run", "Run.proven", "if self.membership.proven:", "if True:"),
         _SHELL + "test_a_coordinator_without_a_proven_lease_answers_no_heartbeats",
     ),
     Mutation(
-        "offsets are written without a look at who has the group by now",
+        "offsets are written without a check of the group's owner",
         Change(
             "services.coordinator.shard",
             "Shard._write",
@@ -212,7 +212,7 @@ MUTATIONS = (
         _SHELL + "test_a_commit_of_unknown_outcome_cannot_apply_after_a_later_one",
     ),
     Mutation(
-        "offsets are written without a look at who has the group by now",
+        "offsets are written without a check of the group's owner",
         Change(
             "services.coordinator.shard",
             "Shard._write",
@@ -222,7 +222,7 @@ MUTATIONS = (
         _SHELL + "test_a_stale_coordinator_cannot_change_anything",
     ),
     Mutation(
-        "a group in trouble loses nothing that was answered",
+        "a group in trouble loses nothing that it answered",
         Change(
             "services.coordinator.shard",
             "Shard.perform",
@@ -232,7 +232,7 @@ MUTATIONS = (
         _STORM + "test_a_group_in_trouble_loses_no_commit_and_has_one_coordinator",
     ),
     Mutation(
-        "requests are answered when what they changed is stored",
+        "requests are answered after their changes are stored",
         Change(
             "services.coordinator.shard",
             "Shard.perform",
@@ -242,7 +242,7 @@ MUTATIONS = (
         _SHELL + "test_a_commit_of_unknown_outcome_cannot_apply_after_a_later_one",
     ),
     Mutation(
-        "members whose heartbeats could not be answered have their whole sessions again",
+        "members whose heartbeats could not be answered get a full session again",
         Change(
             "services.coordinator.run",
             "Run.proven",
@@ -252,19 +252,19 @@ MUTATIONS = (
         _SHELL + "test_an_outage_of_the_store_ends_no_session",
     ),
     Mutation(
-        "commits that wait share a transaction",
+        "waiting commits share a transaction",
         Change(
             "services.coordinator.writes", "together", "        if entry.alone or ", "        if entry is not first or "
         ),
         _SHELL_OFFSETS + "test_waiting_commits_share_a_transaction",
     ),
     Mutation(
-        "a group writes no more than its share of the metadata store",
+        "a group's share of writes to the metadata store is limited",
         Change("services.coordinator.shard", "Shard._store", "if wait and not self.giving:", "if False:"),
         _PACING + "test_only_a_group_that_writes_too_much_is_slowed_down",
     ),
     Mutation(
-        "a group that is slowed down leaves room in the queue",
+        "a throttled group leaves room in the queue",
         Change(
             "services.coordinator.service",
             "CoordinatorService._begin",
@@ -274,12 +274,12 @@ MUTATIONS = (
         _PACING + "test_the_queue_of_a_slowed_down_group_leaves_room_for_others",
     ),
     Mutation(
-        "what a group keeps as metadata has a bound",
+        "the metadata of a group's commits is limited",
         Change("services.coordinator.offsets", "_MetadataRoom.takes", "if more > max(self._free, 0):", "if False:"),
         _OFFSETS + "test_the_metadata_of_all_offsets_of_a_group_is_limited",
     ),
     Mutation(
-        "an unchanged offset that is committed all the time does not expire",
+        "an unchanged offset that is committed continuously does not expire",
         Change(
             "services.coordinator.offsets",
             "_is_unchanged",
@@ -289,12 +289,12 @@ MUTATIONS = (
         _OFFSETS + "test_a_repeatedly_committed_offset_does_not_expire",
     ),
     Mutation(
-        "a transaction has no more operations than etcd takes",
+        "a transaction has no more operations than etcd accepts",
         Change("services.coordinator.writes", "transactions", "len(part) == MAX_OPERATIONS or ", ""),
         _SHELL_OFFSETS + "test_a_commit_with_more_offsets_than_fit_into_a_transaction_is_stored",
     ),
     Mutation(
-        "a group that moves is finished, released and taken at once",
+        "the hand-over of a group finishes its work, releases it, and the next coordinator acquires it immediately",
         Change(
             "services.coordinator.run",
             "Run._hand_over",

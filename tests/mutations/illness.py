@@ -1,4 +1,4 @@
-"""Code that makes too much, or too little, of stores that are ill."""
+"""Code that overreacts or underreacts to unhealthy stores."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -10,7 +10,7 @@ _SERVICE_HEALTH = "tests/unit/process/test_health.py::"
 
 MUTATIONS = (
     Mutation(
-        "what throttles while a process starts ends it",
+        "throttling at the start of a process ends it",
         Change(
             "services.storage.owning.cluster_mark",
             "mark_prefix",
@@ -30,7 +30,7 @@ MUTATIONS = (
         _HEALTH + "test_slow_large_puts_and_a_few_late_answers_do_not_degrade_health",
     ),
     Mutation(
-        "whoever reads old segments pushes the tail out of the cache",
+        "a reader of old segments evicts the tail from the cache",
         Change(
             "services.storage.reading.reader",
             "Reader._load",
@@ -40,7 +40,7 @@ MUTATIONS = (
         _ILLNESS + "test_lagging_readers_do_not_delay_producers",
     ),
     Mutation(
-        "what readers bring back counts as much as what was written",
+        "segments loaded for readers have the same priority as recently written ones",
         Change(
             "services.storage.reading.cache",
             "LruCache.put",
@@ -64,7 +64,7 @@ MUTATIONS = (
         _ILLNESS + "test_the_service_survives_a_lease_lost_during_another_etcd_outage",
     ),
     Mutation(
-        "an outage of S3 and its end are seen at once",
+        "an outage of S3 and its end are detected immediately",
         Change(
             "kafscale.objects.availability",
             "StoreHealth._judge",
@@ -74,12 +74,12 @@ MUTATIONS = (
         _HEALTH + "test_an_outage_and_its_end_are_detected_in_seconds_without_other_requests",
     ),
     Mutation(
-        "S3 is probed while there is doubt",
+        "S3 is probed while its state is uncertain",
         Change("kafscale.objects.availability", "StoreHealth.probe", "(self._in_doubt or quiet", "(quiet"),
         _HEALTH + "test_an_outage_and_its_end_are_detected_in_seconds_without_other_requests",
     ),
     Mutation(
-        "an S3 that is silent is seen before its requests time out",
+        "a silent S3 is detected before its requests time out",
         Change(
             "kafscale.objects.availability",
             "StoreHealth._judge",
@@ -99,19 +99,19 @@ MUTATIONS = (
         _SERVICE_HEALTH + "test_readyz_follows_the_life_of_the_process_and_its_stores",
     ),
     Mutation(
-        "what etcd refuses is no bug of the gateway",
+        "a refusal by etcd is not a bug of the gateway",
         Change(
             "services.gateway.apis.init_producer_id", "_take", "except STORE_FAILURES:", "except STORE_FAILURES[:1]:"
         ),
         _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
     Mutation(
-        "what etcd refuses is no bug of the gateway",
+        "a refusal by etcd is not a bug of the gateway",
         Change("services.gateway.apis.metadata", "_create", "except STORE_FAILURES:", "except STORE_FAILURES[:1]:"),
         _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
     Mutation(
-        "what etcd refuses is no bug of the gateway",
+        "a refusal by etcd is not a bug of the gateway",
         Change(
             "services.gateway.topics.changes",
             "_stored",
@@ -121,7 +121,7 @@ MUTATIONS = (
         _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
     Mutation(
-        "a refusal that goes on is said once",
+        "a continuing refusal is logged once",
         Change("kafscale.metadata.outage", "Refusal.tell", "if str(error) != self._told:", "if True:"),
         _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),

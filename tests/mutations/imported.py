@@ -1,4 +1,4 @@
-"""Imported once by the process from which those that run a test are forked: all that is slow to import."""
+"""Slow imports, made once by the process from which the processes of tests are forked."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Naive code for several storage instances: moves, pauses, scans, and topics that one of them deletes."""
+"""Naive code for several storage instances: moves, pauses, scans, and deletions of topics."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -15,7 +15,7 @@ _WRONG_METADATA = "tests/unit/storage/test_wrong_metadata.py::"
 
 MUTATIONS = (
     Mutation(
-        "a name that is taken is written over, whoever has it",
+        "an existing object is overwritten whoever owns it",
         Change(
             "services.storage.writing.flusher",
             "Flusher._put_segment",
@@ -25,7 +25,7 @@ MUTATIONS = (
         _MOVES + "test_a_late_put_after_the_hand_over_deadline_overwrites_nothing",
     ),
     Mutation(
-        "whoever has a partition keeps it",
+        "an owner keeps its partition whatever the assignment",
         Change(
             "services.storage.owning.assignment",
             "Assignment._is_to_move",
@@ -35,12 +35,12 @@ MUTATIONS = (
         _MOVES + "test_a_new_instance_gets_its_share_and_nothing_else_moves",
     ),
     Mutation(
-        "the newest object at or below an offset is the log's",
+        "the newest object at or below an offset is assumed to belong to the log",
         Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
         _PAUSED_OWNERS + "test_a_late_segment_of_a_former_owner_is_never_read",
     ),
     Mutation(
-        "a former owner's object is set aside",
+        "a former owner's object is deleted before ours is written",
         Change(
             "services.storage.writing.flusher",
             "Flusher._claim",
@@ -50,7 +50,7 @@ MUTATIONS = (
         _PAUSED_OWNERS + "test_a_former_owners_object_is_overwritten_and_never_deleted",
     ),
     Mutation(
-        "the state is given back as this owner knows it",
+        "the state is released as this owner remembers it",
         Change(
             "services.storage.owning.handover",
             "HandOver.release",
@@ -60,7 +60,7 @@ MUTATIONS = (
         _PAUSED_OWNERS + "test_a_partition_is_released_with_its_committed_end",
     ),
     Mutation(
-        "what was refused is forgotten with the partition",
+        "the record of refused batches is forgotten with the partition",
         Change(
             "services.storage.writing.commit_streams",
             "CommitStream.forget",
@@ -70,7 +70,7 @@ MUTATIONS = (
         _MOVES + "test_a_refusal_still_blocks_later_appends_after_the_partition_returns",
     ),
     Mutation(
-        "a scan believes the copy that it has",
+        "a scan trusts its cached copy",
         Change(
             "services.storage.owning.logs",
             "Logs._refreshed",
@@ -80,7 +80,7 @@ MUTATIONS = (
         _SCANS + "test_a_scan_reports_out_of_range_only_by_the_current_state",
     ),
     Mutation(
-        "who has the same address is the same",
+        "an instance with the same address is the same instance",
         Change(
             "services.storage.owning.takeover",
             "_fence",
@@ -100,17 +100,14 @@ MUTATIONS = (
         _PAUSED_OWNERS + "test_a_restarted_instance_is_distinct_from_its_paused_predecessor",
     ),
     Mutation(
-        (
-            "a name is free while another instance's upload is under way; after a delete without an "
-            "answer; for who was paused"
-        ),
+        ("a name is free during another instance's upload, after a delete without an answer, or for a paused process"),
         Change(
             "services.storage.owning.assignment", "Assignment._release_when_quiet", "await partition.quiet()", "pass"
         ),
         _DELETION + "test_a_deletion_waits_for_an_upload_of_another_instance",
     ),
     Mutation(
-        "a delete without an answer is waited for",
+        "a delete without an answer is awaited",
         Change(
             "services.storage.upkeep.deletion",
             "_Deletion._delete",
@@ -120,17 +117,17 @@ MUTATIONS = (
         _DELETION + "test_a_deletion_waits_until_an_unanswered_delete_cannot_apply",
     ),
     Mutation(
-        "a paused deleter deletes nothing of the next topic",
+        "a paused process deletes nothing of the next topic",
         Change("services.storage.upkeep.deletion", "_Deletion._delete", "if not self._membership.proven:", "if False:"),
         _DELETION + "test_a_paused_instance_deletes_nothing_of_the_recreated_topic",
     ),
     Mutation(
-        "a partition is stored before it is handed over",
+        "a partition is stored before its hand-over",
         Change("services.storage.owning.handover", "HandOver.prepare", "await self._store(partition)", "pass"),
         _MOVES + "test_a_stop_hands_over_with_at_most_one_refusal_per_partition",
     ),
     Mutation(
-        "a partition is not given back while a delete may land",
+        "a partition is not released while a delete may take effect",
         Change(
             "services.storage.owning.handover",
             "HandOver.prepare",
@@ -143,7 +140,7 @@ MUTATIONS = (
         _MOVES + "test_a_partition_is_released_when_its_unanswered_delete_can_no_longer_apply",
     ),
     Mutation(
-        "nothing is taken over that another instance is to have",
+        "a partition assigned to another instance is not taken over",
         Change(
             "services.storage.owning.owned",
             "OwnedPartitions._check_assigned",
@@ -160,19 +157,19 @@ MUTATIONS = (
         _MOVES + "test_a_stop_hands_over_with_at_most_one_refusal_per_partition",
     ),
     Mutation(
-        "a bounded number of partitions is on the move",
+        "the number of partitions in a move is limited",
         Change("services.storage.owning.assignment", "Assignment._give_away", "await self._giving.acquire()", "pass"),
         _MOVES + "test_concurrent_moves_are_limited",
     ),
     Mutation(
-        "partitions are taken over before anybody asks for them",
+        "partitions are taken over before the first request",
         Change(
             "services.storage.owning.assignment", "Assignment.run", "self._nursery.start_soon(self._take_over)", "pass"
         ),
         _MOVES + "test_an_idle_partition_moves_to_its_new_owner_within_a_second",
     ),
     Mutation(
-        "what stays unavailable keeps no place from the others",
+        "unavailable partitions do not block others",
         Change(
             "services.storage.owning.assignment",
             "Assignment._take",
@@ -182,7 +179,7 @@ MUTATIONS = (
         _HALF_TAKE_OVERS + "test_unavailable_partitions_do_not_block_other_take_overs",
     ),
     Mutation(
-        "who waits for a commit is told of the run's end",
+        "requests that wait for a commit are answered when the run ends",
         Change(
             "services.storage.run",
             "Run.end",
@@ -192,7 +189,7 @@ MUTATIONS = (
         _PAUSED_OWNERS + "test_requests_that_wait_for_a_commit_are_answered_when_the_lease_is_lost",
     ),
     Mutation(
-        "what was given back is taken over at once",
+        "a released partition is taken over immediately",
         Change(
             "services.storage.owning.assignment",
             "Assignment._take_released",
@@ -202,7 +199,7 @@ MUTATIONS = (
         _MOVES + "test_an_idle_partition_moves_to_its_new_owner_within_a_second",
     ),
     Mutation(
-        "readers are served until a partition is given back",
+        "readers are served until a partition is released",
         Change(
             "services.storage.owning.handover",
             "HandOver.prepare",
@@ -212,12 +209,12 @@ MUTATIONS = (
         _MOVES + "test_readers_are_served_until_a_partition_is_released",
     ),
     Mutation(
-        "who refuses an append tells who is to have the partition",
+        "an error for an append names the next owner",
         Change("services.storage.methods.append", "place", "owner=run.owned.elsewhere(partition.key)", 'owner=""'),
         _MOVES + "test_readers_are_served_until_a_partition_is_released",
     ),
     Mutation(
-        "a scan does not believe a read that began before it asked",
+        "a scan does not trust a read that began before its request",
         Change(
             "services.storage.owning.logs",
             "Logs._fetch",
@@ -227,7 +224,7 @@ MUTATIONS = (
         _SCANS + "test_a_scan_does_not_rely_on_an_earlier_state_read",
     ),
     Mutation(
-        "a scan that misses an object looks at the state again",
+        "a scan that misses an object reads the state again",
         Change(
             "services.storage.owning.logs",
             "Logs._fetch",
@@ -237,12 +234,12 @@ MUTATIONS = (
         _SCANS + "test_a_scan_below_the_log_start_gets_the_log_start",
     ),
     Mutation(
-        "scans remember a bounded number of partitions",
+        "scans remember a limited number of partitions",
         Change("services.storage.owning.logs", "Logs._copy", "if len(self._copies) > self._capacity:", "if False:"),
         _SCANS + "test_scans_remember_a_bounded_number_of_partitions",
     ),
     Mutation(
-        "one slow take-over does not hold up the appends of all partitions",
+        "one slow take-over does not block the appends of other partitions",
         Change(
             "services.storage.methods.append",
             "append",
@@ -252,17 +249,17 @@ MUTATIONS = (
         _SLOW_STORES + "test_a_slow_take_over_delays_appends_to_other_partitions_only_once",
     ),
     Mutation(
-        "what failed just now is not waited for anew",
+        "a request does not wait again for a take-over that has just failed",
         Change("services.storage.owning.owned", "OwnedPartitions._begin", "load.since = failed.since", "pass"),
         _MOVES + "test_a_pending_hand_over_delays_appends_only_once",
     ),
     Mutation(
-        "a take-over that failed long ago does not keep the next one from being waited for",
+        "a take-over that failed long ago does not keep requests from waiting for the next one",
         Change("services.storage.owning.owned", "OwnedPartitions._begin", "now - failed.at < _SAME_TROUBLE", "True"),
         _SLOW_STORES + "test_appends_wait_for_a_take_over_if_the_last_failure_was_long_ago",
     ),
     Mutation(
-        "what cannot be read does not keep back what is cached",
+        "an unreadable partition does not delay cached data",
         Change(
             "services.storage.methods.fetch",
             "fetch",
@@ -272,7 +269,7 @@ MUTATIONS = (
         _SLOW_STORES + "test_cached_records_are_returned_next_to_an_unreadable_partition",
     ),
     Mutation(
-        "the cold partitions of one fetch are read at the same time",
+        "the cold partitions of a fetch are read concurrently",
         Change(
             "services.storage.methods.fetch",
             "fetch",
@@ -282,7 +279,7 @@ MUTATIONS = (
         _SLOW_STORES + "test_cold_partitions_are_read_concurrently_and_beyond_the_timeout",
     ),
     Mutation(
-        "fetches that wait for the object store are bounded",
+        "the number of fetches that wait for the object store is limited",
         Change(
             "services.storage.reading.reader",
             "Reader.read",
@@ -292,7 +289,7 @@ MUTATIONS = (
         _SLOW_STORES + "test_fetches_that_wait_for_the_store_are_bounded",
     ),
     Mutation(
-        "a deletion is finished by whoever began it, dead or alive",
+        "any owner finishes a deletion, even if its initiator is dead",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog._forget",
@@ -302,12 +299,12 @@ MUTATIONS = (
         _DELETION + "test_a_late_request_of_a_dead_instance_does_not_free_the_name",
     ),
     Mutation(
-        "a state of a newer release is left alone",
+        "a state of a newer release is not changed",
         Change("services.storage.owning.takeover", "_fence", "if before.format != _FORMAT:", "if before.format > 9:"),
         _WRONG_METADATA + "test_a_state_of_a_newer_release_is_not_changed",
     ),
     Mutation(
-        "what is remembered of partitions that are lost is bounded",
+        "the memory of lost partitions is limited",
         Change(
             "services.gateway.owners.commit_view",
             "CommitView.apply",
@@ -317,7 +314,7 @@ MUTATIONS = (
         _COMMIT_VIEW + "test_the_number_of_remembered_partitions_is_bounded",
     ),
     Mutation(
-        "records are deleted by an owner that proves its lease",
+        "only an owner with a proven lease deletes records",
         Change(
             "services.storage.methods.delete_records",
             "_delete_records_of",
@@ -327,7 +324,7 @@ MUTATIONS = (
         _PAUSED_OWNERS + "test_a_paused_owner_does_not_answer_delete_records",
     ),
     Mutation(
-        "readers go on where the same run has a partition anew",
+        "readers continue if the same run owns a partition again",
         Change(
             "services.gateway.apis.fetch",
             "_Position.may_have_more",
@@ -337,7 +334,7 @@ MUTATIONS = (
         _ROUTING + "test_a_parked_fetch_is_sent_again_when_the_same_run_gets_the_partition_back",
     ),
     Mutation(
-        "an old answer is not asked for again and again",
+        "an old answer is not requested repeatedly",
         Change(
             "services.gateway.apis.fetch",
             "_Position.may_have_more",

@@ -1,4 +1,4 @@
-"""Code that breaks rules of services in processes of their own: whom they ask, as whom they ask, how they start."""
+"""Code that breaks rules of separate services: choice of a peer, credentials, and start."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -12,7 +12,7 @@ _START = "tests/services/test_start.py::"
 
 MUTATIONS = (
     Mutation(
-        "an indexer that is silent leaves time to ask another one",
+        "a silent indexer leaves time for another one",
         Change("kafscale.rpc.pool", "IndexerPool.call", "left / min(len(candidates), 2)", "left"),
         _POOL + "test_a_hanging_indexer_uses_only_its_share_of_the_time",
     ),
@@ -22,12 +22,12 @@ MUTATIONS = (
         _POOL + "test_a_call_fails_at_once_if_all_indexers_have_just_failed",
     ),
     Mutation(
-        "calls go to the indexer that has the fewest",
+        "calls go to the indexer with the fewest calls in flight",
         Change("kafscale.rpc.pool", "IndexerPool.call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
         _POOL + "test_a_busy_indexer_gets_fewer_calls",
     ),
     Mutation(
-        "an indexer that goes finishes what it has in hand",
+        "an indexer that leaves finishes its current calls",
         Change(
             "kafscale.rpc.pool",
             "IndexerPool._close_unused",
@@ -37,7 +37,7 @@ MUTATIONS = (
         _POOL + "test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one",
     ),
     Mutation(
-        "look-ups by time need no indexer",
+        "lookups by time need no indexer",
         Change("services.storage.reading.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
         _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
@@ -52,7 +52,7 @@ MUTATIONS = (
         _READ_PATH + "test_without_an_indexer_segments_with_bad_indexes_are_read_whole",
     ),
     Mutation(
-        "a web identity token is told to nobody else",
+        "a web identity token is sent to no other service",
         Change(
             "kafscale.objects.credentials",
             "_told",
@@ -62,7 +62,7 @@ MUTATIONS = (
         _CREDENTIALS + "test_a_refused_token_is_not_printed",
     ),
     Mutation(
-        "credentials that have ended sign nothing",
+        "expired credentials sign nothing",
         Change(
             "kafscale.objects.credentials",
             "RenewedCredentials.__call__",
@@ -72,7 +72,7 @@ MUTATIONS = (
         _CREDENTIALS + "test_expired_credentials_sign_nothing_and_are_renewed_later",
     ),
     Mutation(
-        "credentials are renewed before they end",
+        "credentials are renewed before they expire",
         Change(
             "kafscale.objects.credentials",
             "RenewedCredentials._renew",
@@ -82,14 +82,14 @@ MUTATIONS = (
         _CREDENTIALS + "test_credentials_are_renewed_before_they_expire",
     ),
     Mutation(
-        "a source of credentials that fails is not replaced by another one's identity",
+        "a failing source of credentials is not replaced by another identity",
         Change(
             "kafscale.objects.credentials", "find_source", ' or environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):', ":"
         ),
         _CREDENTIALS + "test_a_failed_source_is_retried_and_no_other_is_used",
     ),
     Mutation(
-        "nobody is told to connect to all interfaces",
+        "no address for all interfaces is advertised",
         Change(
             "kafscale.config.network",
             "NetworkSettings.__post_init__",
@@ -99,7 +99,7 @@ MUTATIONS = (
         _NETWORK + "test_on_all_interfaces_an_advertised_address_must_be_set",
     ),
     Mutation(
-        "a process that is stopped while it starts ends at once",
+        "a process that is stopped during its start ends immediately",
         Change(
             "kafscale.process.startup",
             "open_operations",

@@ -9,12 +9,12 @@ _TRUNCATED_PRODUCERS = "tests/unit/storage/test_truncated_producers.py::"
 
 MUTATIONS = (
     Mutation(
-        "a duplicate is acked at once, whatever becomes of its original",
+        "a duplicate is acked immediately, whatever the outcome of its original",
         Change("services.storage.methods.append", "_repeated", "end_offset=original.last_offset + 1", "end_offset=0"),
         _IDEMPOTENCE + "test_a_duplicate_is_acked_or_lost_with_its_original",
     ),
     Mutation(
-        "a snapshot of what was appended",
+        "a snapshot contains appended batches that are not committed",
         Change(
             "services.storage.owning.snapshots",
             "ProducerSnapshots._put",
@@ -24,7 +24,7 @@ MUTATIONS = (
         _IDEMPOTENCE + "test_a_snapshot_holds_only_committed_sequences",
     ),
     Mutation(
-        "no snapshot: what is restored comes from the last segments only",
+        "there is no snapshot: producers are restored from the last segments only",
         Change(
             "services.storage.writing.committer",
             "_entry",
@@ -34,7 +34,7 @@ MUTATIONS = (
         _IDEMPOTENCE + "test_an_idle_producer_survives_a_restart_without_reading_the_log",
     ),
     Mutation(
-        "a new owner knows the producers of the one before",
+        "a new owner knows the producers of its predecessor",
         Change(
             "services.storage.owning.owned",
             "OwnedPartitions._restore_producers",
@@ -44,7 +44,7 @@ MUTATIONS = (
         _IDEMPOTENCE + "test_sequences_survive_kills_and_stops",
     ),
     Mutation(
-        "what was refused goes on counting",
+        "refused batches still count in sequences",
         Change(
             "services.storage.log.producers",
             "ProducerTable.original",
@@ -54,7 +54,7 @@ MUTATIONS = (
         _IDEMPOTENCE + "test_batches_behind_a_refused_batch_are_refused",
     ),
     Mutation(
-        "sequences go on with 0 after the largest",
+        "sequences continue at 0 after the largest",
         Change(
             "services.storage.log.producers",
             "ProducerTable.original",
@@ -74,17 +74,17 @@ MUTATIONS = (
         _IDEMPOTENCE + "test_an_owner_without_a_proven_lease_deletes_no_snapshots_of_others",
     ),
     Mutation(
-        "a snapshot is stored before the log start passes the batches that it is to stand for",
+        "a snapshot is stored before the log start passes the batches that it replaces",
         Change("services.storage.run", "Run._move_log_start", "await self.snapshots.cover(partition, offset)", "pass"),
         _TRUNCATED_PRODUCERS + "test_producers_are_known_after_retention",
     ),
     Mutation(
-        "the log start moves without a snapshot where the last one is enough",
+        "the log start moves without a snapshot if the last one is enough",
         Change("services.storage.owning.snapshots", "_is_known_short_of", "known_up_to < offset", "True"),
         _TRUNCATED_PRODUCERS + "test_the_log_start_moves_without_a_new_snapshot_if_the_last_one_suffices",
     ),
     Mutation(
-        "a new owner knows nobody who has expired before",
+        "no state refers to a snapshot of expired producers",
         Change(
             "services.storage.writing.committer",
             "_entry",

@@ -1,4 +1,4 @@
-"""Naive code for snapshots of the metadata, and for topics as they were."""
+"""Naive code for snapshots of the metadata, and for point-in-time copies of topics."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -18,17 +18,17 @@ MUTATIONS = (
         _RECOVERY + "test_a_damaged_snapshot_does_not_hide_the_others",
     ),
     Mutation(
-        "records of the very time are there",
+        "records at exactly the requested time are included",
         Change("kafscale_tools.recovery.cut", "kept_until", "until_ms + 1", "until_ms"),
         _POINT_IN_TIME + "test_each_partition_ends_before_its_first_later_record",
     ),
     Mutation(
-        "no later topic has the epoch of a copy that was given up",
+        "no later topic has the epoch of an abandoned copy",
         Change("kafscale_tools.recovery.claim", "Claim.take", "before.lifted_to(epoch).value()", "before.value()"),
         _POINT_IN_TIME + "test_a_topic_created_after_a_killed_copy_has_no_records_of_it",
     ),
     Mutation(
-        "no topic is made of objects that were deleted meanwhile",
+        "no topic is created from objects that were deleted meanwhile",
         Change(
             "kafscale_tools.recovery.claim",
             "Claim._change",
@@ -38,14 +38,14 @@ MUTATIONS = (
         _POINT_IN_TIME + "test_a_topic_created_meanwhile_loses_nothing_to_a_copy",
     ),
     Mutation(
-        "a producer of the old topic begins anew in the copy",
+        "a producer of the old topic starts afresh in the copy",
         Change(
             "kafscale_tools.recovery.claim", "Claim._states", "producers_from=log.end,", "producers_from=log.start,"
         ),
         _POINT_IN_TIME + "test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topic",
     ),
     Mutation(
-        "what is left of an earlier topic is no sign of metadata that was rolled back",
+        "leftovers of an earlier topic are no sign of older metadata",
         Change(
             "services.storage.owning.takeover",
             "_rolled_back",

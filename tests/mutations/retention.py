@@ -1,4 +1,4 @@
-"""Naive code for the old end of the log."""
+"""Naive code for the log start."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -9,7 +9,7 @@ _RETENTION = "tests/unit/storage/test_retention.py::"
 
 MUTATIONS = (
     Mutation(
-        "retention is stored and never enforced",
+        "retention is stored but never enforced",
         Change(
             "services.storage.upkeep.retention",
             "Retention._due",
@@ -29,7 +29,7 @@ MUTATIONS = (
         _RETENTION + "test_retention_by_size_keeps_at_least_the_limit",
     ),
     Mutation(
-        "objects that a lifecycle rule deleted hold up the log",
+        "objects deleted by a lifecycle rule block the log",
         Change(
             "services.storage.upkeep.retention",
             "Retention._check",
@@ -39,7 +39,7 @@ MUTATIONS = (
         _MISSING + "test_removing_the_oldest_objects_moves_the_log_start",
     ),
     Mutation(
-        "a hole is taken for the old end",
+        "a hole is mistaken for the old end",
         Change(
             "services.storage.reading.old_end",
             "OldEnd._oldest_remaining",
@@ -49,7 +49,7 @@ MUTATIONS = (
         _MISSING + "test_a_hole_in_the_log_moves_and_deletes_nothing",
     ),
     Mutation(
-        "the log start is in the state before objects go",
+        "the log start is stored in the state before objects are deleted",
         Change(
             "services.storage.upkeep.retention",
             "Retention._move_to",
@@ -69,7 +69,7 @@ MUTATIONS = (
         _RETENTION + "test_an_owner_without_a_proven_lease_deletes_nothing",
     ),
     Mutation(
-        "an orphan is a name that the log does not use",
+        "an orphan is an object that the log does not use",
         Change(
             "services.storage.upkeep.retention",
             "Retention._delete_orphans",
@@ -79,12 +79,12 @@ MUTATIONS = (
         _RETENTION + "test_a_dead_owners_objects_are_deleted_when_the_log_has_passed_them",
     ),
     Mutation(
-        "readers see the log start that the state has",
+        "readers see the log start of the state",
         Change("services.storage.run", "Run._committed", "log_view.log_start = partition.state.log_start", "pass"),
         _RETENTION + "test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments",
     ),
     Mutation(
-        "age is counted by a clock that the object store's confirms",
+        "ages are computed with a clock that the object store confirms",
         Change(
             "services.storage.upkeep.retention",
             "Retention._due",
@@ -94,14 +94,14 @@ MUTATIONS = (
         _RETENTION + "test_the_stores_clock_is_checked_before_deleting_by_age",
     ),
     Mutation(
-        "missing objects count where the cluster's mark is, in the same place",
+        "missing objects count as deleted only in a bucket with the cluster's mark",
         Change(
             "services.storage.reading.old_end", "OldEnd.start", "not (marked and await self._is_marked())", "not marked"
         ),
         _MISSING + "test_the_log_start_does_not_move_without_the_cluster_mark",
     ),
     Mutation(
-        "what counts as deleted lies below the log start that the deletion began with",
+        "objects count as deleted only below the log start at the beginning of the deletion",
         Change(
             "services.storage.upkeep.retention",
             "Retention._delete_below",

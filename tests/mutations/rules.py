@@ -36,7 +36,7 @@ MUTATIONS = (
         _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
-        "reads and offsets need a lease that is proven",
+        "reads and offsets need a proven lease",
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
@@ -81,12 +81,12 @@ MUTATIONS = (
         _FENCING + "test_an_unexplained_object_of_the_same_or_a_later_epoch_is_not_overwritten",
     ),
     Mutation(
-        "an object of another epoch is not the log's",
+        "an object of another epoch does not belong to the log",
         Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
         _LEFTOVERS + "test_a_dead_owners_object_inside_the_log_is_skipped",
     ),
     Mutation(
-        "out of range is said only after asking the metadata",
+        "out of range is reported only after a read of the metadata",
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
@@ -100,7 +100,7 @@ MUTATIONS = (
         _FENCING + "test_only_an_owner_that_read_the_metadata_reports_out_of_range",
     ),
     Mutation(
-        "out of range is said only by the owner",
+        "only the owner reports out of range",
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
@@ -110,7 +110,7 @@ MUTATIONS = (
         _FENCING + "test_only_an_owner_that_read_the_metadata_reports_out_of_range",
     ),
     Mutation(
-        "what is taken in and not committed yet is not out of range",
+        "accepted records that are not committed yet are not out of range",
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
@@ -120,7 +120,7 @@ MUTATIONS = (
         _FENCING + "test_an_assigned_but_uncommitted_offset_is_not_out_of_range",
     ),
     Mutation(
-        "what the state has is not out of range",
+        "records in the state are not out of range",
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
@@ -130,7 +130,7 @@ MUTATIONS = (
         _FENCING + "test_a_committed_offset_of_an_offline_partition_is_not_out_of_range",
     ),
     Mutation(
-        "a transaction has no more partitions than the metadata store takes",
+        "a transaction has no more partitions than the metadata store accepts",
         Change(
             "services.storage.writing.committer",
             "Committer.run",
@@ -140,7 +140,7 @@ MUTATIONS = (
         _COMMITTER + "test_more_partitions_than_fit_into_one_transaction_are_committed",
     ),
     Mutation(
-        "a full cache drops what was used least recently",
+        "a full cache evicts the least recently used value",
         Change(
             "services.storage.reading.cache", "LruCache.put", "while self.used_bytes > self._capacity:", "while False:"
         ),
@@ -152,7 +152,7 @@ MUTATIONS = (
         _CACHE + "test_the_least_recently_used_value_is_evicted_first",
     ),
     Mutation(
-        "all partitions together have a bound on what they buffer",
+        "the buffers of all partitions share a limit",
         Change(
             "services.storage.methods.append",
             "place",
@@ -162,12 +162,12 @@ MUTATIONS = (
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
-        "producers that are slowed get their replies as room comes back",
+        "throttled producers get their replies as room becomes available",
         Change("services.storage.methods.append", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
         _WRITE_PATH + "test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused",
     ),
     Mutation(
-        "a connection has a bound on the bytes that are not answered",
+        "the unanswered bytes of a connection are limited",
         Change(
             "services.gateway.clients.connection",
             "ClientConnection.__init__",
@@ -177,7 +177,7 @@ MUTATIONS = (
         _LISTENER + "test_requests_in_flight_are_bounded_and_all_are_answered",
     ),
     Mutation(
-        "what is committed leaves the buffers' bound",
+        "committed records leave the shared limit of the buffers",
         Change(
             "services.storage.run",
             "Run._committed",
@@ -187,19 +187,19 @@ MUTATIONS = (
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
-        "what is lost leaves the buffers' bound",
+        "lost records leave the shared limit of the buffers",
         Change("services.storage.run", "Run._closed", "self.buffered_bytes -= lost", "pass"),
         _WRITE_PATH + "test_a_lost_partition_frees_its_buffer_space",
     ),
     Mutation(
-        "only so many requests of a connection have tasks of their own",
+        "the number of requests of a connection with their own tasks is limited",
         Change(
             "services.gateway.clients.connection", "ClientConnection._may_begin", "self._tasks >= _MAX_TASKS", "False"
         ),
         _LISTENER + "test_waiting_requests_of_a_connection_are_bounded_and_all_are_answered",
     ),
     Mutation(
-        "a request that creates a topic is alone on its connection",
+        "a request that creates a topic runs alone on its connection",
         Change(
             "services.gateway.clients.connection",
             "ClientConnection._start",
@@ -209,7 +209,7 @@ MUTATIONS = (
         _ORDER + "test_metadata_waits_for_a_parked_fetch_only_if_it_creates_a_topic",
     ),
     Mutation(
-        "reads from the object store at the same time are bounded",
+        "the number of concurrent reads from the object store is limited",
         Change(
             "services.storage.reading.reader",
             "Reader.__init__",
@@ -219,7 +219,7 @@ MUTATIONS = (
         _LOAD + "test_concurrent_reads_are_bounded",
     ),
     Mutation(
-        "readers of one thing share its load",
+        "concurrent readers of an object share its load",
         Change(
             "services.storage.reading.single_flight",
             "SingleFlight.begin",
@@ -234,7 +234,7 @@ MUTATIONS = (
         _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
-        "no more segments than set are read ahead",
+        "no more segments than configured are read ahead",
         Change(
             "services.storage.reading.reader",
             "Reader._read_ahead",
@@ -244,7 +244,7 @@ MUTATIONS = (
         _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
-        "segments of unknown time are looked at",
+        "segments with unknown times are searched",
         Change(
             "services.storage.reading.offsets",
             "_LookUp.first",
@@ -254,7 +254,7 @@ MUTATIONS = (
         _LIST_OFFSETS + "test_a_timestamp_is_found_in_segments_of_an_earlier_run",
     ),
     Mutation(
-        "the largest time is looked for in all segments",
+        "the largest time is searched in all segments",
         Change(
             "services.storage.reading.offsets",
             "list_offset",
@@ -264,7 +264,7 @@ MUTATIONS = (
         _LIST_OFFSETS + "test_the_largest_timestamp_is_searched_in_every_segment",
     ),
     Mutation(
-        "the first segment with a match ends a look-up by time",
+        "the first segment with a match ends a lookup by time",
         Change(
             "services.storage.reading.offsets",
             "_LookUp.first",
@@ -279,7 +279,7 @@ MUTATIONS = (
         _LIST_OFFSETS + "test_a_lookup_reads_no_segments_after_the_first_match",
     ),
     Mutation(
-        "a take-over lists only what lies above the end",
+        "a take-over lists only objects above the end",
         Change(
             "services.storage.owning.takeover",
             "_above_high_watermark",
@@ -302,14 +302,14 @@ MUTATIONS = (
         _WRITE_PATH + "test_a_buffer_that_keeps_filling_or_is_small_is_not_flushed_early",
     ),
     Mutation(
-        "a producer that waits is not kept waiting for the interval",
+        "a waiting producer does not wait for the whole interval",
         Change(
             "services.storage.run", "Run._flush_in_time", "elif waiting >= settings.early_flush_bytes:", "elif False:"
         ),
         _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_flushed_early",
     ),
     Mutation(
-        "a stream is told how a partition stands when it subscribes",
+        "a stream gets the current state of a partition when it subscribes",
         Change(
             "services.storage.writing.commit_streams",
             "CommitStream.subscribe",
@@ -319,7 +319,7 @@ MUTATIONS = (
         _IDEMPOTENCE + "test_sequences_survive_kills_and_stops",
     ),
     Mutation(
-        "an object of another epoch does not come back by a listing",
+        "an object of another epoch does not return with a listing",
         Change(
             "services.storage.reading.finder",
             "SegmentFinder._list",

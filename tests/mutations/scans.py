@@ -8,7 +8,7 @@ _SCAN_STREAMS = "tests/unit/storage/test_scan_streams.py::"
 
 MUTATIONS = (
     Mutation(
-        "what cannot be read is passed over",
+        "unreadable records are skipped",
         Change(
             "services.storage.methods.scan",
             "_Scan.run",
@@ -18,7 +18,7 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_a_scan_ends_at_damage_and_reports_its_position",
     ),
     Mutation(
-        "what retention deletes under a scan is out of range, not damaged",
+        "records deleted by retention during a scan are out of range, not damaged",
         Change(
             "services.storage.methods.scan",
             "_Scan._continue",
@@ -28,7 +28,7 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_a_scan_overtaken_by_retention_ends_out_of_range",
     ),
     Mutation(
-        "a plan tells the log's end as it is now",
+        "a plan has the current end of the log",
         Change(
             "services.storage.owning.logs",
             "Logs.log_now",
@@ -38,7 +38,7 @@ MUTATIONS = (
         _PLANS + "test_latest_is_the_current_high_watermark",
     ),
     Mutation(
-        "an owner says where its log ends only while it can prove its lease",
+        "an owner reports the end of its log only while its lease is proven",
         Change(
             "services.storage.owning.logs",
             "Logs._own",
@@ -48,7 +48,7 @@ MUTATIONS = (
         _PLANS + "test_an_owner_without_a_lease_does_not_report_the_end_of_the_log",
     ),
     Mutation(
-        "a scan puts nothing into the cache",
+        "a scan adds nothing to the cache",
         Change(
             "services.storage.reading.pieces",
             "read_pieces",
@@ -58,7 +58,7 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_scans_do_not_change_the_cache",
     ),
     Mutation(
-        "offsets that are missing between imported segments are passed over",
+        "missing offsets between imported segments are skipped",
         Change(
             "services.storage.reading.reader",
             "Reader.behind_hole",
@@ -68,12 +68,12 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_missing_offsets_do_not_stop_a_scan",
     ),
     Mutation(
-        "an imported segment in which offsets are missing has no wrong index",
+        "an imported segment with missing offsets counts as one with a wrong index",
         Change("services.storage.reading.reader", "Reader._scan", "if epoch or not led:", "if True:"),
         _SCAN_STREAMS + "test_a_scan_reads_a_large_segment_with_missing_offsets_once",
     ),
     Mutation(
-        "an offset that is missing is answered with what comes next",
+        "a missing offset is answered with the next record",
         Change(
             "services.storage.reading.cache",
             "CachedSegment.first_for",
@@ -83,12 +83,12 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_a_fetch_at_a_missing_offset_returns_the_next_batch",
     ),
     Mutation(
-        "the little that came since the last plan is not listed",
+        "the few records since the last plan are not listed",
         Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
         _PLANS + "test_a_few_new_segments_are_planned_without_a_listing",
     ),
     Mutation(
-        "a search for what lies behind known segments begins there",
+        "a search after known segments begins behind them",
         Change(
             "services.storage.reading.finder",
             "SegmentFinder.holding",
@@ -98,7 +98,7 @@ MUTATIONS = (
         _PLANS + "test_a_scan_of_new_segments_lists_once",
     ),
     Mutation(
-        "a count is of the range, not of the segments that it touches",
+        "a count covers the range, not whole segments",
         Change(
             "services.storage.methods.known_counts",
             "Counted.within",
@@ -108,7 +108,7 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_a_count_scan_returns_no_records",
     ),
     Mutation(
-        "a batch is left out for its largest timestamp only where all its records have it",
+        "a batch is left out by its largest timestamp only if all its records have it",
         Change(
             "services.storage.methods.wanted",
             "_out_of_time",
@@ -118,7 +118,7 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_an_older_record_behind_a_newer_one_is_not_omitted",
     ),
     Mutation(
-        "splits are of even bytes",
+        "splits have equal bytes",
         Change("services.storage.log.splits", "cut", "if middle > number:", "if middle > number + 1:"),
         _PLANS + "test_splits_are_even_in_bytes_and_cover_every_offset_once",
     ),

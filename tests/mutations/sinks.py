@@ -11,7 +11,7 @@ _SINK_UPKEEP = "tests/unit/storage/test_sink_upkeep.py::"
 
 MUTATIONS = (
     Mutation(
-        "how far a log is with an epoch is written with its end",
+        "the progress of an epoch in a log is written together with the log's end",
         Change(
             "services.storage.writing.committer",
             "_entry",
@@ -21,7 +21,7 @@ MUTATIONS = (
         _SINKS + "test_a_stage_is_in_the_log_once_and_only_after_its_commit",
     ),
     Mutation(
-        "a partition leaves the record when its state says that all is in",
+        "a partition leaves the sink's record when its state shows that the epoch is complete",
         Change(
             "services.storage.sinks.appends",
             "SinkAppends._append_all",
@@ -31,7 +31,7 @@ MUTATIONS = (
         _SINK_FAULTS + "test_an_epoch_is_applied_once_if_an_instance_dies_at_any_step",
     ),
     Mutation(
-        "what the state says is committed is passed over",
+        "batches that are committed according to the state are skipped",
         Change(
             "services.storage.log.sink_progress",
             "SinkPositions.position",
@@ -41,7 +41,7 @@ MUTATIONS = (
         _SINKS + "test_a_new_owner_continues_an_epoch_where_the_state_says",
     ),
     Mutation(
-        "what waits in a buffer is passed over",
+        "batches that wait in a buffer are skipped",
         Change(
             "services.storage.log.sink_progress",
             "SinkPositions.position",
@@ -51,7 +51,7 @@ MUTATIONS = (
         _SINK_FAULTS + "test_a_buffered_stage_is_not_appended_again_if_the_next_one_is_unreadable",
     ),
     Mutation(
-        "an owner reads the record after it has the partition",
+        "an owner reads the sink's record after it has acquired the partition",
         Change(
             "services.storage.sinks.appends",
             "SinkAppends._append_all",
@@ -61,7 +61,7 @@ MUTATIONS = (
         _SINK_FAULTS + "test_an_owner_with_an_outdated_sink_record_reads_it_before_appending",
     ),
     Mutation(
-        "a state forgets an epoch when its record is known not to wait",
+        "a state forgets an epoch when the sink's record no longer waits for it",
         Change(
             "services.storage.sinks.appends",
             "SinkAppends._append_all",
@@ -88,7 +88,7 @@ MUTATIONS = (
         _SINKS + "test_large_epochs_leave_buffer_space_for_producers",
     ),
     Mutation(
-        "a commit compares what it has read at first",
+        "a commit compares the values that it read first",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._write",
@@ -98,7 +98,7 @@ MUTATIONS = (
         _SINKS + "test_a_commit_in_flight_fails_if_its_stages_are_discarded",
     ),
     Mutation(
-        "stages are discarded when no commit of theirs can apply any more",
+        "stages are discarded when no commit of them can apply any longer",
         Change(
             "services.storage.sinks.staging",
             "Stages._revoke",
@@ -118,14 +118,14 @@ MUTATIONS = (
         _SINKS + "test_repeating_a_commit_that_is_being_applied_does_not_change_it",
     ),
     Mutation(
-        "a record names what was discarded",
+        "a sink's record names discarded stages",
         Change(
             "services.storage.sinks.commits", "SinkCommits.commit", "            _check_kept(request, before)\n", ""
         ),
         _SINK_DISCARDS + "test_a_commit_between_a_discards_write_and_its_deletes_is_refused",
     ),
     Mutation(
-        "what was discarded stays named over commits of epochs before it",
+        "discarded stages stay recorded over commits of earlier epochs",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._record",
@@ -135,7 +135,7 @@ MUTATIONS = (
         _SINK_DISCARDS + "test_discarded_stages_are_remembered_only_while_they_could_be_committed",
     ),
     Mutation(
-        "a sink is not forgotten while it names what could be committed",
+        "a sink is not forgotten while its record names stages that could be committed",
         Change(
             "services.storage.sinks.upkeep",
             "SinkUpkeep._idle",
@@ -155,7 +155,7 @@ MUTATIONS = (
         _SINK_LIMITS + "test_one_time_sinks_are_forgotten_when_their_stages_expire",
     ),
     Mutation(
-        "no epoch is committed to a topic that is gone",
+        "no epoch is committed to a deleted topic",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits.commit",
@@ -165,7 +165,7 @@ MUTATIONS = (
         _SINKS + "test_a_commit_to_a_deleted_topic_is_refused",
     ),
     Mutation(
-        "stages in memory are bounded, and those that wait",
+        "stages in memory are limited, including waiting ones",
         Change(
             "services.storage.sinks.staging",
             "Stages._reserve",
@@ -175,7 +175,7 @@ MUTATIONS = (
         _SINK_LIMITS + "test_concurrent_stages_are_bounded_in_bytes",
     ),
     Mutation(
-        "a manifest that cannot be read keeps what its sink staged",
+        "an unreadable manifest keeps the stages of its sink",
         Change(
             "services.storage.sinks.upkeep",
             "SinkUpkeep._collect",
@@ -185,7 +185,7 @@ MUTATIONS = (
         _SINK_UPKEEP + "test_an_unreadable_manifest_keeps_only_the_stages_of_its_own_sink",
     ),
     Mutation(
-        "a commit whose answer is lost is asked about",
+        "a commit with a lost answer is checked",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._write",
@@ -195,7 +195,7 @@ MUTATIONS = (
         _SINKS + "test_a_commit_whose_answer_is_lost_is_recognized",
     ),
     Mutation(
-        "an epoch follows the one before",
+        "an epoch follows the previous one",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._settled",
@@ -205,7 +205,7 @@ MUTATIONS = (
         _SINKS + "test_an_epoch_waits_until_the_previous_one_is_applied",
     ),
     Mutation(
-        "a repeated commit deletes nothing that the epoch consists of",
+        "a repeated commit deletes no stage of the epoch",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._delete_unused",
@@ -215,7 +215,7 @@ MUTATIONS = (
         _SINKS + "test_repeating_a_commit_that_is_being_applied_does_not_change_it",
     ),
     Mutation(
-        "what the collector may delete is not committed",
+        "stages that the collector may delete are not committed",
         Change(
             "services.storage.sinks.commits",
             "SinkCommits._record",
@@ -225,7 +225,7 @@ MUTATIONS = (
         _SINKS + "test_expired_stages_are_not_committed_and_are_deleted",
     ),
     Mutation(
-        "the collector keeps what a committed epoch consists of",
+        "the collector keeps the stages of a committed epoch",
         Change(
             "services.storage.sinks.upkeep",
             "SinkUpkeep._collect",
@@ -235,7 +235,7 @@ MUTATIONS = (
         _SINKS + "test_expired_stages_are_not_committed_and_are_deleted",
     ),
     Mutation(
-        "an epoch of a forgotten sink is another one than before",
+        "an epoch of a forgotten sink differs from the earlier one",
         Change(
             "services.storage.log.sink_progress",
             "SinkEpoch.of",

@@ -1,4 +1,4 @@
-"""Naive code of the Spark package: how it reads, where streams stand, what audits find."""
+"""Naive code of the Spark package: reads, stream positions, and audits."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -37,7 +37,7 @@ MUTATIONS = (
         _READING + "test_a_task_reads_ranges_of_several_topics_in_turn_from_all_instances",
     ),
     Mutation(
-        "a task asks an instance that failed after those that did not",
+        "a task asks an instance that failed after the others",
         Change(
             "kafscale_spark.reading",
             "_Instances.failed",
@@ -47,7 +47,7 @@ MUTATIONS = (
         _READING + "test_an_instance_that_failed_is_not_asked_first_for_later_ranges",
     ),
     Mutation(
-        "maxRecordsPerPartition bounds a task as splitBytes does",
+        "maxRecordsPerPartition limits a task as splitBytes does",
         Change(
             "kafscale_spark.planning",
             "tasks",
@@ -57,7 +57,7 @@ MUTATIONS = (
         _PLANNING + "test_no_task_has_too_many_records_or_bytes",
     ),
     Mutation(
-        "a message of a stream that cannot be encoded ends it",
+        "a message of a stream that cannot be encoded ends the stream",
         Change(
             "kafscale.rpc.outgoing",
             "Outgoing.send",
@@ -67,12 +67,12 @@ MUTATIONS = (
         _OUTGOING + "test_a_message_that_cannot_be_encoded_ends_the_stream_with_its_error",
     ),
     Mutation(
-        "after a message of a stream that could not be written none is",
+        "no message of a stream is written after a failed one",
         Change("kafscale.rpc.outgoing", "Outgoing._write", "if not self._broken:", "if data:"),
         _OUTGOING + "test_a_failed_write_cancels_the_sender_and_ends_the_stream",
     ),
     Mutation(
-        "a scan that broke is gone on with where it stands",
+        "a broken scan is continued at its position",
         Change(
             "kafscale_spark.reading",
             "_Range._scan",
@@ -87,7 +87,7 @@ MUTATIONS = (
         _READING + "test_a_stream_that_ends_early_without_an_error_is_continued",
     ),
     Mutation(
-        "a range ends where it was said to end",
+        "a range ends at its configured end",
         Change(
             "kafscale_spark.reading",
             "_Decoded.__init__",
@@ -97,7 +97,7 @@ MUTATIONS = (
         _READING + "test_a_range_can_begin_and_end_inside_batches",
     ),
     Mutation(
-        "of a field that is there twice the last one counts",
+        "the last occurrence of a repeated field is used",
         Change(
             "kafscale_spark.apart",
             "taken_apart",
@@ -112,7 +112,7 @@ MUTATIONS = (
         _APART + "test_data_that_is_not_a_message_is_refused",
     ),
     Mutation(
-        "a worker that had a task leaves what it has imported to no collection",
+        "a worker that had a task excludes its imports from garbage collection",
         Change(
             "kafscale_spark.workers",
             "begin_task",
@@ -122,7 +122,7 @@ MUTATIONS = (
         _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
     ),
     Mutation(
-        "a worker that makes sources does so too",
+        "a worker that creates sources does so too",
         Change(
             "kafscale_spark.source",
             "KafscaleDataSource.schema",
@@ -142,7 +142,7 @@ MUTATIONS = (
         _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
     ),
     Mutation(
-        "a batch whose bytes are not those of its checksum is an error",
+        "a batch with a wrong checksum is an error",
         Change(
             "kafscale_spark.pieces",
             "_whole",
@@ -152,22 +152,22 @@ MUTATIONS = (
         _DAMAGE + "test_every_damaged_byte_causes_an_error_or_changes_nothing",
     ),
     Mutation(
-        "nothing is read of the first damaged batch of a piece",
+        "no record of the first damaged batch of a piece is read",
         Change("kafscale_spark.pieces", "_whole", "return int(damaged[0]) if", "return int(damaged[-1]) if"),
         _DAMAGE + "test_batches_before_the_first_damaged_one_are_read",
     ),
     Mutation(
-        "damage is told of with the offset of its batch",
+        "damage is reported with the offset of its batch",
         Change("kafscale_spark.pieces", "Chain.tables", "expected = int(table[whole - 1,", "_ = int(table[whole - 1,"),
         _DAMAGE + "test_batches_before_the_first_damaged_one_are_read",
     ),
     Mutation(
-        "what is lost fails the query unless failOnDataLoss is false",
+        "data loss fails the query unless failOnDataLoss is false",
         Change("kafscale_spark.loss", "data_lost", "    if fail:\n", "    if not what:\n"),
         _READING + "test_retention_fails_the_task_or_is_skipped_with_a_warning",
     ),
     Mutation(
-        "what retention took before a trigger read it is lost",
+        "records that retention deletes before a trigger reads them are lost",
         Change(
             "kafscale_spark.stream",
             "Stream._check",
@@ -177,7 +177,7 @@ MUTATIONS = (
         _STREAM + "test_retention_may_overtake_a_stream",
     ),
     Mutation(
-        "a stream goes on from its checkpoint",
+        "a stream continues at its checkpoint",
         Change(
             "kafscale_spark.stream",
             "_scans",
@@ -187,7 +187,7 @@ MUTATIONS = (
         _STREAM + "test_limited_triggers_share_in_proportion_to_lag",
     ),
     Mutation(
-        "a trigger ends where it was said to end",
+        "a trigger ends at its configured end",
         Change(
             "kafscale_spark.stream",
             "_scans",
@@ -197,7 +197,7 @@ MUTATIONS = (
         _STREAM + "test_limited_triggers_share_in_proportion_to_lag",
     ),
     Mutation(
-        "offsets of a topic that was created again mean other records",
+        "offsets of a topic that was created again are other records",
         Change(
             "kafscale_spark.stream_offsets",
             "StreamOffsets.made_anew",
@@ -207,7 +207,7 @@ MUTATIONS = (
         _STREAM + "test_a_recreated_topic_is_not_confused_with_the_old_one",
     ),
     Mutation(
-        "what a stream reads stays in its checkpoint when AvailableNow is told of less",
+        "partitions of a stream stay in its checkpoint when AvailableNow sees fewer",
         Change(
             "kafscale_spark.stream",
             "Stream.latest",
@@ -217,7 +217,7 @@ MUTATIONS = (
         _STREAM + "test_available_now_stops_at_an_end_for_every_partition_it_reads",
     ),
     Mutation(
-        "instances that are learnt of are asked for what the first lacks",
+        "discovered instances are asked for topics that the first one lacks",
         Change(
             "kafscale_spark.client",
             "Client.answers",
@@ -227,12 +227,12 @@ MUTATIONS = (
         _STREAM + "test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted",
     ),
     Mutation(
-        "a topic that goes while a trigger is planned is lost",
+        "a topic that is deleted while a trigger is planned is lost",
         Change("kafscale_spark.stream", "Stream.latest", "for key in start.offsets:", "for key in ():"),
         _STREAM + "test_a_topic_deleted_before_planning_is_data_loss",
     ),
     Mutation(
-        "what a run's checkpoint has is compared with what is there",
+        "the offsets in a run's checkpoint are compared with the log",
         Change(
             "kafscale_spark.stream",
             "Stream.partitions",
@@ -242,7 +242,7 @@ MUTATIONS = (
         _STREAM + "test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run",
     ),
     Mutation(
-        "calls are not repeated to instances that TLS does not trust",
+        "calls are not retried at instances that TLS does not trust",
         Change(
             "kafscale_spark.client",
             "Client.call",
@@ -252,7 +252,7 @@ MUTATIONS = (
         _CLIENT + "test_the_error_names_the_reason_if_tls_fails",
     ),
     Mutation(
-        "segments that are missing are damage",
+        "missing segments are damage",
         Change(
             "kafscale_spark.audit.chain",
             "check_chain",
@@ -262,7 +262,7 @@ MUTATIONS = (
         _CHAIN + "test_segments_are_checked_against_the_bounds_of_their_log",
     ),
     Mutation(
-        "a log that ends before its metadata says is damaged",
+        "a log that ends before its metadata's end is damaged",
         Change(
             "kafscale_spark.audit.chain",
             "check_chain",
@@ -272,7 +272,7 @@ MUTATIONS = (
         _CHAIN + "test_segments_are_checked_against_the_bounds_of_their_log",
     ),
     Mutation(
-        "epochs of a log do not fall",
+        "the epochs of a log do not fall",
         Change(
             "kafscale_spark.audit.chain",
             "check_chain",

@@ -14,7 +14,7 @@ _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
 MUTATIONS = (
     Mutation(
-        "a put that failed counts as done: its records are acked",
+        "a failed put counts as done and its records are acked",
         Change(
             "services.storage.writing.flusher",
             "Flusher._until_done",
@@ -24,7 +24,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),
     Mutation(
-        "who finds the buffer empty, since another one's flush is under way, is told of success",
+        "a flush that finds an empty buffer succeeds although another flush is still running",
         Change(
             "services.storage.run",
             "Run.flush",
@@ -34,12 +34,12 @@ MUTATIONS = (
         _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),
     Mutation(
-        "nothing looks at the interval but an append",
+        "only an append checks the interval",
         Change("services.storage.run", "Run.start", "self._nursery.start_soon(self._timers.run)", "pass"),
         _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
-        "shutdown does not flush",
+        "a shutdown does not flush",
         Change(
             "services.storage.run",
             "Run.drain",
@@ -54,7 +54,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
-        "a flush after every append",
+        "a flush follows every append",
         Change("services.storage.run", "Run._flush_in_time", "if waiting and due <= now:", "if waiting:"),
         _WRITE_PATH + "test_appends_within_one_interval_share_a_segment",
     ),
@@ -77,7 +77,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
     ),
     Mutation(
-        "the end moves before the object is there",
+        "the end moves before the object is stored",
         Change(
             "services.storage.writing.flusher",
             "Flusher._store",
@@ -91,7 +91,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_the_high_watermark_moves_only_after_object_and_metadata_are_stored",
     ),
     Mutation(
-        "the end moves though the transaction was not answered",
+        "the end moves although the transaction was not answered",
         Change(
             "services.storage.writing.committer",
             "Committer._commit",
@@ -101,7 +101,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_the_high_watermark_does_not_move_before_the_commit_is_answered",
     ),
     Mutation(
-        "a put that failed counts as done: its records are acked",
+        "a failed put counts as done and its records are acked",
         Change(
             "services.storage.writing.flusher",
             "Flusher._until_done",
@@ -111,17 +111,17 @@ MUTATIONS = (
         _WRITE_PATH + "test_offsets_are_not_assigned_twice_after_a_failed_upload",
     ),
     Mutation(
-        "the footer's checksum is not looked at",
+        "the footer's checksum is not checked",
         Change("kafscale.segment.reader", "parse_segment", "if computed != footer.crc:", "if False:"),
         _DAMAGE + "test_every_damaged_byte_of_a_segment_is_detected_or_harmless",
     ),
     Mutation(
-        "batches are given as they come from the object store",
+        "batches are returned as they come from the object store",
         Change("kafscale.segment.reader", "linked_batches", "if check:", "if False:"),
         _READ_PATH + "test_damaged_segments_are_reported_and_not_returned",
     ),
     Mutation(
-        "a segment that cannot be read counts as one without a match",
+        "an unreadable segment counts as one without a match",
         Change(
             "services.indexer.times",
             "TimeSearch._first",
@@ -145,7 +145,7 @@ MUTATIONS = (
         _OWNERSHIP + "test_a_recreated_topic_is_empty",
     ),
     Mutation(
-        "an object for every interval, whatever was produced",
+        "an object is written for every interval, even without records",
         Change(
             "services.storage.run",
             "Run.start",
@@ -168,12 +168,12 @@ MUTATIONS = (
         _WRITE_PATH + "test_every_batch_of_an_append_is_readable_after_the_commit",
     ),
     Mutation(
-        "what stands at our name is never ours",
+        "an object at our key is never ours",
         Change("services.storage.writing.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
         _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
-        "every name that is taken is fencing",
+        "every existing object means fencing",
         Change(
             "services.storage.writing.flusher",
             "Flusher._put_segment",
@@ -198,7 +198,7 @@ MUTATIONS = (
         _READ_PATH + "test_a_batch_above_the_limit_is_returned_whole",
     ),
     Mutation(
-        "a batch above the limit comes whole",
+        "a batch above the limit is returned completely",
         Change(
             "services.storage.reading.cache",
             "CachedSegment.cut",
@@ -208,7 +208,7 @@ MUTATIONS = (
         _READ_PATH + "test_a_batch_above_the_limit_is_returned_whole",
     ),
     Mutation(
-        "the batch that holds the offset is skipped: in the cache, and in the object store",
+        "the batch with the offset is skipped: in the cache, and in the object store",
         Change(
             "services.storage.reading.cache",
             "CachedSegment.first_for",
@@ -218,7 +218,7 @@ MUTATIONS = (
         _READ_PATH + "test_an_offset_inside_a_batch_gives_that_batch",
     ),
     Mutation(
-        "middle of a batch gives that batch",
+        "an offset in the middle of a batch returns that batch",
         Change(
             "services.storage.reading.reader",
             "Reader._scan",
@@ -228,7 +228,7 @@ MUTATIONS = (
         _READ_PATH + "test_an_offset_inside_a_batch_gives_that_batch",
     ),
     Mutation(
-        "nothing found below the end is an empty answer",
+        "no result below the end is an empty answer",
         Change(
             "services.storage.reading.reader",
             "Reader.range",
@@ -238,14 +238,14 @@ MUTATIONS = (
         _READ_PATH + "test_a_missing_segment_is_reported_and_does_not_move_the_log_start",
     ),
     Mutation(
-        ("a timestamp gives the end: always, and where no record is as young; or the beginning of its batch"),
+        ("a lookup by timestamp returns the end, always or without a later record; or the beginning of its batch"),
         Change(
             "services.storage.reading.offsets", "list_offset", "if timestamp == LATEST:", "if timestamp != EARLIEST:"
         ),
         _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
-        "a time gives the first record at or after it",
+        "a lookup by time returns the first record at or after it",
         Change(
             "services.storage.reading.offsets",
             "list_offset",
@@ -255,7 +255,7 @@ MUTATIONS = (
         _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
-        "a time finds the first record at or after it inside the batch",
+        "a lookup by time finds the first record at or after it inside the batch",
         Change(
             "kafscale.segment.search",
             "first_at_or_after",
@@ -270,7 +270,7 @@ MUTATIONS = (
         _READ_PATH + "test_limits_apply_per_partition_and_in_total",
     ),
     Mutation(
-        "a commit that had applied before its answer was lost is somebody else's",
+        "a commit that had applied before its answer was lost is attributed to another process",
         Change(
             "services.storage.writing.committer",
             "Committer._settle",
@@ -280,7 +280,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
     ),
     Mutation(
-        "the end moves though the transaction was not answered",
+        "the end moves although the transaction was not answered",
         Change(
             "services.storage.writing.committer",
             "Committer._commit",
@@ -297,9 +297,8 @@ MUTATIONS = (
     ),
     Mutation(
         (
-            "a name is free as soon as its prefix is empty, while a put is on its way there: the "
-            "owner's who gave it back; a dead owner's, whose partition was taken over, or was not; an "
-            "owner's that may still be alive"
+            "a name is free when its prefix is empty, although a put is in flight from an owner that "
+            "released it, that died, or that may still be alive"
         ),
         Change(
             "services.storage.owning.handover",
@@ -310,7 +309,7 @@ MUTATIONS = (
         _OWNERSHIP + "test_a_deletion_waits_for_requests_that_may_still_apply",
     ),
     Mutation(
-        "the name waits for what a dead owner sent",
+        "the name waits for late requests of a dead owner",
         Change(
             "services.storage.owning.owned",
             "OwnedPartitions._partition",
@@ -320,7 +319,7 @@ MUTATIONS = (
         _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
-        "the name waits for what a dead owner sent",
+        "the name waits for late requests of a dead owner",
         Change(
             "services.storage.log.partition",
             "Partition.may_land",
@@ -330,7 +329,7 @@ MUTATIONS = (
         _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
-        "the name waits for what a dead owner sent",
+        "the name waits for late requests of a dead owner",
         Change(
             "services.storage.upkeep.deletion",
             "_Deletion._take",
@@ -340,7 +339,7 @@ MUTATIONS = (
         _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
-        "a topic is its name, for who waited to delete it",
+        "a topic is identified by its name by a process that waited to delete it",
         Change(
             "services.storage.upkeep.deletion",
             "_Deletion._take",
@@ -350,7 +349,7 @@ MUTATIONS = (
         _OWNERSHIP + "test_an_instance_that_missed_a_deletion_leaves_the_recreated_topic_alone",
     ),
     Mutation(
-        "the name waits for an owner whose lease still holds",
+        "the name waits for an owner whose lease is still valid",
         Change(
             "services.storage.upkeep.deletion",
             "_Deletion._take",
@@ -363,12 +362,12 @@ MUTATIONS = (
         _OWNERSHIP + "test_a_deletion_waits_for_an_owner_with_a_valid_lease",
     ),
     Mutation(
-        "a topic is its name",
+        "a topic is identified by its name",
         Change("services.storage.owning.takeover", "checked_topic", "if topic.id != ref.topic_id:", "if False:"),
         _OWNERSHIP + "test_a_recreated_topic_is_empty",
     ),
     Mutation(
-        "one segment that is missing moves the log's start",
+        "one missing segment moves the log start",
         Change(
             "services.storage.reading.reader",
             "Reader._missing",
@@ -401,7 +400,7 @@ MUTATIONS = (
         _READ_PATH + "test_uncommitted_segments_do_not_enter_the_cache",
     ),
     Mutation(
-        "one fenced partition takes along all those whose commits share its transaction",
+        "one fenced partition fails all those whose commits share its transaction",
         Change(
             "services.storage.writing.committer",
             "Committer._settle",
@@ -411,12 +410,12 @@ MUTATIONS = (
         _COMMITTER + "test_a_fenced_partition_does_not_affect_others_in_its_transaction",
     ),
     Mutation(
-        "whatever index stands at our name is taken for ours",
+        "any index at our key is assumed to be ours",
         Change("services.storage.writing.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
         _WRITE_PATH + "test_a_dead_owners_index_with_the_same_key_is_replaced",
     ),
     Mutation(
-        "the index that led astray is read again instead of being rebuilt",
+        "a misleading index is read again instead of being rebuilt",
         Change(
             "services.storage.reading.reader",
             "Reader._index",
@@ -426,7 +425,7 @@ MUTATIONS = (
         _READ_PATH + "test_a_wrong_index_is_rebuilt",
     ),
     Mutation(
-        "an index that leads astray makes its segment unreadable",
+        "a misleading index makes its segment unreadable",
         Change(
             "services.storage.reading.reader",
             "Reader.range",
@@ -436,7 +435,7 @@ MUTATIONS = (
         _READ_PATH + "test_a_wrong_index_is_rebuilt",
     ),
     Mutation(
-        "a batch is taken for the one that the index promised",
+        "a batch is assumed to be the one that the index promised",
         Change(
             "kafscale.segment.reader",
             "linked_batches",
@@ -446,7 +445,7 @@ MUTATIONS = (
         _DAMAGE + "test_the_index_of_another_owners_segment_is_detected_in_use",
     ),
     Mutation(
-        "a rebuilt index replaces whatever stands there by then",
+        "a rebuilt index replaces any index that exists by then",
         Change(
             "services.indexer.stored",
             "StoredSegments.write_index",

@@ -12,7 +12,7 @@ _TOPICS = "tests/unit/metadata/test_topics.py::"
 
 MUTATIONS = (
     Mutation(
-        "a value that cannot be read falls back to the default",
+        "an invalid value falls back to the default",
         Change("kafscale.config.settings", "load", "    if wrong:\n", "    if False:\n"),
         _SETTINGS + "test_an_invalid_setting_stops_the_start_and_is_named",
     ),
@@ -35,12 +35,12 @@ MUTATIONS = (
         _STORES + "test_an_unreachable_s3_stops_the_start",
     ),
     Mutation(
-        "half of the settings for S3 mean the local directory",
+        "incomplete settings for S3 mean the local directory",
         Change("kafscale.config.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
         _STORES + "test_incomplete_settings_of_s3_stop_the_start",
     ),
     Mutation(
-        "a name is free while its deletion is still under way",
+        "a name is free while its deletion is still running",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog.wait_free",
@@ -50,7 +50,7 @@ MUTATIONS = (
         _TOPICS + "test_a_name_is_not_free_until_its_deletion_is_finished",
     ),
     Mutation(
-        "no fsync of a file, of the directory that names it, of a transaction",
+        "no fsync of a file, of its directory, or of a transaction",
         Change("kafscale.objects.files", "_write", "        os.fsync(descriptor)\n        return", "        return"),
         _LOCAL + "test_a_put_returns_after_file_and_directories_are_on_disk",
     ),
@@ -70,7 +70,7 @@ MUTATIONS = (
         _SQLITE + "test_a_commit_is_on_disk_when_it_returns",
     ),
     Mutation(
-        "a repeated put that meets its own first try has failed",
+        "a repeated put that meets its own first attempt has failed",
         Change(
             "kafscale.objects.retry",
             "RetryingObjectStore._put",
@@ -80,7 +80,7 @@ MUTATIONS = (
         _RETRY + "test_a_put_that_conflicts_with_its_own_first_attempt_has_succeeded",
     ),
     Mutation(
-        "and the other way round: whatever it meets is its own",
+        "a repeated put assumes that any object it meets is its own",
         Change("kafscale.objects.retry", "RetryingObjectStore._own_etag", "if found.body != body:", "if False:"),
         _RETRY + "test_the_object_of_another_process_is_never_mistaken_for_ones_own",
     ),
@@ -95,12 +95,12 @@ MUTATIONS = (
         _TOPICS + "test_the_store_gets_no_requests_while_nothing_changes",
     ),
     Mutation(
-        "epochs begin anew with every topic of a name",
+        "epochs start again with every topic of a name",
         Change("kafscale.metadata.topics", "TopicCatalog._lift_floor", ".lifted_to(epoch)", ".lifted_to(0)"),
         _TOPICS + "test_a_recreated_topic_starts_above_every_epoch_of_the_old_one",
     ),
     Mutation(
-        "a deletion is of a name, whatever topic has it by then",
+        "a deletion applies to a name, whatever topic has it by then",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog.finish_delete",
@@ -110,7 +110,7 @@ MUTATIONS = (
         _TOPICS + "test_the_end_of_an_old_deletion_does_not_touch_the_new_topic",
     ),
     Mutation(
-        "the file is written where its name is",
+        "the file is written at its final path",
         Change(
             "kafscale.objects.files",
             "ObjectDirectory.create",

@@ -1,4 +1,4 @@
-"""Naive ends of a commit stream: one that waits for what was told before or never will be, one that takes any order."""
+"""Naive readers of a commit stream, which ignore order or wait for news that came before or never comes."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -8,7 +8,7 @@ _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
 MUTATIONS = (
     Mutation(
-        "of a partition whose batch was refused, what is queued behind it goes out all the same",
+        "batches queued after a refused batch of their partition are sent all the same",
         Change(
             "services.gateway.owners.appends",
             "AppendStream.replied",
@@ -28,7 +28,7 @@ MUTATIONS = (
         _WRITE_PATH + "test_requests_that_arrive_out_of_order_are_applied_in_order",
     ),
     Mutation(
-        "a reply waits for news, whatever was told before it came",
+        "a reply waits for news, even if they came before it",
         Change(
             "services.gateway.owners.commit_view",
             "CommitView.hold",
@@ -38,7 +38,7 @@ MUTATIONS = (
         _STORAGE_LINK + "test_a_commit_announced_before_the_reply_completes_it",
     ),
     Mutation(
-        "a stream that has fallen silent is kept",
+        "a silent stream is kept",
         Change(
             "services.gateway.owners.link",
             "StorageLink._follow",

@@ -1,6 +1,6 @@
-"""The tests of the product's rules fail on wrong code.
+"""Each mutation of the code makes its test fail.
 
-Each runs in a process of its own, in which the code is changed before the test is imported.
+The test runs in its own process, in which the code is changed before the test is imported.
 """
 
 import os
@@ -33,11 +33,11 @@ def _run(mutation: Mutation, output: Path) -> None:
         with mutation.change.applied():
             outcome = pytest.main(["-q", "-x", "-p", "no:cacheprovider", mutation.test])
         sys.stdout.flush()
-    # Without the exit handlers of what was forked along.
+    # Without the exit handlers of the forked process.
     os._exit(int(outcome))
 
 
-def test_each_mutation_is_there_once() -> None:
+def test_mutations_are_unique() -> None:
     assert [mutation for mutation, times in Counter(MUTATIONS).items() if times > 1] == []
 
 
@@ -51,8 +51,8 @@ def test_a_mutation_makes_its_test_fail(mutation: Mutation, tmp_path: Path) -> N
         process.kill()
         process.join()
         pytest.fail(f"the test has not ended in {TIMEOUT:g} s:\n{output.read_text()}")
-    said = output.read_text()
-    assert process.exitcode == pytest.ExitCode.TESTS_FAILED, said
-    # A test that fails for a name that is not there, or does not get to run, shows nothing of its rule.
-    assert "NameError" not in said, said
-    assert " error" not in said.splitlines()[-1], said
+    printed = output.read_text()
+    assert process.exitcode == pytest.ExitCode.TESTS_FAILED, printed
+    # A test with an undefined name, or one that does not run, does not check its rule.
+    assert "NameError" not in printed, printed
+    assert " error" not in printed.splitlines()[-1], printed
