@@ -145,15 +145,15 @@ async def _look_after(world: World, report: Report, tell: Callable[[str], None])
 
 
 async def _tell_sums(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
-    told = ""
+    printed = ""
     while True:
         await trio.sleep(_STATUS_SECONDS)
         acked = ", ".join(f"{client.name} {sum(client.acked.values())}" for client in senders)
         read = ", ".join(f"{client.name} {client.read}" for client in others)
         sums = f"    acked: {acked}; read: {read}"
-        if sums != told:
+        if sums != printed:
             tell(sums)
-        told = sums
+        printed = sums
 
 
 async def await_acks(senders: Iterable[Client], seconds: float) -> None:

@@ -50,8 +50,8 @@ def test_the_tools_of_kafka_4_describe_the_cluster_and_alter_configs_incremental
     if store == "s3":
         pytest.skip("a JVM is slow to start, and no store is asked: the same as with a local directory")
     asked = java("org.apache.kafka.tools.ClusterTool", "cluster-id", "--bootstrap-server", bootstrap)
-    told = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=120)
-    assert told.stdout.startswith("Cluster ID: ")
+    done = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("Cluster ID: ")
     changes = ("--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.ms=60000")
     change = java("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, *changes)
     done = subprocess.run(change, check=True, capture_output=True, text=True, timeout=120)

@@ -69,7 +69,7 @@ def test_a_group_is_described_and_its_offsets_are_listed_and_deleted(bootstrap: 
         assert {one.partition for one in only.assignment.topic_partitions} == set(range(PARTITIONS))
         assert group in {one.group_id for one in admin.list_consumer_groups().result(30).valid}
     asked = ConsumerGroupTopicPartitions(group)
-    told = admin.list_consumer_group_offsets([asked])[group].result(30)
-    assert [one.offset for one in told.topic_partitions] == [RECORDS // PARTITIONS] * PARTITIONS
+    listed = admin.list_consumer_group_offsets([asked])[group].result(30)
+    assert [one.offset for one in listed.topic_partitions] == [RECORDS // PARTITIONS] * PARTITIONS
     admin.delete_consumer_groups([group])[group].result(30)
     assert group not in {one.group_id for one in admin.list_consumer_groups().result(30).valid}

@@ -113,8 +113,8 @@ def show_logs() -> None:
     for each in containers:
         print(each.Name, each.State, each.Health, each.ExitCode)
     for service in sorted({str(each.Service) for each in containers}):
-        said, _ = EVERYTHING.get_logs(service)
-        print(*said.splitlines()[-_LOG_LINES:], sep="\n")
+        logs, _ = EVERYTHING.get_logs(service)
+        print(*logs.splitlines()[-_LOG_LINES:], sep="\n")
 
 
 def environment(engine: Engine, port: int) -> dict[str, str]:

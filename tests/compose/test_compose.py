@@ -217,10 +217,10 @@ def test_spark_writes_a_topic_and_reads_it_through_every_storage_instance(projec
     try:
         project.shell(f"{up} --scale gateway=2 --scale storage=2")
         # The command ends when the container that it follows ends.
-        said = project.shell(follow, timeout=SPARK_SECONDS)
+        output = project.shell(follow, timeout=SPARK_SECONDS)
         [demo] = project.containers("spark-demo")
         assert (demo.state, demo.exit_code) == ("exited", 0)
-        assert "100000 records written to the topic spark-demo, 100000 read back" in said
+        assert "100000 records written to the topic spark-demo, 100000 read back" in output
         for index in ("1", "2"):
             shown = project.shell(f"docker compose exec --index {index} storage python -c {shlex.quote(_SCRAPE)}")
             [scanned] = re.findall(r"^kafscale_storage_scanned_bytes_total (\S+)$", shown, re.MULTILINE)

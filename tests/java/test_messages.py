@@ -106,11 +106,11 @@ async def test_an_unsupported_request_written_by_kafka_closes_the_connection(cou
         for api_key, (name, _) in UNSUPPORTED.items():
             judge, version = court.lowest(api_key)
             client = await harness.connect()
-            with capture_logs() as said:
+            with capture_logs() as logs:
                 await client.send_frame(judge.filled(api_key, version).written)
                 with pytest.raises(EOFError):
                     await client.receive()
-                line = await closing_line(said)
+                line = await closing_line(logs)
             assert line["reason"].startswith(f"{name} ({api_key}) is not supported: ")
 
 

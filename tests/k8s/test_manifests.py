@@ -306,9 +306,9 @@ def test_every_variable_in_a_pod_is_a_setting_of_its_process(overlay: Overlay, s
 
 def test_each_pod_advertises_its_own_address(overlay: Overlay, service: str) -> None:
     pods = overlay.pods(service)
-    told = [overlay.environment(pod, container(pod))["KAFSCALE_RPC_ADVERTISED_ADDR"] for pod in pods]
-    assert len(set(told)) == len(pods)
-    for pod, address in zip(pods, told, strict=True):
+    addresses = [overlay.environment(pod, container(pod))["KAFSCALE_RPC_ADVERTISED_ADDR"] for pod in pods]
+    assert len(set(addresses)) == len(pods)
+    for pod, address in zip(pods, addresses, strict=True):
         host = address.rpartition(":")[0]
         if host == pod["status"]["podIP"]:
             assert overlay.workload(service)["kind"] == "Deployment"
@@ -410,8 +410,8 @@ def test_processes_start_with_these_environments_and_stop_within_their_grace_per
         [front] = cluster.gateways
         for name in ("INSIDE", "OUTSIDE"):
             address = processes.listener(front, name)
-            told = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
-            assert {number: f"{broker.host}:{broker.port}" for number, broker in told.items()} == {0: address}
+            brokers = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
+            assert {number: f"{broker.host}:{broker.port}" for number, broker in brokers.items()} == {0: address}
         host, _, port = processes.listener(front, "OUTSIDE").partition(":")
         with socket.create_connection((host, int(port))):
             assert front.process.stop(timeout=times[front.name]) == 0

@@ -85,7 +85,7 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "said"),
+    ("kind", "config", "message"),
     [
         ("users", "producer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
         ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
@@ -98,11 +98,11 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
     ],
 )
 def test_kafka_configs_reports_that_quotas_and_users_are_not_supported(
-    tools: KafkaTools, kind: str, config: str, said: str
+    tools: KafkaTools, kind: str, config: str, message: str
 ) -> None:
     whose = ("--entity-type", kind, "--entity-name", "127.0.0.1")
     refused = tools.run("kafka-configs", "--alter", *whose, "--add-config", config, status=1)
-    assert said in refused.err
+    assert message in refused.err
 
 
 def test_kafka_configs_finds_no_credential_to_delete(tools: KafkaTools) -> None:

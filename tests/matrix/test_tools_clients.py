@@ -158,8 +158,8 @@ def test_the_verifiable_producer_and_consumer_agree(tools: KafkaTools, bootstrap
     assert {event["value"] for event in sent} == {str(number) for number in range(count)}
     for number, end in enumerate(_ends(bootstrap, topic)):
         assert [event["offset"] for event in sent if event["partition"] == number] == list(range(end))
-    (told,) = (event for event in written if event["name"] == "tool_data")
-    assert (told["sent"], told["acked"]) == (count, count)
+    (summary,) = (event for event in written if event["name"] == "tool_data")
+    assert (summary["sent"], summary["acked"]) == (count, count)
 
     read = _events("kafka-verifiable-consumer", *common, "--group-id", group, "--verbose")
     values = [str(event["value"]) for event in read if event["name"] == "record_data"]

@@ -47,8 +47,8 @@ class Stuck(Exception):
 
 def _cause(error: str) -> str:
     """Return the first and the last error of the chain: Spark's message, and the root cause."""
-    said = " ".join(error.partition("terminated with exception: ")[2].partition("=== Streaming Query")[0].split())
-    return textwrap.shorten(said or error, 200) + (f" [...] {said[-200:]}" if len(said) > 400 else "")
+    message = " ".join(error.partition("terminated with exception: ")[2].partition("=== Streaming Query")[0].split())
+    return textwrap.shorten(message or error, 200) + (f" [...] {message[-200:]}" if len(message) > 400 else "")
 
 
 class _Input:

@@ -91,11 +91,11 @@ def _audit(
 def test_a_healthy_bucket_has_no_findings(
     spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = _audit(spark, bucket, monkeypatch, capsys, "--endpoints", bucket.endpoint)
-    assert said.endswith("sound\n")
+    status, output = _audit(spark, bucket, monkeypatch, capsys, "--endpoints", bucket.endpoint)
+    assert output.endswith("sound\n")
     assert status == 0
-    assert f"{len(WAYS) * SEGMENTS * RECORDS + SEGMENTS_PER_PAGE} records in" in said
-    assert "left over" not in said
+    assert f"{len(WAYS) * SEGMENTS * RECORDS + SEGMENTS_PER_PAGE} records in" in output
+    assert "left over" not in output
 
 
 def _flipped(segments: list[Path]) -> None:
@@ -189,7 +189,7 @@ def test_each_kind_of_damage_is_reported_with_its_location(
         damage(damaged.segments(topic))
     (damaged.data / "objects" / "default" / "junk.bin").write_bytes(b"x")
     endpoints = ["--endpoints", bucket.endpoint] if with_endpoints else []
-    status, said = _audit(spark, damaged, monkeypatch, capsys, "--output", str(tmp_path / "findings"), *endpoints)
+    status, output = _audit(spark, damaged, monkeypatch, capsys, "--output", str(tmp_path / "findings"), *endpoints)
     found: dict[str, set[str]] = {}
     for row in spark.read.parquet(str(tmp_path / "findings")).collect():
         found.setdefault(row.topic, set()).add(row.kind)
@@ -200,7 +200,7 @@ def test_each_kind_of_damage_is_reported_with_its_location(
         del expected["short"]
     assert found == expected
     assert status == 1
-    assert said.endswith("damaged\n")
+    assert output.endswith("damaged\n")
 
 
 def _with_s3(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
@@ -225,9 +225,9 @@ def test_damage_on_s3_is_reported(
         client.fput_object(settings["KAFSCALE_S3_BUCKET"], path.relative_to(root).as_posix(), str(path))
     _with_s3(monkeypatch, settings)
     assert audit.main([], spark) == 1
-    said = capsys.readouterr().out
-    assert said.startswith(f"segment damaged: flipped-0 offset {RECORDS}: checksum of the body is")
-    assert f"{SEGMENTS * RECORDS} records in {SEGMENTS} segments of 1 partitions" in said
+    output = capsys.readouterr().out
+    assert output.startswith(f"segment damaged: flipped-0 offset {RECORDS}: checksum of the body is")
+    assert f"{SEGMENTS * RECORDS} records in {SEGMENTS} segments of 1 partitions" in output
 
 
 def test_an_unreachable_bucket_is_not_reported_as_damaged(
@@ -238,9 +238,9 @@ def test_an_unreachable_bucket_is_not_reported_as_damaged(
     settings |= {"ACCESS_KEY": "key", "SECRET_KEY": "secret"}
     _with_s3(monkeypatch, {f"KAFSCALE_S3_{name}": value for name, value in settings.items()})
     assert audit.main([], spark) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("audit: bucket logs cannot be listed: ")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("audit: bucket logs cannot be listed: ")
 
 
 class _Unreadable(LocalBucket):

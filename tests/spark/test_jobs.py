@@ -37,13 +37,13 @@ def topics(kafscale: Kafscale) -> Topics:
 class Jobs:
     """Jobs that run in the tests' Spark, with their directories."""
 
-    def __init__(self, spark: SparkSession, kafscale: Kafscale, directory: Path, said: Any) -> None:
+    def __init__(self, spark: SparkSession, kafscale: Kafscale, directory: Path, output: Any) -> None:
         self.spark = spark
         self.bootstrap = kafscale.bootstrap
         self.output = directory / "archive"
         self._endpoints = ["--endpoints", kafscale.endpoints]
         self._checkpoint = ["--checkpoint", str(directory / "checkpoint")]
-        self._said = said
+        self._output = output
         self.warned = ""
 
     def archive(self, *argv: str) -> str:
@@ -87,10 +87,10 @@ class Jobs:
 
     def _run(self, job: Any, argv: Sequence[str]) -> str:
         status = job.main([*self._endpoints, *argv], self.spark)
-        said = self._said.readouterr()
-        assert status == 0, said.err
-        self.warned = str(said.err)
-        return str(said.out)
+        output = self._output.readouterr()
+        assert status == 0, output.err
+        self.warned = str(output.err)
+        return str(output.out)
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def _contents(found: Sequence[Found]) -> list[tuple[Any, ...]]:
 def test_archived_topics_can_be_replayed(jobs: Jobs, topics: Topics) -> None:
     topic, again, hour = topics.make(2), topics.make(2), topics.make(2)
     topics.produce(topic, _messages(40))
-    said = jobs.archive("--topics", topic, "--max-file-records", "7")
-    assert said.startswith("40 records read")
+    output = jobs.archive("--topics", topic, "--max-file-records", "7")
+    assert output.startswith("40 records read")
     topics.produce(topic, _messages(10, first=40))
     assert jobs.archive("--topics", topic, "--max-file-records", "7").startswith("10 records read")
 

@@ -50,11 +50,11 @@ def bootstrap(cluster: Cluster) -> str:
 def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedClient]:
     """One JVM for all cases."""
     directory = tmp_path_factory.mktemp("spark40")
-    told = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
+    conf = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
     python = str(spark40_python())
     variables = [f"{name}={value}" for name, value in environment(python).items()]
     endpoints = ",".join(storage.address for storage in cluster.storages)
-    driver = PipedClient(["env", *variables, python, str(PROGRAM), json.dumps(told), endpoints], cluster.bootstrap)
+    driver = PipedDriver(["env", *variables, python, str(PROGRAM), json.dumps(conf), endpoints], cluster.bootstrap)
     yield driver
     driver.close()
 

@@ -147,7 +147,7 @@ def test_topics_without_records_are_empty_tables(topics: Topics, read: Read) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "no-such-topic"}, "there is no no-such-topic"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
@@ -155,8 +155,8 @@ def test_topics_without_records_are_empty_tables(topics: Topics, read: Read) -> 
         ({"subscribe": "t", "schema": "value STRING"}, "column value is binary"),
     ],
 )
-def test_errors_reach_the_user(read: Read, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(Exception, match=said):
+def test_errors_reach_the_user(read: Read, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
         read(**options).collect()
 
 
@@ -173,8 +173,8 @@ def test_a_damaged_segment_fails_the_query_and_is_named(spark: SparkSession, tmp
         segment.write_bytes(content)
         broker.kill_and_restart()
         read = Read(spark, broker.rpc)
-        said = rf"topic {topic}, partition 0, offset 0.*DAMAGED.*{segment.name}"
-        with pytest.raises(Exception, match=said):
+        message = rf"topic {topic}, partition 0, offset 0.*DAMAGED.*{segment.name}"
+        with pytest.raises(Exception, match=message):
             read(subscribe=topic, failOnDataLoss="false").collect()
     finally:
         broker.process.kill()

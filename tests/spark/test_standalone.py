@@ -59,9 +59,9 @@ def test_the_package_is_shipped_as_py_files(
     arguments = kafscale.endpoints, topic, str(tmp_path / "read")
     options = ["--py-files", str(package), "--conf", "spark.cores.max=2"]
     found = standalone.submit(READ_TOPIC, *arguments, options=options, python=python)
-    said = json.loads(found)
-    assert said.pop("tasks") == 2
-    for rows in map(_whole, said.values()):
+    output = json.loads(found)
+    assert output.pop("tasks") == 2
+    for rows in map(_whole, output.values()):
         assert {Path(row["python"]) for row in rows} == {python}
         # Each executor has a copy in its own directory.
         assert len({row["directory"] for row in rows}) == len(standalone.workers)
@@ -76,8 +76,8 @@ def test_a_job_runs_from_an_installed_wheel(
     python = python_with(tmp_path / "env", wheel=built_wheel(tmp_path))
     output = tmp_path / "archive"
     arguments = ["--endpoints", kafscale.endpoints, "--topics", topic, "--output", str(output)]
-    said = standalone.submit(ARCHIVE, *arguments, "--checkpoint", str(tmp_path / "checkpoint"), python=python)
-    assert said.startswith("1,500 records read")
+    printed = standalone.submit(ARCHIVE, *arguments, "--checkpoint", str(tmp_path / "checkpoint"), python=python)
+    assert printed.startswith("1,500 records read")
     files = (output / f"topic={topic}").glob("date=*/hour=*/*.parquet")
     rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
     _whole([{**row, "value": row["value"].decode()} for row in rows])

@@ -58,8 +58,8 @@ def test_the_records_of_the_demo_are_kept(kafscale: Kafscale) -> None:
     """They are from 2013, which the default retention would delete."""
     assert demo.make_topics(kafscale.bootstrap, lambda: True) == ""
     admin = AdminClient({"bootstrap.servers": kafscale.bootstrap})
-    [told] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "flights")]).values()
-    assert told.result(WAIT_SECONDS)["retention.ms"].value == "-1"
+    [described] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "flights")]).values()
+    assert described.result(WAIT_SECONDS)["retention.ms"].value == "-1"
 
 
 def test_the_demo_draws_a_week(tmp_path: Path) -> None:

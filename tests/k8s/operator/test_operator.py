@@ -131,8 +131,8 @@ def test_a_lost_etcd_member_is_replaced_with_the_documented_commands(kubernetes:
         """Return the pods' ids, and their initial cluster state."""
         pods = kubernetes.items("pods", there)
         state = "ETCD_INITIAL_CLUSTER_STATE"
-        told = [next(each["value"] for each in container(pod)["env"] if each["name"] == state) for pod in pods]
-        return {pod["metadata"]["name"]: (pod["metadata"]["uid"], text) for pod, text in zip(pods, told, strict=True)}
+        states = [next(each["value"] for each in container(pod)["env"] if each["name"] == state) for pod in pods]
+        return {pod["metadata"]["name"]: (pod["metadata"]["uid"], text) for pod, text in zip(pods, states, strict=True)}
 
     kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tried-etcd"}})
     apply()
@@ -183,12 +183,12 @@ def test_invalid_resources_are_refused_with_the_name_of_the_field(namespace: Nam
         ("KafscaleTopic", name, {"clusterRef": {"name": "main"}, **spec}) for name, (spec, _, _) in of_topics.items()
     ]
     objects += [("KafscaleCluster", name, spec) for name, (spec, _, _) in _CLUSTERS.items()]
-    said = namespace.refused(objects)
-    print(said)
+    errors = namespace.refused(objects)
+    print(errors)
     expected = {name: (field, why) for name, (_, field, why) in of_topics.items()}
     expected |= {name: (field, why) for name, (_, field, why) in _CLUSTERS.items()}
     for name, (field, why) in expected.items():
-        [one] = [line for line in said.splitlines() if f'"{name}" is invalid: ' in line]
+        [one] = [line for line in errors.splitlines() if f'"{name}" is invalid: ' in line]
         assert field in one
         assert why in one
 
@@ -196,9 +196,9 @@ def test_invalid_resources_are_refused_with_the_name_of_the_field(namespace: Nam
 def test_the_identity_of_a_topic_cannot_be_changed(namespace: Namespace) -> None:
     namespace.topic("orders", topicName="Orders")
     other = [("KafscaleTopic", "orders", {"clusterRef": {"name": "other"}, "topicName": "Bills"})]
-    said = namespace.refused(other)
-    assert "a topic cannot move to another cluster" in said
-    assert "a topic cannot be renamed" in said
+    errors = namespace.refused(other)
+    assert "a topic cannot move to another cluster" in errors
+    assert "a topic cannot be renamed" in errors
     assert namespace.get("kafscaletopic", "orders")["spec"]["deletionPolicy"] == "Retain"
 
 
@@ -215,8 +215,8 @@ def test_a_topic_follows_its_resource(namespace: Namespace, cluster: Cluster, tm
         namespace.wait("Ready", "orders", "adopted", "lost")
         namespace.wait("Synced", "orders", "adopted", "lost", "logs")
         _await_configs(cluster, "logs", {"retention.ms": "86400000", "compression.type": "uncompressed"})
-        said = namespace.refused([("KafscaleTopic", "logs", {"clusterRef": {"name": "other"}})])
-        assert "a topic cannot move to another cluster" in said
+        errors = namespace.refused([("KafscaleTopic", "logs", {"clusterRef": {"name": "other"}})])
+        assert "a topic cannot move to another cluster" in errors
         client.produce("orders", [Message(b"%d" % number) for number in range(10)])
         assert _read(cluster, "orders", 10) == {b"%d" % number for number in range(10)}
         _await_configs(cluster, "orders", {"retention.ms": "86400000", "compression.type": "lz4"})
@@ -244,8 +244,8 @@ def test_a_topic_follows_its_resource(namespace: Namespace, cluster: Cluster, tm
         namespace.kubectl("delete", "kafscaletopics", "orders", "lost", "--timeout=90s")
         once("the topic is gone", client.topics, lambda found: "orders" not in found)
         assert "Lost_Orders" in client.topics()
-    told = namespace.events("orders")
-    assert sorted(set(told)) == [
+    events = namespace.events("orders")
+    assert sorted(set(events)) == [
         "Created",
         "Deleted",
         "DriftRepaired",
@@ -269,11 +269,11 @@ def test_a_cluster_is_created_and_deleted_with_its_resource(
         made.settled("Ready")
         assert made.pods() == {"gateway": 2, "storage": 3, "indexer": 2, "coordinator": 2, "etcd": 1}
         other = {**spec, "bucket": {**_BUCKET, "name": "other"}, "etcd": {"members": 3}}
-        said = namespace.refused([("KafscaleCluster", "made", other)])
-        assert "a cluster cannot move to another bucket" in said
-        assert "the number of etcd's members cannot be changed" in said
-        said = namespace.refused([("KafscaleCluster", "main", {"adminServers": servers, "bucket": _BUCKET})])
-        assert "nor the other way round" in said
+        errors = namespace.refused([("KafscaleCluster", "made", other)])
+        assert "a cluster cannot move to another bucket" in errors
+        assert "the number of etcd's members cannot be changed" in errors
+        errors = namespace.refused([("KafscaleCluster", "main", {"adminServers": servers, "bucket": _BUCKET})])
+        assert "nor the other way round" in errors
         [pod] = namespace.get("deployment", "kafscale-operator")["spec"]["template"]["spec"]["containers"]
         assert {"name": "KAFSCALE_OPERATOR_IMAGE", "value": pod["image"]} in pod["env"]
         # Scale like the autoscaler; then the operator applies everything again.

@@ -34,10 +34,10 @@ def require_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else "java"
     wanted = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         raise wanted from None
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
     if version is None or int(version[1]) < OLDEST_JAVA:
         raise wanted
 

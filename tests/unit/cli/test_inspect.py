@@ -116,7 +116,7 @@ def _damaged(path: Path, at: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("at", "said"),
+    ("at", "message"),
     [
         (0, "not a segment"),
         (5, "segment version 65"),
@@ -127,11 +127,11 @@ def _damaged(path: Path, at: int) -> Path:
         (-16, "checksum of the body"),
     ],
 )
-def test_verify_exits_with_status_1_on_damage_and_names_it(tmp_path: Path, at: int, said: str) -> None:
+def test_verify_exits_with_status_1_on_damage_and_names_it(tmp_path: Path, at: int, message: str) -> None:
     result = _inspect("--verify", _damaged(tmp_path / "s.kfs", at))
 
     assert result.exit_code == 1
-    assert said in result.output.partition("Damage (")[2]
+    assert message in result.output.partition("Damage (")[2]
 
 
 def test_without_verify_a_wrong_checksum_and_the_batches_are_printed(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_named_listeners_advertise_their_own_addresses_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"listeners": "A://h:1", "broker_addr": "h:2"}, "KAFSCALE_LISTENERS and KAFSCALE_BROKER_ADDR"),
         ({"listeners": "A://h:1", "advertised_host": "h"}, "KAFSCALE_LISTENERS and KAFSCALE_ADVERTISED_HOST"),
@@ -83,7 +83,7 @@ def test_named_listeners_advertise_their_own_addresses_by_default() -> None:
         ({"advertised_host": "a b"}, "KAFSCALE_ADVERTISED_HOST"),
     ],
 )
-def test_wrong_listeners_stop_the_start(variables: dict[str, str], said: str) -> None:
+def test_wrong_listeners_stop_the_start(variables: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         listeners(**variables)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

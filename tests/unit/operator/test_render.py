@@ -201,8 +201,8 @@ def test_network_policies_let_pods_send_their_spans() -> None:
 
 def test_the_monitors_of_the_operator_select_the_processes() -> None:
     k8s = ROOT / "k8s"
-    said = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())
-    assert said["components"] == ["../components/monitoring"]
+    kustomization = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())
+    assert kustomization["components"] == ["../components/monitoring"]
     monitors = yaml.safe_load_all((k8s / "components" / "monitoring" / "service-monitors.yaml").read_text())
     scraped = [
         part
@@ -233,8 +233,8 @@ def test_gateways_advertise_the_addresses_of_their_external_services(type_: str)
     gateways = found["StatefulSet", "gateway"]["spec"]["template"]["spec"]["containers"][0]
     assert {"name": "outside", "containerPort": 9192} in gateways["ports"]
     variables = {each["name"]: each.get("value", "") for each in gateways["env"]}
-    told = variables["KAFSCALE_ADVERTISED_LISTENERS"]
-    inside, _, outer = told.partition(",OUTSIDE://")
+    advertised = variables["KAFSCALE_ADVERTISED_LISTENERS"]
+    inside, _, outer = advertised.partition(",OUTSIDE://")
     assert inside == "INSIDE://$(POD_NAME).main-kafscale-gateway.$(POD_NAMESPACE).svc:9092"
     assert found["NetworkPolicy", "gateway-outside"]["spec"]["ingress"]
     services = [part for kind, part in found if kind == "Service" and part.startswith("gateway-")]

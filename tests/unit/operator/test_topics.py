@@ -349,8 +349,8 @@ async def test_the_reason_of_a_silent_cluster_is_a_sentence(code: str, details: 
     world.brokers.refuses = StatusError(grpc.StatusCode[code], details)
     with pytest.raises(StatusError):
         await world.reconcile_cluster()
-    [told] = [found["message"] for (plural, _), found in world.api.objects.items() if plural == "events"]
-    assert told == sentence
+    [message] = [found["message"] for (plural, _), found in world.api.objects.items() if plural == "events"]
+    assert message == sentence
 
 
 async def test_the_status_of_a_cluster_describes_its_members() -> None:

@@ -65,12 +65,12 @@ async def test_a_check_affects_readiness_from_its_configured_state_on(autojump_c
 
 async def test_each_change_is_logged_and_reported_once(autojump_clock: MockClock) -> None:
     health, switch = Health(), Switch()
-    told: list[bool] = []
+    reported: list[bool] = []
     with structlog.testing.capture_logs() as logs:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(health.run)
             health.add("s3", switch, unready_from=State.UNAVAILABLE)
-            health.on_ready(told.append)
+            health.on_ready(reported.append)
             await trio.sleep(5)
             health.start()
             await trio.sleep(5)
@@ -90,7 +90,7 @@ async def test_each_change_is_logged_and_reported_once(autojump_clock: MockClock
         ("s3", "unavailable", "warning"),
         ("s3", "healthy", "info"),
     ]
-    assert told == [False, True, False, True, False]
+    assert reported == [False, True, False, True, False]
 
 
 async def test_changes_while_the_process_stops_are_not_logged(autojump_clock: MockClock) -> None:
@@ -135,10 +135,10 @@ async def test_the_older_of_two_processes_with_one_address_is_not_ready_and_logs
         with structlog.testing.capture_logs() as logs:
             operations.health.evaluate()
         assert not operations.health.ready
-        (told,) = (log for log in logs if log["event"] == "health check changed")
-        assert (told["log_level"], told["check"], told["state"]) == ("warning", "address", "unavailable")
-        assert "127.0.0.1:9095" in told["reason"]
-        assert "second" in told["reason"]
+        (reported,) = (log for log in logs if log["event"] == "health")
+        assert (reported["log_level"], reported["check"], reported["state"]) == ("warning", "address", "unavailable")
+        assert "127.0.0.1:9095" in reported["reason"]
+        assert "second" in reported["reason"]
         for well in (watched(second), other, *alone):
             well.health.evaluate()
             assert well.health.ready

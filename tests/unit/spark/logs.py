@@ -159,8 +159,8 @@ def decoded(
         found = {name: batch.column(name) for name in names}
         if "timestamp" in found:
             found["timestamp"] = found["timestamp"].cast("int64")
-        told = [found[name].to_pylist() for name in names]
-        rows += [dict(zip(names, row, strict=True)) for row in zip(*told, strict=True)]
+        columns_read = [found[name].to_pylist() for name in names]
+        rows += [dict(zip(names, row, strict=True)) for row in zip(*columns_read, strict=True)]
     return rows
 
 
@@ -168,7 +168,7 @@ def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
     """Return the rows that consumers of kafka-clients get."""
     rows = []
     for key, value, offset, timestamp, kind, headers in judge.records(data):
-        told = [{"key": name, "value": _plain(content)} for name, content in headers]
+        columns_read = [{"key": name, "value": _plain(content)} for name, content in headers]
         rows.append(
             {
                 "key": _plain(key),
@@ -178,7 +178,7 @@ def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
                 "offset": offset,
                 "timestamp": timestamp * 1000,
                 "timestampType": kind,
-                "headers": told or None,
+                "headers": columns_read or None,
             }
         )
     return rows

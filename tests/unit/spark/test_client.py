@@ -143,15 +143,15 @@ def test_the_error_names_the_reason_if_tls_fails(tmp_path: Path) -> None:
             scanned(there, replace(known, ca=theirs.ca))
         with pytest.raises(Untrusted, match=r"kafscale\.tls.*CERTIFICATE_VERIFY_FAILED.*another"):
             scanned(there, replace(known, server_name="another"))
-        for other, said in repeated:
-            with pytest.raises(Unavailable, match=said):
+        for other, message in repeated:
+            with pytest.raises(Unavailable, match=message):
                 scanned(there, other)
-        for tls, said in final:
+        for tls, message in final:
             # Immediately, without retries.
-            with pytest.raises(Untrusted, match=rf"kafscale\.tls.*{said}"):
+            with pytest.raises(Untrusted, match=rf"kafscale\.tls.*{message}"):
                 asked(there, tls, 86_400)
-        for other, said in repeated:
-            with pytest.raises(Unavailable, match=said):
+        for other, message in repeated:
+            with pytest.raises(Unavailable, match=message):
                 asked(there, other, 0.3)
     with serving(Topics=lambda *_: _answers()) as plain:
         with pytest.raises(Untrusted, match="WRONG_VERSION_NUMBER"):

@@ -97,26 +97,26 @@ def test_a_batch_above_the_size_limit_is_refused() -> None:
         decoded(Piece(packed, SOURCE, 0), limits=Limits(batch_bytes=50_000))
 
 
-def _zstd(data: bytes, *, told: bool) -> bytes:
-    return zstandard.ZstdCompressor(write_content_size=told, write_checksum=told).compress(data)
+def _zstd(data: bytes, *, with_size: bool) -> bytes:
+    return zstandard.ZstdCompressor(write_content_size=with_size, write_checksum=with_size).compress(data)
 
 
 @pytest.mark.parametrize(
     "packed",
     [
-        _zstd(b"ab" * 50, told=True),
-        _zstd(b"ab" * 50, told=False),
-        _zstd(b"ab", told=True) + _zstd(b"cd", told=False),
-        _zstd(b"ab", told=False) + _zstd(b"cd", told=False),
-        _zstd(b"ab" * 50, told=False) + _zstd(b"cd", told=True),
-        _zstd(b"", told=True) + _zstd(b"cd", told=True),
-        _zstd(bytes(3_000_000), told=True),
-        _zstd(bytes(3_000_000), told=False),
-        _zstd(bytes(4_000_001), told=True),
-        _zstd(bytes(4_000_001), told=False),
-        _zstd(b"ab" * 50, told=True)[:-1],
-        _zstd(b"ab" * 50, told=False) + b"x",
-        b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + _zstd(b"cd", told=True),
+        _zstd(b"ab" * 50, with_size=True),
+        _zstd(b"ab" * 50, with_size=False),
+        _zstd(b"ab", with_size=True) + _zstd(b"cd", with_size=False),
+        _zstd(b"ab", with_size=False) + _zstd(b"cd", with_size=False),
+        _zstd(b"ab" * 50, with_size=False) + _zstd(b"cd", with_size=True),
+        _zstd(b"", with_size=True) + _zstd(b"cd", with_size=True),
+        _zstd(bytes(3_000_000), with_size=True),
+        _zstd(bytes(3_000_000), with_size=False),
+        _zstd(bytes(4_000_001), with_size=True),
+        _zstd(bytes(4_000_001), with_size=False),
+        _zstd(b"ab" * 50, with_size=True)[:-1],
+        _zstd(b"ab" * 50, with_size=False) + b"x",
+        b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + _zstd(b"cd", with_size=True),
         b"",
     ],
 )

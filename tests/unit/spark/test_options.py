@@ -30,7 +30,7 @@ def test_names_ignore_case_and_missing_options_have_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"maxOffsetPerTrigger": "1"}, "option 'maxOffsetPerTrigger' is not known: did you mean 'maxOffsetsPer"),
         ({"failondataloss": "yes"}, "option failOnDataLoss='yes': neither true nor false; it takes `true` or `false`"),
@@ -39,10 +39,10 @@ def test_names_ignore_case_and_missing_options_have_defaults() -> None:
         ({"kafka.acks": "all"}, "option 'kafka.acks': no Kafka client is used here"),
     ],
 )  # fmt: skip
-def test_invalid_options_are_named(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_options([_RATE, _LOSS], given, {r"kafka\..*": "no Kafka client is used here"})
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_connection_options_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({}, "kafscale.endpoints is required"),
         ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "go together"),
         ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "need kafscale.tls.ca"),
     ],
 )
-def test_invalid_connections_are_refused(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_connections_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         connection_of(read_options(CONNECTION_OPTIONS, given))
 
 

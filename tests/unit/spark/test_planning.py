@@ -229,13 +229,13 @@ def test_offsets_outside_the_log_are_data_loss(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "a,x"}, "there is no x"),
         ({"startingOffsets": '{"a":{"0":20}}'}, "startingOffsets must name every partition .* lacks a-1"),
         ({"endingOffsets": '{"a":{"0":20,"1":1,"2":1}}'}, "has a-2 beside them"),
     ],
 )
-def test_impossible_plans_are_refused(endpoint: str, options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_impossible_plans_are_refused(endpoint: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _plan(endpoint, **options)

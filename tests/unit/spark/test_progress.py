@@ -35,8 +35,8 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_shows_progress_until_the_work_is_done() -> None:
-    terminal, told = _Terminal(), iter(range(1_000_000))
-    with ticking(lambda: f"{next(told)} rows", terminal):
+    terminal, numbers = _Terminal(), iter(range(1_000_000))
+    with ticking(lambda: f"{next(numbers)} rows", terminal):
         for _ in range(2):
             terminal.shown.clear()
             assert terminal.shown.wait(WAIT_SECONDS)
@@ -79,10 +79,10 @@ def test_the_rate_covers_the_whole_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2e9, "2.0 GB"), (1.5e15, "1,500.0 TB")]
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2e9, "2.0 GB"), (1.5e15, "1,500.0 TB")]
 )
-def test_bytes_are_printed_with_units(count: float, said: str) -> None:
-    assert size(count) == said
+def test_bytes_are_printed_with_units(count: float, text: str) -> None:
+    assert size(count) == text
     assert amount(12345.4) == "12,345"
 
 

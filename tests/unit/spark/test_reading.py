@@ -137,8 +137,8 @@ def test_the_error_names_position_and_reason_if_no_instance_makes_progress(stora
 
 def test_damage_fails_the_task_and_is_not_skipped(storage: Storage) -> None:
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
-        told = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
-        return told if number == 7 else None
+        damaged = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
+        return damaged if number == 7 else None
 
     storage.before = before
     with storage.running(2) as endpoints:

@@ -44,8 +44,8 @@ _DONE = _headers(_END_HEADERS | _END_STREAM, grpc_status="0")
 class _Peer:
     """A peer that sends ``said`` in parts of this size and records its input until the other end leaves."""
 
-    def __init__(self, said: bytes, part: int) -> None:
-        self._said = said
+    def __init__(self, sent: bytes, part: int) -> None:
+        self._sent = sent
         self._part = part
         self.heard = b""
 
@@ -60,13 +60,13 @@ class _Peer:
 
     def _send(self, connected: socket.socket) -> None:
         with suppress(ConnectionError):
-            for at in range(0, len(self._said), self._part):
-                connected.sendall(self._said[at : at + self._part])
+            for at in range(0, len(self._sent), self._part):
+                connected.sendall(self._sent[at : at + self._part])
 
 
 @contextmanager
-def _peer(said: bytes, part: int = 1 << 20) -> Iterator[tuple[str, _Peer]]:
-    peer = _Peer(said, part)
+def _peer(sent: bytes, part: int = 1 << 20) -> Iterator[tuple[str, _Peer]]:
+    peer = _Peer(sent, part)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=peer.serve, args=[listening])
         thread.start()
@@ -93,13 +93,13 @@ def test_replies_arrive_for_any_division_into_frames(part: int) -> None:
     frames = [_frame(_DATA, stream[start:end]) for start, end in pairwise(cuts)]
     frames[3] = _frame(_DATA, b"\x03" + stream[cuts[3] : cuts[4]] + bytes(3), _PADDED)
     trailers = encoded([("grpc-status", "0")])
-    said = [
+    sent = [
         *(_BEGUN, *frames[:2], _frame(_PING, b"12345678", stream=0), *frames[2:5], _frame(_DATA)),
         *(_frame(_GOAWAY, struct.pack(">II", 2**31 - 1, 0), stream=0), _frame(99, b"unknown"), *frames[5:]),
         _frame(_HEADERS, b"\x02" + bytes(5) + trailers[:3] + bytes(2), _END_STREAM | _PADDED | _PRIORITY),
         *(_frame(_CONTINUATION, trailers[3:6]), _frame(_CONTINUATION, trailers[6:], _END_HEADERS)),
     ]
-    with _peer(b"".join(said), part) as (address, peer), _call(address) as replies:
+    with _peer(b"".join(sent), part) as (address, peer), _call(address) as replies:
         assert [bytes(reply) for reply in replies] == messages
     assert peer.heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     assert _message(b"request") in peer.heard
@@ -108,8 +108,8 @@ def test_replies_arrive_for_any_division_into_frames(part: int) -> None:
 
 
 def test_all_replies_use_one_buffer() -> None:
-    said = _BEGUN + b"".join(_frame(_DATA, _message(bytes([n]) * 100)) for n in range(3)) + _DONE
-    with _peer(said) as (address, _), _call(address) as replies:
+    sent = _BEGUN + b"".join(_frame(_DATA, _message(bytes([n]) * 100)) for n in range(3)) + _DONE
+    with _peer(sent) as (address, _), _call(address) as replies:
         first = next(replies)
         assert first == bytes(100)
         next(replies)
@@ -143,9 +143,9 @@ def _refusals() -> Iterator[tuple[str, bytes, grpc.StatusCode, str]]:
     yield "not taken", _frame(_GOAWAY, bytes(8) + b"bye", stream=0), code.UNAVAILABLE, "bye"
 
 
-@pytest.mark.parametrize(("said", "code", "words"), [pytest.param(*case[1:], id=case[0]) for case in _refusals()])
-def test_the_end_of_a_call_is_reported(said: bytes, code: grpc.StatusCode, words: str) -> None:
-    with _peer(_BEGUN + _frame(_DATA, _message(b"one")) + said) as (address, _), _call(address) as replies:
+@pytest.mark.parametrize(("sent", "code", "words"), [pytest.param(*case[1:], id=case[0]) for case in _refusals()])
+def test_the_end_of_a_call_is_reported(sent: bytes, code: grpc.StatusCode, words: str) -> None:
+    with _peer(_BEGUN + _frame(_DATA, _message(b"one")) + sent) as (address, _), _call(address) as replies:
         assert bytes(next(replies)) == b"one"
         with pytest.raises(Failed, match=words) as found:
             next(replies)
@@ -189,8 +189,8 @@ def test_a_silent_peer_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answered_ping_is_not_a_reply() -> None:
-    said = _BEGUN + _frame(_DATA, _message(b"one")) + _frame(_PING, bytes(8), _ACK, 0)
-    with _peer(said) as (address, _), _call(address, Connection((address,), call_seconds=1.0)) as replies:
+    sent = _BEGUN + _frame(_DATA, _message(b"one")) + _frame(_PING, bytes(8), _ACK, 0)
+    with _peer(sent) as (address, _), _call(address, Connection((address,), call_seconds=1.0)) as replies:
         assert list(islice(map(bytes, replies), 1)) == [b"one"]
         with pytest.raises(Failed, match=r"nothing came for 1 s") as found:
             next(replies)
@@ -210,9 +210,9 @@ def test_a_ping_is_answered_while_the_reader_is_busy(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
     large = bytes(range(256)) * (2 * WINDOW_BYTES // 3 // 256)
     second, third = _message(large), _message(b"third")
-    said = [_frame(_DATA, second[at : at + (1 << 20)]) for at in range(0, len(second), 1 << 20)]
-    said = [_BEGUN, _frame(_DATA, _message(b"one")), *said, _frame(_PING, b"12345678", stream=0)]
-    with _peer(b"".join([*said, _frame(_DATA, third), _DONE])) as (address, peer), _call(address) as replies:
+    sent = [_frame(_DATA, second[at : at + (1 << 20)]) for at in range(0, len(second), 1 << 20)]
+    sent = [_BEGUN, _frame(_DATA, _message(b"one")), *sent, _frame(_PING, b"12345678", stream=0)]
+    with _peer(b"".join([*sent, _frame(_DATA, third), _DONE])) as (address, peer), _call(address) as replies:
         assert bytes(next(replies)) == b"one"
         _heard(peer, _frame(_PING, b"12345678", _ACK, 0))
         assert struct.pack(">BBI", _WINDOW_UPDATE, 0, 1) not in peer.heard
@@ -223,9 +223,9 @@ def test_a_ping_is_answered_while_the_reader_is_busy(monkeypatch: pytest.MonkeyP
 
 def test_an_end_during_a_pause_of_the_reader_is_reported_after_earlier_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.01)
-    said = [_BEGUN, *(_frame(_DATA, _message(text)) for text in (b"one", b"two")), _frame(_PING, bytes(8), stream=0)]
-    said += [_frame(_RST_STREAM, b"\0\0\0\7"), _frame(_SETTINGS, stream=0)]
-    with _peer(b"".join(said)) as (address, peer), _call(address) as replies:
+    sent = [_BEGUN, *(_frame(_DATA, _message(text)) for text in (b"one", b"two")), _frame(_PING, bytes(8), stream=0)]
+    sent += [_frame(_RST_STREAM, b"\0\0\0\7"), _frame(_SETTINGS, stream=0)]
+    with _peer(b"".join(sent)) as (address, peer), _call(address) as replies:
         assert bytes(next(replies)) == b"one"
         _heard(peer, _frame(_PING, bytes(8), _ACK, 0))
         assert bytes(next(replies)) == b"two"

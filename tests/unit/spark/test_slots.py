@@ -44,16 +44,16 @@ def test_slots_are_derived_from_master_and_settings(master: str, settings: dict[
     assert slots_of(_context(master, settings)) == slots
 
 
-@pytest.mark.parametrize(("told", "slots"), [("", 0), ("12", 12), ("0", 0)])
-def test_planners_read_the_number_of_slots(monkeypatch: pytest.MonkeyPatch, told: str, slots: int) -> None:
-    monkeypatch.setenv(SLOTS, told)
+@pytest.mark.parametrize(("value", "slots"), [("", 0), ("12", 12), ("0", 0)])
+def test_planners_read_the_number_of_slots(monkeypatch: pytest.MonkeyPatch, value: str, slots: int) -> None:
+    monkeypatch.setenv(SLOTS, value)
     assert told_slots() == slots
 
 
-@pytest.mark.parametrize("told", ["many", "-3", "1.5"])
-def test_the_number_of_slots_must_be_a_number(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
-    monkeypatch.setenv(SLOTS, told)
-    with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{told}'"):
+@pytest.mark.parametrize("value", ["many", "-3", "1.5"])
+def test_the_number_of_slots_must_be_a_number(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(SLOTS, value)
+    with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{value}'"):
         told_slots()
 
 

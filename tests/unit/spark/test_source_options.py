@@ -70,7 +70,7 @@ def test_timestamps_override_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"startingOffsets": "latest"}, "startingOffsets: a batch cannot begin at latest"),
         ({"startingOffsets": {"t": {"0": -1}}}, r"cannot begin at latest \(t-0: -1\)"),
@@ -98,13 +98,13 @@ def test_timestamps_override_offsets() -> None:
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ],
 )
-def test_invalid_batches_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_batches_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _batch(**given)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"endingOffsets": "latest"}, "endingOffsets: a stream has no end"),
         ({"endingTimestamp": 5}, "endingTimestamp: a stream has no end"),
@@ -113,8 +113,8 @@ def test_invalid_batches_are_refused(given: dict[str, Any], said: str) -> None:
         ({"maxOffsetsPerTrigger": 0}, "not such a number"),
     ],
 )
-def test_invalid_streams_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_streams_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _stream(**given)
 
 

@@ -253,10 +253,10 @@ def test_a_topic_deleted_before_planning_causes_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("partitions", "said"), [(0, "2 partitions are not there any more: a-0, a-1"), (2, "deleted and made anew.*: a")]
+    ("partitions", "message"), [(0, "2 partitions are not there any more: a-0, a-1"), (2, "deleted and made anew.*: a")]
 )
 def test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run(
-    storage: Storage, endpoints: tuple[str, ...], partitions: int, said: str
+    storage: Storage, endpoints: tuple[str, ...], partitions: int, message: str
 ) -> None:
     """After a restart pyspark 4.0 first asks for the end of the log, and then for the tasks from the checkpoint on."""
     settings = _settings(endpoints)
@@ -266,7 +266,7 @@ def test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run(
         storage.make("a", partitions)[0].add(7)
     restarted = Stream(settings)
     end = restarted.latest(StreamOffsets())
-    with pytest.raises(DataLoss, match=said):
+    with pytest.raises(DataLoss, match=message):
         restarted.partitions(at, end)
     going_on = Stream(replace(settings, fail_on_data_loss=False))
     assert _ranges(going_on, at, end) == ([("a0", 0, 7)] if partitions else [])
