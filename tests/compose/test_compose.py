@@ -254,7 +254,7 @@ def _content(project: Project, image: str) -> dict[str, Any]:
     return {"files": found["RootFS"]["Layers"], **{name: found["Config"].get(name) for name in names}}
 
 
-def test_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
+def test_all_containers_stop_with_status_0_and_the_data_survives(project: Project, log: Log) -> None:
     with socket.create_connection(("localhost", project.port)):
         DockerCompose(ROOT, services=["gateway"]).stop(down=False)
         STACK.stop(down=False)

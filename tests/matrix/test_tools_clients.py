@@ -100,7 +100,7 @@ def test_the_console_consumer_continues_where_its_group_stopped(tools: KafkaTool
     assert committed() == "10"
 
 
-def test_a_console_consumer_is_listed_as_a_live_group_and_leaves_when_it_is_stopped(
+def test_a_console_consumer_is_a_live_group_member_until_it_is_stopped(
     tools: KafkaTools, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     group = f"{topic}-live"

@@ -89,7 +89,7 @@ def test_opentelemetry_is_not_imported_without_an_endpoint() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-async def test_an_endpoint_without_the_extra_stops_the_start_and_the_message_names_the_extra(
+async def test_an_endpoint_without_the_extra_stops_the_start_and_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)

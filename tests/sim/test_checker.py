@@ -272,7 +272,7 @@ def test_the_log_start_excuses_a_missing_record_only_if_that_can_have_been_below
     assert story.kinds([], start=3) == set()
 
 
-def test_a_missing_record_cannot_be_below_the_log_start_if_others_have_all_offsets_there() -> None:
+def test_a_missing_record_needs_a_free_offset_below_the_log_start() -> None:
     story = _Story(records=3)
     story.checker.sent("s", LOG, b"s/1", IDEMPOTENT)
     for number in range(3):

@@ -84,7 +84,7 @@ async def test_an_error_with_a_very_long_message_keeps_its_kind(
         await storage.fetch(FetchRequest(), timeout=TIMEOUT)
 
 
-async def test_an_unexpected_exception_is_unavailable_to_the_caller_and_logged_with_its_traceback(
+async def test_an_unexpected_exception_is_unavailable_to_the_caller_and_logged(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     defect = ZeroDivisionError("what only the log may say")
@@ -103,7 +103,7 @@ async def test_an_unexpected_exception_is_unavailable_to_the_caller_and_logged_w
     await storage.fetch(FetchRequest(), timeout=TIMEOUT)
 
 
-async def test_a_call_without_an_answer_in_time_is_unavailable_and_cancelled_at_the_service(
+async def test_a_call_that_times_out_is_unavailable_and_cancelled_at_the_service(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     carrier.fetching = carrier.hang

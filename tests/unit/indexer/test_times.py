@@ -239,7 +239,7 @@ async def test_only_the_first_of_many_batches_with_the_same_time_is_decoded(worl
     assert decoded == [1]
 
 
-async def test_a_batch_whose_header_claims_too_large_a_time_does_not_hide_the_right_record(world: World) -> None:
+async def test_a_wrong_largest_time_in_a_header_does_not_hide_the_right_record(world: World) -> None:
     boasting = bytearray(make_batch([40]))
     struct.pack_into(">q", boasting, 35, 90)
     seal(boasting)

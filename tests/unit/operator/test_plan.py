@@ -94,7 +94,7 @@ def test_a_resource_is_read_with_defaults() -> None:
         ("a", "", ["b"], "a"),
     ],
 )
-def test_a_topic_without_a_cluster_reference_belongs_to_the_only_cluster_or_its_former_one(
+def test_a_topic_without_a_cluster_reference_belongs_to_the_only_or_its_former_cluster(
     named: str, bound: str, clusters: list[str], expected: str
 ) -> None:
     resource = {

@@ -159,7 +159,7 @@ async def test_a_topic_without_a_cluster_reference_stays_with_its_first_cluster(
     assert world.brokers.topics == {}
 
 
-async def test_a_topic_without_a_cluster_reference_is_refused_unless_there_is_exactly_one_cluster() -> None:
+async def test_a_topic_without_a_cluster_reference_needs_exactly_one_cluster() -> None:
     world = World()
     world.cluster("second")
     world.topic(clusterRef=None)

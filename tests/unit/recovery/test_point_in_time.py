@@ -188,7 +188,7 @@ async def test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topi
         assert await caller.read_all(restored) == [b"0", b"1", b"2", b"0", b"1", b"0", b"1"]
 
 
-async def test_records_removed_by_retention_are_not_copied_even_if_that_happens_meanwhile(
+async def test_records_deleted_by_retention_are_not_copied(
     autojump_clock: MockClock,
 ) -> None:
     world = World()

@@ -141,7 +141,7 @@ async def test_a_call_fails_at_once_if_all_indexers_have_just_failed(autojump_cl
         assert await _build(pool) == "a"
 
 
-async def test_a_failing_indexer_is_tried_less_often_and_normally_again_after_a_success(
+async def test_a_failing_indexer_is_tried_less_and_less_until_it_succeeds(
     autojump_clock: MockClock,
 ) -> None:
     async with _pool("a") as (pool, peers):

@@ -132,7 +132,7 @@ def test_damage_below_a_correct_checksum_is_handled_as_by_the_record_reader(
     _agree(_wrapped(records, codec, len(SMALL), len(SMALL) - 1))
 
 
-def test_every_changed_byte_below_a_correct_checksum_is_handled_as_by_the_record_reader() -> None:
+def test_changed_bytes_below_a_correct_checksum_are_read_as_by_the_record_reader() -> None:
     for position in range(len(PLAIN)):
         for value in (0, 0x7F, 0x80, 0xFF):
             records = bytearray(PLAIN)

@@ -293,7 +293,7 @@ def test_a_commit_waits_until_it_is_visible(storage: StagingStorage) -> None:
     assert storage.troubles["CommitSink"] == []
 
 
-def test_the_error_of_a_commit_with_an_unknown_outcome_says_whether_to_repeat_the_write(
+def test_an_unknown_outcome_of_a_commit_says_whether_to_repeat_the_write(
     storage: StagingStorage,
 ) -> None:
     for wanted, words in (({}, "look before repeating it"), ({"sink_id": "mine", "epoch_id": 1}, "is safe")):

@@ -34,9 +34,7 @@ def _read(storage: Storage, **options: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("columns", ["partition", "topic", "topic,partition"])
-def test_records_are_counted_without_reading_when_only_constant_columns_are_requested(
-    storage: Storage, columns: str
-) -> None:
+def test_rows_of_constant_columns_are_counted_without_reading_records(storage: Storage, columns: str) -> None:
     """pyspark 4.0 loses rows without columns, so records are counted in this way."""
     rows = _read(storage, columns=columns)
     assert rows.to_pylist() == [{name: {"partition": 0, "topic": "orders"}[name] for name in columns.split(",")}] * 100
