@@ -22,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--minutes", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--keep", action="store_true", help="keep the logs of a run without complaints too")
+    parser.add_argument("--keep", action="store_true", help="also keep the logs of a run without complaints")
     given = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kafscale-chaos-"))
 

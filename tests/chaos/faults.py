@@ -199,7 +199,7 @@ async def pause_minio(scene: Scene) -> None:
     scene.world.minio.pause()
     await trio.sleep(scene.dice.uniform(1, 6))
     scene.world.minio.resume()
-    scene.say("minio goes on")
+    scene.say("minio resumed")
 
 
 async def kill_minio(scene: Scene) -> None:
@@ -219,7 +219,7 @@ async def pause_etcd(scene: Scene) -> None:
     scene.world.etcd.pause()
     await trio.sleep(scene.dice.uniform(0.5, 2) * LEASE_SECONDS)
     scene.world.etcd.resume()
-    scene.say("etcd goes on")
+    scene.say("etcd resumed")
 
 
 FAULTS: dict[str, Fault] = {
@@ -302,7 +302,7 @@ async def _pause(scene: Scene, node: Node) -> None:
     node.pause()
     await trio.sleep(scene.dice.uniform(1.2, 2.5) * LEASE_SECONDS)
     node.resume()
-    scene.say(f"{node.name} goes on")
+    scene.say(f"{node.name} resumed")
 
 
 async def _stop(scene: Scene, node: Node) -> None:

@@ -92,7 +92,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                     await client.end()
             try:
                 for last in last_readers(world.bootstrap, directory):
-                    with _bounded(_FINISH_SECONDS, f"{last.name} does not come to the end"):
+                    with _bounded(_FINISH_SECONDS, f"{last.name} does not reach the end of the log"):
                         await last.run()
                     if last.status != 0:
                         raise NoProgress(f"{last.name} ended with status {last.status}")
@@ -138,7 +138,7 @@ async def _look_after(world: World, report: Report, tell: Callable[[str], None])
     while True:
         for node in world.nodes:
             if node.wanted and not node.running:
-                tell(f"{node.name} ended by itself with status {node.status}: started again")
+                tell(f"{node.name} ended unexpectedly with status {node.status} and is started again")
                 report.ended[f"{node.name}, status {node.status}"] += 1
                 node.start()
         await trio.sleep(1.0)

@@ -46,7 +46,7 @@ def build(project: str) -> Path:
             [maven, "-B", "-q", "-Dstyle.color=never", "package"], cwd=work, stdin=subprocess.DEVNULL, check=False
         )
         if done.returncode != 0:
-            raise SystemExit(f"Maven could not build tests/java/{project}: its messages stand above")
+            raise SystemExit(f"Maven could not build tests/java/{project}: see its messages above")
         jars = Path(scratch) / "jars"
         jars.mkdir()
         for jar in (work / "target").glob("*.jar"):

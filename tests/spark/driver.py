@@ -54,7 +54,7 @@ class Driver:
         deadline = time.monotonic() + _START_SECONDS
         while self.answer(1.0) is None:
             assert self._process.poll() is None, (self.orders / "driver.log").read_text()[-4000:]
-            assert time.monotonic() < deadline, "the driver does not come up"
+            assert time.monotonic() < deadline, "the driver does not start"
 
     def answer(self, seconds: float = 0.0) -> dict[str, Any] | None:
         """Return its next unread answer."""

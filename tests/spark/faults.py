@@ -166,9 +166,9 @@ class _Run:
         answer = self._drivers.current.answer()
         if answer is not None:
             self.report.failures += 1
-            self._say(f"the query ended and is started again: {_cause(answer['error'])}")
+            self._say(f"the query ended and is restarted: {_cause(answer['error'])}")
             if self.report.failures > _MOST_FAILURES:
-                raise Stuck(f"the query fails again and again: {answer['error']}")
+                raise Stuck(f"the query fails repeatedly: {answer['error']}")
             self._start()
         events = self._drivers.current.new_events()
         for event in events:
@@ -190,7 +190,7 @@ class _Run:
                 if found["event"] == event:
                     return found
             time.sleep(0.01)
-        raise Stuck(f"nothing was told of: {event}")
+        raise Stuck(f"the sink did not report: {event}")
 
     # --- the faults
 
@@ -359,8 +359,8 @@ def main() -> int:
     """Return 0 without complaints. Otherwise return 1 and keep all logs."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.faults")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--seeds", type=int, default=1, help="so many runs, with this seed and those after it")
-    parser.add_argument("--seconds", type=float, default=0.0, help="each run's faults come for at least so long")
+    parser.add_argument("--seeds", type=int, default=1, help="number of runs, with this seed and those after it")
+    parser.add_argument("--seconds", type=float, default=0.0, help="the shortest duration of the faults of a run")
     given = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kafscale-faults-"))
     complaints = 0

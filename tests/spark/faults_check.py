@@ -153,13 +153,13 @@ def judge(
     for record in given:
         held[record.partition].append((record.key, record.value))
     if any(held[partition] != list(records) for partition, records in sent.items()):
-        complain("input: it does not hold what was written to it")
+        complain("input: it differs from the written records")
 
     wanted: Counter[Pair] = Counter(pair for records in sent.values() for pair in records)
     have: Counter[Pair] = Counter((record.key, record.value) for record in found)
     verdict.duplicates, verdict.lost = (have - wanted).total(), (wanted - have).total()
     for _, value in have - wanted:
-        complain(f"twice, or not of the input: {place_of(value)}")
+        complain(f"duplicated, or not from the input: {place_of(value)}")
     for _, value in wanted - have:
         complain(f"lost: {place_of(value)}")
 
@@ -175,7 +175,7 @@ def judge(
             complain(f"order: from {way[0]} to {way[1]}, {turned[0]} of {len(turned)}")
     scattered = [key for key, partitions in homes.items() if len(partitions) > 1]
     if scattered:
-        complain(f"partitions: {len(scattered)} keys are in several")
+        complain(f"partitions: {len(scattered)} keys are in more than one")
 
     _judge_seen(witness, found, committing, ends, verdict)
     return verdict
@@ -192,7 +192,7 @@ def _judge_seen(
     log = {(record.partition, record.offset): record.value for record in found}
     for where, seen in witness.seen.items():
         if where not in log or log[where] != seen.value:
-            verdict.complaints.append(f"seen and not there: {where}, {place_of(seen.value)}")
+            verdict.complaints.append(f"seen but missing at the end: {where}, {place_of(seen.value)}")
             continue
         partition, number = place_of(seen.value)
         epoch = next((epoch for epoch in sorted(ends) if ends[epoch].get(partition, 0) > number), None)

@@ -209,5 +209,7 @@ def await_acks(producers: Sequence[Acks], more: int, *, timeout: float) -> None:
     while any(len(producer.acked) < count for producer, count in zip(producers, wanted, strict=True)):
         if time.monotonic() > deadline:
             counts = {type(producer).__name__: len(producer.acked) for producer in producers}
-            raise TimeoutError(f"no {more} more acks from each within {timeout} s: {counts}, wanted {wanted}")
+            raise TimeoutError(
+                f"no {more} more acks from each producer within {timeout} s: {counts} instead of {wanted}"
+            )
         time.sleep(0.01)

@@ -43,7 +43,9 @@ def show(reporter: pytest.TerminalReporter) -> None:
     if not found:
         return
     reporter.section("client matrix")
-    reporter.line(f"{'client':<16} {'version':<28} {'cases':>5} {'passed':>6}  not asked, as the client lacks it")
+    reporter.line(
+        f"{'client':<16} {'version':<28} {'cases':>5} {'passed':>6}  skipped, because the client lacks the feature"
+    )
     for name, version, cases, passed, left_out in found:
         reporter.line(f"{name:<16} {version:<28} {cases:>5} {passed:>6}  {sum(left_out.values())}")
         for reason, count in left_out.items():

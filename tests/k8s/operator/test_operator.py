@@ -224,7 +224,7 @@ def test_a_topic_follows_its_resource(namespace: Namespace, cluster: Cluster, tm
         namespace.topic("orders", partitions=5, retention="7d", compression="lz4", deletionPolicy="Delete")
         once("the topic has grown", lambda: _partitions(cluster, "orders"), lambda found: found == 5)
         _await_configs(cluster, "orders", {"retention.ms": "604800000", "compression.type": "lz4"})
-        once("all is settled", lambda: namespace.settled("orders"), bool)
+        once("everything is applied", lambda: namespace.settled("orders"), bool)
         _set_config(cluster, "orders", "max.message.bytes", "2000")
         _set_config(cluster, "orders", "retention.ms", "5")
         # Wait for the event, because the gateway may not know of the change yet.
@@ -287,7 +287,7 @@ def test_a_cluster_is_created_and_deleted_with_its_resource(
         assert made.pods()["storage"] == 5
         assert "made-kafscale-backups" in made.names("configmap")
         namespace.kubectl("delete", "service", "made-kafscale")
-        once("it is made anew", lambda: namespace.events("made"), lambda found: "DriftRepaired" in found)
+        once("it is created again", lambda: namespace.events("made"), lambda found: "DriftRepaired" in found)
         assert namespace.get("service", "made-kafscale")["metadata"]["ownerReferences"][0]["name"] == "made"
         # Without and again with an autoscaler: the number of pods stays, and is not reset to the default.
         spec["storage"] = {"replicas": 2}

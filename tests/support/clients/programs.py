@@ -58,7 +58,7 @@ def _node_modules() -> Path:
                 shutil.copy(source, built)
             command = [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"]
             if subprocess.run(command, cwd=built, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-                raise SystemExit("npm could not install KafkaJS: its messages stand above")
+                raise SystemExit("npm could not install KafkaJS: see its messages above")
             (built / "installed").touch()
     return built
 
