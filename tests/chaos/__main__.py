@@ -1,7 +1,7 @@
 """Inject faults into real processes under load for some minutes, then check the acked records.
 
 ``python -m tests.chaos [--minutes 0.5] [--seed N] [--keep]``: see `tests.chaos.run`. The faults are in
-`tests.chaos.faults`, the complaints in `tests.chaos.history`.
+`tests.chaos.faults`, the complaints in `tests.support.chaos.history`.
 """
 
 import argparse

@@ -11,13 +11,13 @@ from confluent_kafka.admin._resource import ResourceType
 
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import INVALID_CONFIG, INVALID_RECORD, Client, ClientError, Message
-from tests.clients.test_configs import changed, described
-from tests.matrix.members import eventually
-from tests.matrix.wire import gateways_partitions
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.harness import Client as Wire
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import INVALID_CONFIG, INVALID_RECORD, Client, ClientError, Message
+from tests.support.configs import changed, described
+from tests.support.gateway.asking import produce
+from tests.support.gateway.harness import Client as Wire
+from tests.support.members import eventually
+from tests.support.wire import gateways_partitions
 
 FIRST_MESSAGE_VERSION = 8
 

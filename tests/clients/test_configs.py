@@ -17,19 +17,6 @@ INVALID_PARTITIONS = 37
 SECONDS = 30
 
 
-def described(admin: AdminClient, kind: ResourceType, name: str) -> Mapping[str, ConfigEntry]:
-    (asked,) = admin.describe_configs([ConfigResource(kind, name)], request_timeout=SECONDS).values()
-    entries: Mapping[str, ConfigEntry] = asked.result(SECONDS)
-    return entries
-
-
-def changed(admin: AdminClient, topic: str, *changes: tuple[str, AlterConfigOpType, str | None]) -> None:
-    entries = [ConfigEntry(name, value, incremental_operation=operation) for name, operation, value in changes]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    (asked,) = admin.incremental_alter_configs([resource], request_timeout=SECONDS).values()
-    asked.result(SECONDS)
-
-
 def test_a_topic_is_described_with_its_own_configs_and_defaults(
     bootstrap: str, makers: Mapping[str, TopicClient], topic: str
 ) -> None:

@@ -35,7 +35,9 @@ def driver(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[MatrixCli
     driver.close()
 
 
-def test_members_share_partitions_and_a_later_member_continues_at_their_offsets(driver: Driver, shared: str) -> None:
+def test_members_share_partitions_and_a_later_member_continues_at_their_offsets(
+    driver: MatrixClient, shared: str
+) -> None:
     group = f"{shared}-{driver.name}"
     everything = set(range(PARTITIONS))
     with joined(driver.member(shared, group)) as first:

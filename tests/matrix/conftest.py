@@ -5,13 +5,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.matrix import table
-from tests.matrix.drivers import DRIVERS
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.kafka_tools import KafkaTools, kafka_tools
-from tests.matrix.members import PARTITIONS, eventually
-from tests.matrix.wire import gateways_partitions
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
@@ -21,7 +14,7 @@ from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import MatrixClient
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 from tests.support.members import PARTITIONS, eventually
-from tests.support.wire import partitions_told
+from tests.support.wire import gateways_partitions
 
 # Groups start without a delay, to save time. Clients cannot tell the difference.
 SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
@@ -50,15 +43,15 @@ def tools(bootstrap: str) -> Iterator[KafkaTools]:
 
 
 @pytest.fixture(scope="session")
-def judge(bootstrap: str) -> Iterator[ConfluentDriver]:
+def judge(bootstrap: str) -> Iterator[ConfluentClient]:
     """A client that prepares topics and checks the results, whatever client is under test."""
-    judge = ConfluentDriver(bootstrap)
+    judge = ConfluentClient(bootstrap)
     yield judge
     judge.close()
 
 
 @pytest.fixture(scope="module")
-def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
+def started(bootstrap: str) -> Iterator[Callable[[str], MatrixClient]]:
     """Return a function that starts clients by name, once for all cases of a module.
 
     Threads of Python's clients draw from `random`, so they stop before later modules that need it.
@@ -80,7 +73,7 @@ def driver(
     request: pytest.FixtureRequest,
     started: Callable[[str], MatrixClient],
     record_property: Callable[[str, object], None],
-) -> Driver:
+) -> MatrixClient:
     """Each client in turn. A case marked ``uses`` is skipped if the client lacks the feature."""
     driver = started(request.param)
     record_property(table.CLIENT, f"{driver.name} {driver.version}")
@@ -101,8 +94,8 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(driver: Driver, judge: ConfluentDriver, name: str, bootstrap: str) -> str:
+def topic(driver: MatrixClient, judge: ConfluentClient, name: str, bootstrap: str) -> str:
     """A new topic with four partitions that the client under test can read and every gateway knows."""
-    judge.create_topic(name, PARTITIONS, driver.topic_configs)
+    judge.create_topic(name, partitions=PARTITIONS, configs=driver.topic_configs)
     eventually(lambda: gateways_partitions(bootstrap, name) == {PARTITIONS})
     return name

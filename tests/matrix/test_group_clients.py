@@ -10,7 +10,7 @@ from tests.support.members import EACH, PARTITIONS, fill, joined, quiet, read, u
 EVERYTHING = set(range(PARTITIONS))
 
 
-def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str | None = None) -> None:
+def _share(driver: MatrixClient, judge: ConfluentClient, topic: str, *, assignor: str | None = None) -> None:
     """One member reads all records, a second gets half of the partitions, and leaves them to the first again."""
     group = f"{topic}-group"
     quick = assignor is not None
@@ -44,7 +44,9 @@ def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str 
     assert judge.committed(group, topic) == dict.fromkeys(EVERYTHING, 3 * EACH)
 
 
-def test_two_members_share_partitions_and_one_takes_over(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_two_members_share_partitions_and_one_takes_over(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     _share(driver, judge, topic)
 
 
@@ -55,7 +57,9 @@ def test_members_share_by_each_assignor(
     _share(driver, judge, topic, assignor=assignor)
 
 
-def test_a_later_member_continues_where_the_group_stopped(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_a_later_member_continues_where_the_group_stopped(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
     with joined(driver.member(topic, group, quick=True)) as member:
@@ -69,7 +73,9 @@ def test_a_later_member_continues_where_the_group_stopped(driver: Driver, judge:
 
 
 @pytest.mark.uses("commit")
-def test_the_next_member_starts_at_the_committed_offsets(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_the_next_member_starts_at_the_committed_offsets(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     group = f"{topic}-group"
     committed = {0: 4, 1: EACH, 2: EACH, 3: 7}
     fill(judge, topic)
@@ -85,7 +91,7 @@ def test_the_next_member_starts_at_the_committed_offsets(driver: Driver, judge: 
 
 
 @pytest.mark.uses("seek")
-def test_a_member_seeks_backward_and_forward(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_a_member_seeks_backward_and_forward(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:
         read(PARTITIONS * EACH, member)
@@ -98,7 +104,7 @@ def test_a_member_seeks_backward_and_forward(driver: Driver, judge: ConfluentDri
 
 @pytest.mark.uses("pause", "resume")
 def test_a_paused_partition_returns_no_records_until_it_is_resumed(
-    driver: Driver, judge: ConfluentDriver, topic: str
+    driver: MatrixClient, judge: ConfluentClient, topic: str
 ) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:

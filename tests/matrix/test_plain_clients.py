@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.members import EACH, PARTITIONS, eventually, fill, joined, read
-from tests.matrix.wire import gateways_partitions, producer_id
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient, Message, ProduceOptions
+from tests.support.members import EACH, PARTITIONS, eventually, fill, joined, read, write
+from tests.support.wire import gateways_partitions, producer_id
 
 
 def test_produced_records_are_in_the_log_once_and_in_order(
@@ -43,9 +43,9 @@ def test_topics_are_listed_and_described(driver: MatrixClient, topic: str) -> No
 
 @pytest.mark.uses("create_topic", "create_partitions", "delete_topic")
 def test_topics_are_created_extended_and_deleted(
-    driver: Driver, judge: ConfluentDriver, bootstrap: str, name: str
+    driver: MatrixClient, judge: ConfluentClient, bootstrap: str, name: str
 ) -> None:
-    driver.create_topic(name, 2, {"retention.ms": "60000"})
+    driver.create_topic(name, partitions=2, configs={"retention.ms": "60000"})
     eventually(lambda: gateways_partitions(bootstrap, name) == {2})
     assert judge.partitions(name) == driver.partitions(name) == 2
     assert judge.configs(name)["retention.ms"] == "60000"

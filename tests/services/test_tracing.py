@@ -10,8 +10,6 @@ from confluent_kafka import Consumer, TopicPartition
 from kafscale.config.settings import load
 from kafscale.errors import ConfigError
 from kafscale.process import tracing
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
 from tests.services.collector import Collector, ReceivedSpan, running_collector
 from tests.services.conftest import MakeCluster
 from tests.support.clients.confluent import ConfluentClient

@@ -54,7 +54,7 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     python = str(spark40_python())
     variables = [f"{name}={value}" for name, value in environment(python).items()]
     endpoints = ",".join(storage.address for storage in cluster.storages)
-    driver = PipedDriver(["env", *variables, python, str(PROGRAM), json.dumps(conf), endpoints], cluster.bootstrap)
+    driver = PipedClient(["env", *variables, python, str(PROGRAM), json.dumps(conf), endpoints], cluster.bootstrap)
     yield driver
     driver.close()
 
@@ -75,7 +75,7 @@ def topic(client: ConfluentClient) -> str:
 
 
 @BOTH
-def test_a_batch_has_every_column(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
+def test_a_batch_has_every_column(source: PipedClient, client: ConfluentClient, topic: str, kind: str) -> None:
     expected = _filled(client, topic, range(60))
     assert source.call("version") == "4.0.0"
     read = source.call("read", options={"subscribe": topic, "includeHeaders": "true"}, kind=kind)
@@ -84,7 +84,7 @@ def test_a_batch_has_every_column(source: PipedDriver, client: ConfluentClient, 
 
 
 def test_rows_without_columns_are_refused_with_advice_on_counting(
-    source: PipedDriver, client: ConfluentClient, topic: str
+    source: PipedClient, client: ConfluentClient, topic: str
 ) -> None:
     """Spark 4.0 loses rows without columns, so KafScale's source returns none and explains how to count."""
     _filled(client, topic, range(60))
@@ -93,7 +93,7 @@ def test_rows_without_columns_are_refused_with_advice_on_counting(
         source.call("count", options={"subscribe": topic, "columns": ""}, kind="kafscale")
 
 
-def test_a_batch_can_have_more_tasks_than_partitions(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_a_batch_can_have_more_tasks_than_partitions(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     expected = _filled(client, topic, range(60))
     options = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "12"}
     read = source.call("read", options=options)
@@ -101,7 +101,7 @@ def test_a_batch_can_have_more_tasks_than_partitions(source: PipedDriver, client
     assert read["tasks"] >= 12
 
 
-def test_ranges_are_selected_by_offset_and_by_time(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_ranges_are_selected_by_offset_and_by_time(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     rows = _filled(client, topic, range(60))
 
     def read(**options: str) -> list[tuple[int, int]]:
@@ -129,7 +129,7 @@ def test_ranges_are_selected_by_offset_and_by_time(source: PipedDriver, client: 
     ]
 
 
-def test_topics_are_selected_by_a_pattern(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_topics_are_selected_by_a_pattern(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     other = f"{topic}.other"
     client.create_topic(other, partitions=2, configs=KEPT)
     client.produce(other, [Message(b"there", timestamp=BASE_MS)], ProduceOptions(partition=1))
@@ -142,7 +142,7 @@ def test_topics_are_selected_by_a_pattern(source: PipedDriver, client: Confluent
 
 @BOTH
 def test_a_batch_is_written_to_the_topic_and_partition_of_its_rows(
-    source: PipedDriver, client: ConfluentClient, topic: str, kind: str
+    source: PipedClient, client: ConfluentClient, topic: str, kind: str
 ) -> None:
     """Keys, headers and nulls are unchanged."""
     contents: list[tuple[bytes | None, bytes | None, Any]] = [
@@ -164,7 +164,7 @@ def test_a_batch_is_written_to_the_topic_and_partition_of_its_rows(
 
 
 def test_a_batch_is_written_to_the_topic_of_the_option(
-    source: PipedDriver, client: ConfluentClient, topic: str
+    source: PipedClient, client: ConfluentClient, topic: str
 ) -> None:
     """Keys determine the partition."""
     keys = {b"key-%d" % n for n in range(300)}
@@ -182,7 +182,7 @@ def test_a_batch_is_written_to_the_topic_of_the_option(
 
 @BOTH
 def test_a_stream_copies_topics_once_across_a_restart(
-    source: PipedDriver, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
+    source: PipedClient, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
 ) -> None:
     """It is stopped and restarted from its checkpoint while partitions are added. No record is lost or duplicated."""
     target = f"{topic}-copy"
@@ -214,7 +214,7 @@ def test_a_stream_copies_topics_once_across_a_restart(
 
 
 def test_available_now_reads_all_current_records_and_stops(
-    source: PipedDriver, client: ConfluentClient, topic: str, tmp_path: Path
+    source: PipedClient, client: ConfluentClient, topic: str, tmp_path: Path
 ) -> None:
     """A run uses as many micro-batches as it needs. The next run continues at its end."""
     target, pattern = f"copy-of-{topic}", f"^{topic}(-more)?$"
@@ -242,7 +242,7 @@ def test_available_now_reads_all_current_records_and_stops(
     assert len(_origins(client, target)) == 127
 
 
-def _await(source: PipedDriver, rows: int) -> list[int]:
+def _await(source: PipedClient, rows: int) -> list[int]:
     """Return the rows of each micro-batch of the query ``copy`` that had any."""
     batches: list[int] = [rows for rows in source.call("caught_up", name="copy") if rows]
     assert sum(batches) == rows

@@ -1,4 +1,4 @@
-"""Operations on the members of a group, each with a timeout."""
+"""What members of a group do together, within bounded time."""
 
 import contextlib
 import time
@@ -12,11 +12,17 @@ EACH = 10
 """Records in each partition."""
 PATIENCE = 60.0
 QUIET_SECONDS = 1.5
-"""The time without records that shows that none are coming."""
+"""For so long nothing comes where nothing may come."""
 
 
-def fill(driver: Driver, topic: str, first: int = 0) -> set[str]:
-    """Produce ten records to each partition and return their values."""
+def write(client: MatrixClient, topic: str, values: Iterable[str], partition: int | None = None) -> None:
+    """Produce values with the client's defaults. Without a partition the client chooses."""
+    messages = [Message(value.encode()) for value in values]
+    client.produce(topic, messages, ProduceOptions(partition=partition, defaults=True))
+
+
+def fill(driver: MatrixClient, topic: str, first: int = 0) -> set[str]:
+    """Produce ten records to each partition and give their values."""
     values = set()
     for partition in range(PARTITIONS):
         batch = [f"{partition}:{first + number}" for number in range(EACH)]
@@ -27,7 +33,7 @@ def fill(driver: Driver, topic: str, first: int = 0) -> set[str]:
 
 @contextlib.contextmanager
 def joined(member: Member) -> Iterator[Member]:
-    """Close the member at the end of a case, also if the case fails."""
+    """Close it at the end of a case that fails, too."""
     try:
         yield member
     finally:
@@ -35,7 +41,7 @@ def joined(member: Member) -> Iterator[Member]:
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    """Wait until a condition holds, because gateways, like Kafka's brokers, learn of a change a moment later."""
+    """What one gateway did, the other learns a moment later, as Kafka's brokers do."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
@@ -43,7 +49,7 @@ def eventually(true: Callable[[], bool]) -> None:
 
 
 def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record]:
-    """Let the members poll in turn until ``done``, and return the records they got."""
+    """Let the members poll in turn until it is done; what they got meanwhile."""
     got: list[Record] = []
     deadline = time.monotonic() + PATIENCE
     while not done(got):
@@ -54,12 +60,12 @@ def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record
 
 
 def read(count: int, member: Member) -> list[Record]:
-    """Return at least ``count`` records."""
+    """So many records, or more when more came together."""
     return until(lambda got: len(got) >= count, member)
 
 
 def quiet(member: Member) -> list[Record]:
-    """Return the records that arrive during a while in which none should."""
+    """What comes for a while in which nothing should."""
     got: list[Record] = []
     deadline = time.monotonic() + QUIET_SECONDS
     while time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """A server in its own process, for tests in which the process dies, hangs or returns.
 
-``python -m tests.contract.rpc.peer PORT`` (0: any) prints its port and serves a `Carrier` until its standard input
+``python -m tests.support.rpc_peer PORT`` (0: any) prints its port and serves a `Carrier` until its standard input
 ends. Fetch hangs for the stream id "hang".
 """
 
@@ -37,7 +37,7 @@ class Peer:
 @asynccontextmanager
 async def running_peer(port: int = 0) -> AsyncIterator[Peer]:
     """Start a peer, and kill it at the end."""
-    command = [sys.executable, "-m", "tests.contract.rpc.peer", str(port)]
+    command = [sys.executable, "-m", "tests.support.rpc_peer", str(port)]
     process = await trio.lowlevel.open_process(command, stdin=-1, stdout=-1, cwd=_ROOT)
     try:
         assert process.stdout is not None

@@ -151,7 +151,7 @@ def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
 
 def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
     """Two groups of two members, with default settings except for ``settings``."""
-    librdkafka = [sys.executable, "-m", "tests.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
+    librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
     java = [*_JAVA, classpath("client"), "kafscale.client.GroupReader", bootstrap, TOPIC, "java-group"]
     return [
         Client("librdkafka-group", [*librdkafka, *settings], directory),

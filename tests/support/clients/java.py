@@ -1,4 +1,4 @@
-"""Kafka's own Java client in a JVM that executes commands (tests/java/client)."""
+"""Kafka's own Java client, in one JVM that answers commands (tests/java/client)."""
 
 import base64
 from collections.abc import Sequence

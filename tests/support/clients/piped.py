@@ -1,4 +1,4 @@
-"""A client in another language: a program that reads commands as JSON lines and answers each with a line."""
+"""A client of another language: a program that reads commands as JSON lines and answers a line to each."""
 
 import json
 import subprocess
@@ -21,14 +21,14 @@ from tests.support.clients.interface import (
 ALL_ASSIGNORS: Mapping[str, str] = {name: name for name in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)}
 
 
-class DriverError(Exception):
-    """The client's error message for a failed call."""
+class PipedError(Exception):
+    """The error message of the client."""
 
 
-class PipedDriver:
-    """Starts ``command`` with the brokers' addresses as its last argument, once for all cases.
+class PipedClient:
+    """Starts ``command`` with the brokers' addresses as its last argument. It uses the client's defaults.
 
-    ``{"op": "seek", "member": 1, ...}`` is answered ``{"result": ...}``, or ``{"error": ...}`` with the client's
+    It answers ``{"op": "seek", "member": 1, ...}`` with ``{"result": ...}``, or ``{"error": ...}`` with the client's
     message.
     """
 
@@ -113,12 +113,12 @@ class PipedDriver:
         self.call("delete_group", group=group)
 
     def close(self) -> None:
-        """Close its input, on which the program ends."""
+        """End its input, on which it ends."""
         self._process.communicate(timeout=60)
 
 
 class PipedMember:
-    """A member that the program identifies by a number."""
+    """A member that the program keeps under a number."""
 
     def __init__(self, client: PipedClient, number: int) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The clients in other languages, each with a program that is built once in the cache."""
+"""The clients of other languages, each behind a program of its own that is built once into the cache."""
 
 import fcntl
 import hashlib
@@ -23,9 +23,9 @@ class KafkaJsClient(PipedClient):
     name = "kafkajs"
     version = str(json.loads((_KAFKAJS / "package.json").read_text())["dependencies"]["kafkajs"])
     idempotent = False
-    # KafkaJS has no other.
+    # It has no other.
     assignors: Mapping[str, str] = {ROUND_ROBIN: "RoundRobinAssigner"}
-    # KafkaJS needs a plug-in for Snappy, with which KafScale compresses uncompressed records.
+    # KafScale compresses uncompressed batches with Snappy, which it reads only with a plug-in.
     topic_configs: Mapping[str, str] = {"compression.type": "producer"}
 
     def __init__(self, bootstrap: str) -> None:
@@ -44,7 +44,7 @@ class FranzGoClient(PipedClient):
 
 
 def _node_modules() -> Path:
-    """Return the driver's directory with its modules, which are installed if the cache lacks them."""
+    """The driver beside the modules that it needs, installed first when the cache lacks them."""
     sources = [_KAFKAJS / name for name in ("package.json", "package-lock.json", "driver.js")]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     built = cache_root() / f"kafkajs-{digest}"
@@ -58,13 +58,13 @@ def _node_modules() -> Path:
                 shutil.copy(source, built)
             command = [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"]
             if subprocess.run(command, cwd=built, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-                raise SystemExit("npm could not install KafkaJS: see its messages above")
+                raise SystemExit("npm could not install KafkaJS: its messages stand above")
             (built / "installed").touch()
     return built
 
 
 def build() -> None:
-    """Build the programs and install their dependencies if the cache lacks them."""
+    """Build and install what they need, where the cache lacks it."""
     classpath("client")
     _KGO.build()
     _node_modules()

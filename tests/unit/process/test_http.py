@@ -72,7 +72,7 @@ async def test_invalid_http_is_refused_and_the_connection_closed(data: bytes) ->
 
 
 async def test_the_number_of_connections_is_limited_and_closed_ones_do_not_count() -> None:
-    async with serving(most_connections=2) as port:
+    async with serving(max_connections=2) as port:
         held = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]
         await trio.sleep(0.05)
         assert await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n") == b""

@@ -219,7 +219,7 @@ async def test_health_depends_on_the_indexers_that_are_registered_now(autojump_c
             await _build(pool)
         assert pool.finding().state is State.DEGRADED
         # A new run has not failed yet, although nobody has called it.
-        pool.show({"run-a": "a", "another-run": "b"})
+        pool.update({"run-a": "a", "another-run": "b"})
         assert pool.finding().state is State.HEALTHY
         pool.update({})
         assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
