@@ -72,7 +72,7 @@ def test_a_produced_batch_makes_one_trace_and_a_lost_collector_blocks_nothing(
             for number in range(2, 12):
                 assert client.produce("orders", [Message(b"%d" % number)]) == [number]
             (gateway,) = cluster.gateways
-            dropped = "traces are not taken, and dropped"
+            dropped = "span export failed, spans dropped"
             once("the warning", lambda: gateway.events(dropped), lambda found: len(found) == 1)
             for process in reversed(cluster.processes):
                 assert process.stop() == 0

@@ -58,7 +58,7 @@ def test_segments_are_verified(server: AdminServer) -> None:
     assert found.exit_code == Exit.FAILED
     assert found.stdout.splitlines()[1].split()[-1] == "1"
     assert found.stdout.splitlines()[2:] == ["rotten"]
-    assert found.stderr == "Error: topic t: 1 segment not whole\n"
+    assert found.stderr == "Error: topic t: 1 segment missing or damaged\n"
     reported = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
     assert [(each["partition"], each["segments"], len(each["faulty"])) for each in reported] == [(0, 5, 1), (1, 0, 0)]
     assert reported[0]["faulty"][0]["base_offset"] == 6
@@ -81,7 +81,7 @@ def test_an_unreadable_partition_does_not_hide_others(server: AdminServer, monke
     rows = [line.split() for line in found.stdout.splitlines()[1:4]]
     assert [(row[2], row[4]) for row in rows] == [("5", "1"), ("0", "-"), ("0", "0")]
     assert found.stdout.splitlines()[4:] == ["rotten", "partition 1 not read to the end: t-1: DAMAGED: a hole"]
-    assert found.stderr == "Error: topic t: 1 segment not whole, 1 partition not read to the end\n"
+    assert found.stderr == "Error: topic t: 1 segment missing or damaged, 1 partition not read to the end\n"
     reported = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
     assert [(len(each["faulty"]), each["error"]) for each in reported] == [
         (1, ""),
@@ -179,7 +179,7 @@ def test_indexes_are_rebuilt(server: AdminServer) -> None:
     assert server.run("segment", "verify", "t").exit_code == 0
     server.harness.storage.rotten.add(batches[3])
     again = server.run("segment", "reindex", "t", "--partition", "0", "-o", "json")
-    assert (again.exit_code, again.stderr) == (Exit.FAILED, "Error: topic t: 1 segment not whole\n")
+    assert (again.exit_code, again.stderr) == (Exit.FAILED, "Error: topic t: 1 segment missing or damaged\n")
     (reported,) = json.loads(again.stdout)["partitions"]
     assert (reported["segments"], reported["reindexed"], len(reported["faulty"])) == (5, 0, 1)
     assert server.run("segment", "reindex", "t", "--partition", "2").exit_code == Exit.NOT_FOUND

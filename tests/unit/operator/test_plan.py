@@ -64,7 +64,7 @@ def test_a_config_that_kafka_would_refuse_is_reported_and_nothing_is_done() -> N
 
 
 def test_actions_are_described_in_words() -> None:
-    assert described(Create(1, {})) == "made the topic with 1 partition"
+    assert described(Create(1, {})) == "created the topic with 1 partition"
     assert (
         described(Create(0, {"b": "2", "a": "1"}))
         == "created the topic with the gateway's default number of partitions and a=1, b=2"

@@ -135,7 +135,7 @@ async def test_the_older_of_two_processes_with_one_address_is_not_ready_and_logs
         with structlog.testing.capture_logs() as logs:
             operations.health.evaluate()
         assert not operations.health.ready
-        (reported,) = (log for log in logs if log["event"] == "health")
+        (reported,) = (log for log in logs if log["event"] == "health check changed")
         assert (reported["log_level"], reported["check"], reported["state"]) == ("warning", "address", "unavailable")
         assert "127.0.0.1:9095" in reported["reason"]
         assert "second" in reported["reason"]
