@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from kafscale.errors import ConfigError, KafscaleError
-from kafscale.process.malloc import keep_freed_memory
+from kafscale.malloc import keep_freed_memory
 
 EXIT_OK = 0
 EXIT_FAILED = 1

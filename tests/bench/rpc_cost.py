@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import click
 import trio
 
-from kafscale.process.malloc import keep_freed_memory
+from kafscale.malloc import keep_freed_memory
 from kafscale.rpc.client import Channel
 from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import AppendRequest, FetchRequest, PartitionAppend

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from kafscale.process.malloc import keep_freed_memory
+from kafscale.malloc import keep_freed_memory
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
 from kafscale.v1.storage_pb2 import FetchReply, FetchRequest

@@ -12,9 +12,9 @@ _KEPT_BYTES = 256 << 20
 _LARGEST_FROM_HEAP = 32 << 20
 
 
-def keep_freed_memory() -> bool:
-    """Let the process keep up to 256 MiB of freed memory. Return False if the C library does not support it."""
+def keep_freed_memory(most_bytes: int = _KEPT_BYTES) -> bool:
+    """Let the process keep up to ``most_bytes`` of freed memory. Return False if the C library cannot."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES) and mallopt(_M_MMAP_THRESHOLD, _LARGEST_FROM_HEAP)
+        mallopt(_M_TRIM_THRESHOLD, most_bytes) and mallopt(_M_MMAP_THRESHOLD, _LARGEST_FROM_HEAP)
     )

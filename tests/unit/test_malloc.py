@@ -7,7 +7,7 @@ import pytest
 
 _FAULTS_OF_100_BUFFERS = """
 import resource, sys
-from kafscale.process.malloc import keep_freed_memory
+from kafscale.malloc import keep_freed_memory
 if sys.argv[1] == "keep" and not keep_freed_memory():
     sys.exit("no mallopt")
 first = bytearray(8 << 20)
