@@ -1,11 +1,13 @@
 """Calls to the storage service with grpc's plain client: on any instance, repeated for a bounded time."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -14,13 +16,14 @@ from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Un
 from kafscale.v1 import storage_pb2 as pb
 from kafscale_spark.apart import taken_apart
 from kafscale_spark.connection import Connection, Tls
-from kafscale_spark.receiving import ENDED, NO_CONNECTION, Failed, Receiving
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 _SHORTEST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
+_LOOKS = 4
+"""At a reply that is late, in the time that one may take."""
 # Of the services' codes and of gRPC's own, those that do not change when the call is repeated.
 _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
     grpc.StatusCode.DATA_LOSS: CorruptData,
@@ -35,7 +38,8 @@ _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
 
 # What gRPC says of a peer that is there and cannot be trusted, or talks no TLS; and of one that ends new connections.
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "verification check failed")
-_ENDED = (ENDED, "Connection reset")
+_NO_CONNECTION = "failed to connect"
+_ENDED = ("Socket closed", "Connection reset")
 
 
 class Untrusted(Unavailable):
@@ -161,24 +165,23 @@ class Client:
         try:
             return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds))
         except grpc.RpcError as error:
-            if not isinstance(error, grpc.Call):
-                raise Unavailable(f"{endpoint}: {error}") from error
-            raise _error_of(error.code(), error.details() or "", endpoint, self.connection.tls) from error
+            raise _error_of(error, endpoint, self.connection.tls) from error
 
     @contextmanager
     def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[tuple[A, memoryview]]]:
         """The replies of a method that streams, as the reader takes them; leaving the block ends the call.
 
-        Each comes without its large field, and what that holds beside it, until the next is asked for.
+        Each comes without its large field, and what that holds beside it.
 
-        What is not taken stays with the server, but for `WINDOW_BYTES`. Raises as `call_at` does, also when the next
-        reply takes longer than a call may.
+        What is not taken stays with the server, except for `WINDOW_BYTES` and one reply. Raises as `call_at` does, also
+        when the next reply takes longer than a call may.
         """
-        call = Receiving(self.connection, endpoint, rpc.path, _serialized(request))
-        try:
-            yield _replies(call, rpc, endpoint, self.connection.tls)
-        finally:
-            call.close()
+        stub = self._channel(endpoint).unary_stream(
+            rpc.path, request_serializer=_serialized, response_deserializer=_bytes
+        )
+        call = stub(request)
+        with _Watch(call, self.connection.call_seconds) as watch:
+            yield _replies(watch, rpc, endpoint, self.connection.tls)
 
     def knows(self, instances: Iterable[str]) -> None:
         """Also ask these, after those that were given."""
@@ -210,19 +213,72 @@ class Client:
         return channel
 
 
-def _replies(call: Receiving, rpc: Rpc[Q, A], endpoint: str, tls: Tls | None) -> Iterator[tuple[A, memoryview]]:
+class _Watch:
+    """The replies of a streaming call, which is cancelled when one takes longer than ``seconds`` to arrive.
+
+    How long the reader takes between two replies does not count. Leaving the block ends the call.
+    """
+
+    def __init__(self, call: Any, seconds: float) -> None:
+        self._call = call
+        self._seconds = seconds
+        self._until = math.inf
+        self._late = False
+        self._closed = Event()
+        self._watching = Thread(target=self._watch, name="kafscale-scan", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watching.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._call.cancel()
+        self._watching.join()
+
+    def replies(self) -> Iterator[bytes]:
+        """Raises grpc.RpcError, and TimeoutError."""
+        while True:
+            self._until = time.monotonic() + self._seconds
+            try:
+                reply = next(self._call, None)
+            except grpc.RpcError as error:
+                if self._late:
+                    raise TimeoutError(f"no reply came for {self._seconds:g} s") from error
+                raise
+            self._until = math.inf
+            if reply is None:
+                return
+            yield reply
+
+    def _watch(self) -> None:
+        while not self._closed.wait(min(self._seconds / _LOOKS, 1.0)):
+            if time.monotonic() > self._until:
+                self._late = True
+                self._call.cancel()
+                return
+
+
+def _replies(watch: _Watch, rpc: Rpc[Q, A], endpoint: str, tls: Tls | None) -> Iterator[tuple[A, memoryview]]:
     try:
-        for data in call.replies():
+        for data in watch.replies():
             yield _parsed_apart(rpc, data)
-    except Failed as error:
-        raise _error_of(error.code, error.details, endpoint, tls) from error
+    except grpc.RpcError as error:
+        raise _error_of(error, endpoint, tls) from error
+    except TimeoutError as error:
+        raise Unavailable(f"{endpoint}: {error}") from error
 
 
-def _error_of(code: grpc.StatusCode, details: str, endpoint: str, tls: Tls | None) -> KafscaleError:
-    said = details or code.name
-    if NO_CONNECTION in said and any(words in said for words in _UNTRUSTED):
+def _error_of(error: grpc.RpcError, endpoint: str, tls: Tls | None) -> KafscaleError:
+    if not isinstance(error, grpc.Call):
+        return Unavailable(f"{endpoint}: {error}")
+    code = error.code()
+    said = error.details() or code.name
+    if _NO_CONNECTION in said and any(words in said for words in _UNTRUSTED):
         return Untrusted(f"{endpoint}: TLS with kafscale.tls.* is not possible: {said}")
-    if NO_CONNECTION in said and any(words in said for words in _ENDED):
+    if _NO_CONNECTION in said and any(words in said for words in _ENDED):
         said += f" ({_perhaps(tls)})"
     return _FINAL.get(code, Unavailable)(f"{endpoint}: {said}")
 
@@ -244,7 +300,7 @@ def _bytes(data: bytes) -> bytes:
     return data
 
 
-def _parsed_apart(rpc: Rpc[Q, A], data: memoryview) -> tuple[A, memoryview]:
+def _parsed_apart(rpc: Rpc[Q, A], data: bytes) -> tuple[A, memoryview]:
     try:
         rest, large = taken_apart(data, rpc.apart)
     except DecodeError as error:

@@ -190,7 +190,7 @@ PIECE_BYTES = Option(
     size(64 << 10, 32 * _MIB),
     4 * _MIB,
     "The size of the piece of a segment that is sent to a task in one message. A larger batch is sent whole. A task "
-    "holds at most two pieces and 4 MiB of the next data in memory. It also holds the decoded data: 16 MiB of Arrow, "
+    "holds at most four pieces and 4 MiB of the next data in memory. It also holds the decoded data: 16 MiB of Arrow, "
     "and three times its largest batch, decompressed.",
     _BOTH,
     "4MB",

@@ -9,7 +9,11 @@ import gc
 import itertools
 import sys
 
+from kafscale.malloc import keep_freed_memory
+
 _OF_WORKERS = "pyspark.worker_util"
+_KEPT_BYTES = 64 << 20
+"""A scan frees the memory of some pieces, and needs as much again at once."""
 _begun = itertools.count(1)
 
 
@@ -19,6 +23,14 @@ def in_worker() -> bool:
 
 
 def begin_task() -> None:
-    """At the worker's second task: let no collection look again at what is there by then."""
-    if next(_begun) == 2 and in_worker():
+    """At a worker's first task, keep freed memory for the next piece of a scan.
+
+    At its second task, let no collection look again at what is there by then.
+    """
+    number = next(_begun)
+    if not in_worker():
+        return
+    if number == 1:
+        keep_freed_memory(_KEPT_BYTES)
+    elif number == 2:
         gc.freeze()

@@ -116,10 +116,40 @@ MUTATIONS = (
         Change(
             "kafscale_spark.workers",
             "begin_task",
-            "if next(_begun) == 2 and in_worker():",
-            "if next(_begun) == 3 and in_worker():",
+            "elif number == 2:",
+            "elif number == 3:",
         ),
-        _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
+        _WORKERS + "test_every_kind_of_task_counts",
+    ),
+    Mutation(
+        "a worker keeps freed memory for the next piece",
+        Change("kafscale_spark.workers", "begin_task", "keep_freed_memory(_KEPT_BYTES)", "pass"),
+        _WORKERS + "test_every_kind_of_task_counts",
+    ),
+    Mutation(
+        "a scan times out when its next reply is late",
+        Change("kafscale_spark.client", "_Watch._watch", "if time.monotonic() > self._until:", "if self._late:"),
+        _CLIENT + "test_a_silent_stream_times_out",
+    ),
+    Mutation(
+        "the timeout does not include the time of the reader",
+        Change(
+            "kafscale_spark.client",
+            "_Watch.replies",
+            "            self._until = math.inf\n            if reply is None:",
+            "            if reply is None:",
+        ),
+        _CLIENT + "test_a_slow_reader_does_not_time_out",
+    ),
+    Mutation(
+        "a scan ends when its reader leaves",
+        Change(
+            "kafscale_spark.client",
+            "_Watch.__exit__",
+            "        self._call.cancel()\n        self._watching.join()",
+            "        self._watching.join()",
+        ),
+        _CLIENT + "test_a_call_ends_when_its_reader_leaves",
     ),
     Mutation(
         "a worker that creates sources does so too",
@@ -129,7 +159,7 @@ MUTATIONS = (
             "        begin_task()\n        return spark_schema(",
             "        return spark_schema(",
         ),
-        _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
+        _WORKERS + "test_every_kind_of_task_counts",
     ),
     Mutation(
         "a worker that plans does so too",
@@ -139,7 +169,7 @@ MUTATIONS = (
             "        begin_task()\n        options = source_options(self.options)",
             "        options = source_options(self.options)",
         ),
-        _WORKERS + "test_spark_workers_freeze_objects_from_the_second_task_on",
+        _WORKERS + "test_every_kind_of_task_counts",
     ),
     Mutation(
         "a batch with a wrong checksum is an error",
