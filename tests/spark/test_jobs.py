@@ -223,7 +223,7 @@ def test_a_replay_warns_of_records_that_retention_deletes(jobs: Jobs, topics: To
     rows = [(b"old", datetime(2024, 5, 6, tzinfo=UTC)), (b"new", datetime.now(UTC)), (b"none", None)]
     jobs.spark.createDataFrame(rows, "value binary, timestamp timestamp").coalesce(1).write.parquet(str(jobs.output))
     assert jobs.replay("--topic", topic, "--key-column", "none", "--headers-column", "none").startswith("3 records")
-    assert f"replay: 1 records are older than topic {topic} keeps any (retention.ms=604800000)" in jobs.warned
+    assert f"replay: 1 records are older than the retention of topic {topic} (retention.ms=604800000)" in jobs.warned
 
 
 def test_a_rollup_aggregates_windows_and_counts_late_and_invalid_records(jobs: Jobs, topics: Topics) -> None:
@@ -276,7 +276,7 @@ def test_a_rollup_in_update_mode_writes_changed_windows(jobs: Jobs, topics: Topi
         (["--topics", "t", "--option", "kafscale.tls.cart=x"], "did you mean 'kafscale.tls.cert'"),
         (
             ["--pattern", "o", "--format", "json", "--schema", "id INT", "--dead-letters", "orders.dead"],
-            "topic orders.dead is written to and would be read as well",
+            "the job would read topic orders.dead, which it writes to",
         ),
     ],
 )

@@ -12,23 +12,23 @@ from kafscale.errors import ConfigError
 from kafscale_spark import job
 
 
-def _asked(*argv: str) -> argparse.Namespace:
+def _args(*argv: str) -> argparse.Namespace:
     parser = job.parser("test", None)
     job.add_topics(parser)
     return parser.parse_args(["--endpoints", "storage-0:9200", *argv])
 
 
 def test_the_connection_uses_the_arguments() -> None:
-    asked = _asked("--topics", "t", "--option", "kafscale.callTimeout=5s")
-    assert job.connection(asked) == {"kafscale.endpoints": "storage-0:9200", "kafscale.callTimeout": "5s"}
-    connection = job.storage(asked)
+    args = _args("--topics", "t", "--option", "kafscale.callTimeout=5s")
+    assert job.connection(args) == {"kafscale.endpoints": "storage-0:9200", "kafscale.callTimeout": "5s"}
+    connection = job.storage(args)
     assert (connection.endpoints, connection.call_seconds) == (("storage-0:9200",), 5.0)
 
 
 @pytest.mark.parametrize("option", ["foo", "=x"])
 def test_an_option_without_a_value_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        _asked("--topics", "t", "--option", option)
+        _args("--topics", "t", "--option", option)
     assert ended.value.code == 2
     assert f"{option!r} is not NAME=VALUE" in capsys.readouterr().err
 
@@ -37,21 +37,21 @@ def test_an_option_without_a_value_is_refused(option: str, capsys: pytest.Captur
     ("argv", "words"),
     [
         (("--topics", "orders, dead"), "--topics names it"),
-        (("--pattern", "d"), "--pattern finds it"),
-        (("--pattern", "^(?<x>.).*"), "--pattern finds it"),
+        (("--pattern", "d"), "--pattern matches it"),
+        (("--pattern", "^(?<x>.).*"), "--pattern matches it"),
         (("--pattern", "("), "--pattern: no pattern of Python's re"),
     ],
 )
 def test_a_job_does_not_read_its_own_output(argv: tuple[str, ...], words: str) -> None:
-    asked = _asked(*argv)
+    args = _args(*argv)
     with pytest.raises(ConfigError, match=words):
-        job.reading(asked, writes="dead")
+        job.reading(args, writes="dead")
 
 
 @pytest.mark.parametrize("argv", [("--topics", "orders"), ("--pattern", "^orders"), ("--pattern", "^(?!dead$)")])
 def test_other_topics_are_read(argv: tuple[str, ...]) -> None:
-    asked = _asked(*argv)
-    assert job.reading(asked, writes="dead") == job.reading(asked)
+    args = _args(*argv)
+    assert job.reading(args, writes="dead") == job.reading(args)
 
 
 def test_an_internal_error_does_not_look_like_a_result(
