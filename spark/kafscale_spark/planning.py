@@ -14,7 +14,7 @@ from kafscale_spark.client import PLAN_SCAN, TOPICS, Client
 from kafscale_spark.edges import Edge, TopicPartition
 from kafscale_spark.filters import Pushed
 from kafscale_spark.loss import data_lost
-from kafscale_spark.slots import told_slots
+from kafscale_spark.slots import configured_slots
 from kafscale_spark.source_options import SourceSettings
 from kafscale_spark.stream_offsets import StreamOffsets
 from kafscale_spark.subscription import Found, Subscription
@@ -199,7 +199,7 @@ def tasks(
     counted: bool = False,
 ) -> list[InputPartition]:
     """All ranges in tasks of even bytes, spread over the instances; ``counted``: no record of them is read."""
-    parts = divided(ranges, _how_many(ranges, settings, told_slots(), counted=counted))
+    parts = divided(ranges, _how_many(ranges, settings, configured_slots(), counted=counted))
     if settings.split_records:
         parts = [
             few for part in parts for few in divided(part, _parts(_offsets(part), settings.split_records), even=True)

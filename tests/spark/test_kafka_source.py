@@ -89,7 +89,7 @@ def test_rows_without_columns_are_refused_with_advice_on_counting(
     """Spark 4.0 loses rows without columns, so KafScale's source returns none and explains how to count."""
     _filled(client, topic, range(60))
     assert source.call("count", options={"subscribe": topic, "columns": "partition"}, kind="kafscale") == 60
-    with pytest.raises(PipedError, match="this pyspark loses rows that have no columns: count with the option"):
+    with pytest.raises(PipedError, match="this pyspark loses rows that have no columns; count with the option"):
         source.call("count", options={"subscribe": topic, "columns": ""}, kind="kafscale")
 
 

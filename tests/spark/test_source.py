@@ -151,7 +151,7 @@ def test_topics_without_records_are_empty_tables(topics: Topics, read: Read) -> 
     [
         ({"subscribe": "no-such-topic"}, "there is no no-such-topic"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
-        ({"subscribe": "t", "schema": "values BINARY"}, "'values' is no column"),
+        ({"subscribe": "t", "schema": "values BINARY"}, "'values' is not a column"),
         ({"subscribe": "t", "schema": "value STRING"}, "column value is binary"),
     ],
 )

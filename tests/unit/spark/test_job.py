@@ -39,7 +39,7 @@ def test_an_option_without_a_value_is_refused(option: str, capsys: pytest.Captur
         (("--topics", "orders, dead"), "--topics names it"),
         (("--pattern", "d"), "--pattern matches it"),
         (("--pattern", "^(?<x>.).*"), "--pattern matches it"),
-        (("--pattern", "("), "--pattern: no pattern of Python's re"),
+        (("--pattern", "("), "--pattern: not a valid pattern of Python's re"),
     ],
 )
 def test_a_job_does_not_read_its_own_output(argv: tuple[str, ...], words: str) -> None:

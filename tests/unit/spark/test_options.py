@@ -32,10 +32,10 @@ def test_names_ignore_case_and_missing_options_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"maxOffsetPerTrigger": "1"}, "option 'maxOffsetPerTrigger' is not known: did you mean 'maxOffsetsPer"),
-        ({"failondataloss": "yes"}, "option failOnDataLoss='yes': neither true nor false; it takes `true` or `false`"),
-        ({"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger='0': not such a number; it takes a whole number"),
-        ({"x": "1"}, "option 'x' is not known: there are maxOffsetsPerTrigger, failOnDataLoss"),
+        ({"maxOffsetPerTrigger": "1"}, "unknown option 'maxOffsetPerTrigger': did you mean 'maxOffsetsPer"),
+        ({"failondataloss": "yes"}, "option failOnDataLoss='yes': neither true nor false; expected `true` or `false`"),
+        ({"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger='0': not a whole number in this range; expected"),
+        ({"x": "1"}, "unknown option 'x': known options are maxOffsetsPerTrigger, failOnDataLoss"),
         ({"kafka.acks": "all"}, "option 'kafka.acks': no Kafka client is used here"),
     ],
 )  # fmt: skip

@@ -372,8 +372,8 @@ def test_options_have_the_documented_defaults() -> None:
         ({"sinkid": "é" * 43}, "it has 43 characters, 258 percent-encoded"),
         ({"epochId": "-1"}, "option epochId='-1'"),
         ({"topik": "t"}, "did you mean 'topic'"),
-        ({"compression": "brotli"}, "it takes `topic` or `none`"),
-        ({"kafka.bootstrap.servers": "b:9092"}, "give kafscale.endpoints instead"),
+        ({"compression": "brotli"}, "expected `topic` or `none`"),
+        ({"kafka.bootstrap.servers": "b:9092"}, "use kafscale.endpoints instead"),
     ],
 )
 def test_invalid_options_are_refused(given: dict[str, str], words: str) -> None:

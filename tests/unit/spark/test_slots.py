@@ -1,4 +1,4 @@
-"""The number of tasks that run at the same time, from a session's settings."""
+"""The number of tasks that run at a time, as far as a session's settings determine it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from kafscale.errors import ConfigError
-from kafscale_spark.slots import SLOTS, slots_of, tell_planners, told_slots
+from kafscale_spark.slots import SLOTS, configured_slots, pass_slots_to_planners, slots_of
 
 
 def _context(master: str, settings: dict[str, str]) -> Any:
@@ -47,17 +47,17 @@ def test_slots_are_derived_from_master_and_settings(master: str, settings: dict[
 @pytest.mark.parametrize(("value", "slots"), [("", 0), ("12", 12), ("0", 0)])
 def test_planners_read_the_number_of_slots(monkeypatch: pytest.MonkeyPatch, value: str, slots: int) -> None:
     monkeypatch.setenv(SLOTS, value)
-    assert told_slots() == slots
+    assert configured_slots() == slots
 
 
 @pytest.mark.parametrize("value", ["many", "-3", "1.5"])
 def test_the_number_of_slots_must_be_a_number(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(SLOTS, value)
     with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{value}'"):
-        told_slots()
+        configured_slots()
 
 
 def test_a_spark_connect_session_is_not_changed() -> None:
     session = MagicMock()
-    tell_planners(session)
+    pass_slots_to_planners(session)
     assert session.mock_calls == []

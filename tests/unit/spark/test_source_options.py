@@ -76,25 +76,25 @@ def test_timestamps_override_offsets() -> None:
         ({"startingOffsets": {"t": {"0": -1}}}, r"cannot begin at latest \(t-0: -1\)"),
         ({"endingOffsets": "earliest"}, "endingOffsets: a batch cannot end at earliest"),
         ({"endingOffsets": {"t": {"0": 3, "1": -2}}}, r"cannot end at earliest \(t-1: -2\)"),
-        ({"assign": {"t": [0]}}, "only one of subscribe, assign can be given"),
+        ({"assign": {"t": [0]}}, "only one of subscribe, assign can be set"),
         ({"subscribePattern": "t.*", "assign": {"t": [0]}}, "only one of subscribe, subscribePattern, assign"),
         ({"startingOffsets": {"t": {"0": -3}}}, r"startingOffsets=.*t-0 has -3"),
         ({"startingOffsets": {"t": {"0": "1"}}}, r"startingOffsets=.*t-0 has '1'"),
-        ({"startingOffsets": {"t": 1}}, "topic t has no object"),
-        ({"startingOffsets": {"t": {"x": 1}}}, "'x' is no partition"),
-        ({"startingOffsets": "first"}, "no JSON"),
-        ({"startingOffsets": {}}, "names no partition"),
-        ({"startingTimestamp": "now"}, "startingTimestamp='now': not such a number"),
+        ({"startingOffsets": {"t": 1}}, "topic t is not an object"),
+        ({"startingOffsets": {"t": {"x": 1}}}, "'x' is not a partition"),
+        ({"startingOffsets": "first"}, "not JSON"),
+        ({"startingOffsets": {}}, "no partition is named"),
+        ({"startingTimestamp": "now"}, "startingTimestamp='now': not a number of milliseconds"),
         ({"startingOffsetsByTimestamp": {"t": {"0": -1}}}, "t-0 has -1"),
-        ({"subscribe": ","}, "subscribe=',': it names no topic"),
-        ({"assign": {"t": "0"}, "subscribe": "t"}, "assign=.*topic t has no list of partitions"),
-        ({"subscribePattern": r"\p{Lower}+"}, "no pattern of Python's re"),
-        ({"subscribePattern": "[a-z&&[^t]]+"}, "no && in classes"),
-        ({"columns": "key,values"}, "'values'|values is no column"),
+        ({"subscribe": ","}, "subscribe=',': no topic is named"),
+        ({"assign": {"t": "0"}, "subscribe": "t"}, "assign=.*topic t is not a list of partitions"),
+        ({"subscribePattern": r"\p{Lower}+"}, "not a valid pattern of Python's re"),
+        ({"subscribePattern": "[a-z&&[^t]]+"}, "does not support && in character classes"),
+        ({"columns": "key,values"}, "'values'|values is not a column"),
         ({"columns": "key,key"}, "twice"),
-        ({"kafka.bootstrap.servers": "a:9092"}, "give kafscale.endpoints instead"),
-        ({"kafka.group.id": "g"}, "no consumer group is used"),
-        ({"path": "t"}, "topics are named by subscribe"),
+        ({"kafka.bootstrap.servers": "a:9092"}, "use kafscale.endpoints instead"),
+        ({"kafka.group.id": "g"}, "uses no consumer group"),
+        ({"path": "t"}, "name the topics with subscribe"),
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ],
 )
@@ -109,8 +109,8 @@ def test_invalid_batches_are_refused(given: dict[str, Any], message: str) -> Non
         ({"endingOffsets": "latest"}, "endingOffsets: a stream has no end"),
         ({"endingTimestamp": 5}, "endingTimestamp: a stream has no end"),
         ({"endingOffsetsByTimestamp": {"t": {"0": 5}}}, "endingOffsetsByTimestamp: a stream has no end"),
-        ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 4}, "more than maxOffsetsPerTrigger"),
-        ({"maxOffsetsPerTrigger": 0}, "not such a number"),
+        ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 4}, "greater than maxOffsetsPerTrigger"),
+        ({"maxOffsetsPerTrigger": 0}, "not a whole number in this range"),
     ],
 )
 def test_invalid_streams_are_refused(given: dict[str, Any], message: str) -> None:
@@ -133,7 +133,7 @@ def test_columns_are_selected() -> None:
 def test_offsets_must_be_given_for_exactly_the_partitions_of_the_topic() -> None:
     edge = _batch(startingOffsets={"t": {"0": 1, "2": 1}}).start
     edge.check([("t", 0), ("t", 2)])
-    with pytest.raises(ConfigError, match=r"startingOffsets must name .* lacks t-1 and has t-2 beside them"):
+    with pytest.raises(ConfigError, match=r"startingOffsets must name .* missing: t-1; not read: t-2"):
         edge.check([("t", 0), ("t", 1)])
 
 
