@@ -83,8 +83,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a scan's early end is not the end of the range",
-        Change("kafscale_spark.reading", "_Range.read", 'trouble = f"{endpoint}: the scan ended early"', "return"),
-        _READING + "test_a_stream_that_ends_early_without_an_error_is_continued",
+        Change("kafscale_spark.reading", "_Range.read", 'reason = f"{endpoint}: the scan ended early"', "return"),
+        _READING + "test_a_stream_that_ends_early_without_a_word_is_gone_on_with",
     ),
     Mutation(
         "a range ends at its configured end",
@@ -230,7 +230,7 @@ MUTATIONS = (
         "offsets of a topic that was created again are other records",
         Change(
             "kafscale_spark.stream_offsets",
-            "StreamOffsets.made_anew",
+            "StreamOffsets.recreated",
             "if self.ids[topic] != ids.get(topic, self.ids[topic])",
             "if topic not in ids",
         ),
@@ -241,8 +241,8 @@ MUTATIONS = (
         Change(
             "kafscale_spark.stream",
             "Stream.latest",
-            "self._target = _with(self._target, start, self.newest)",
-            "_with(self._target, start, self.newest)",
+            "self._target = _extended(self._target, start, self.newest)",
+            "_extended(self._target, start, self.newest)",
         ),
         _STREAM + "test_available_now_stops_at_an_end_for_every_partition_it_reads",
     ),
@@ -266,8 +266,8 @@ MUTATIONS = (
         Change(
             "kafscale_spark.stream",
             "Stream.partitions",
-            "begun = self._still_there(start, end.offsets, end.ids)",
-            "begun = start.only(key for key in end.offsets if key[0] not in start.made_anew(end.ids))",
+            "begun = self._without_lost(start, end.offsets, end.ids)",
+            "begun = start.only(key for key in end.offsets if key[0] not in start.recreated(end.ids))",
         ),
         _STREAM + "test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run",
     ),

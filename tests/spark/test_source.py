@@ -135,7 +135,7 @@ def test_records_deleted_by_retention_are_data_loss(topics: Topics, read: Read) 
     topics.delete_before(topic, 0, 60)
     assert offsets(read(subscribe=topic)) == {0: list(range(60, 100))}
     asked: dict[str, Any] = {"subscribe": topic, "startingOffsets": {topic: {"0": 10}}}
-    with pytest.raises(Exception, match=r"asks for offset 10, the log has 60 to 100.*failOnDataLoss=false"):
+    with pytest.raises(Exception, match=r"requests offset 10, but the log has 60 to 100.*failOnDataLoss=false"):
         read(**asked).collect()
     assert offsets(read(**asked, failOnDataLoss="false")) == {0: list(range(60, 100))}
 
@@ -149,10 +149,10 @@ def test_topics_without_records_are_empty_tables(topics: Topics, read: Read) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "no-such-topic"}, "there is no no-such-topic"),
+        ({"subscribe": "no-such-topic"}, "no such topic or partition: no-such-topic"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
         ({"subscribe": "t", "schema": "values BINARY"}, "'values' is not a column"),
-        ({"subscribe": "t", "schema": "value STRING"}, "column value is binary"),
+        ({"subscribe": "t", "schema": "value STRING"}, "column value must be a nullable binary"),
     ],
 )
 def test_errors_reach_the_user(read: Read, options: dict[str, Any], message: str) -> None:

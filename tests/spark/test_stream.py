@@ -117,7 +117,7 @@ def test_a_recreated_topic_stops_a_query(topics: Topics, read: Read, drain: Drai
     topics.delete(topic)
     topics.make(name=topic)
     topics.fill(topic, 0, 20)
-    with pytest.raises(Exception, match="topics were deleted and made anew"):
+    with pytest.raises(Exception, match="topics were deleted and recreated"):
         drain(read(**how))
     assert drain(read(**how, failOnDataLoss="false")) == [{0: list(range(20))}]
 

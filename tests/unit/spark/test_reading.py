@@ -130,7 +130,7 @@ def test_the_error_names_position_and_reason_if_no_instance_makes_progress(stora
         return pb.ScanPiece(status=common_pb2.UNAVAILABLE, detail="no store") if number == 3 else None
 
     storage.before = before
-    place = "topic orders, partition 0, offset 30: no storage instance gets on: .*no store"
+    place = "topic orders, partition 0, offset 30: no storage instance makes progress: .*no store"
     with storage.running() as endpoints, pytest.raises(Unavailable, match=place):
         _rows(storage, endpoints, retry_seconds=0.3)
 
@@ -161,7 +161,7 @@ def test_damage_in_transit_names_the_object(storage: Storage) -> None:
 def test_pieces_with_gaps_are_refused(storage: Storage) -> None:
     [log] = storage.topics["orders"]
     del log.batches[4]
-    with storage.running() as endpoints, pytest.raises(CorruptData, match=r"offset 40: .* gives offsets 50 to 60"):
+    with storage.running() as endpoints, pytest.raises(CorruptData, match=r"offset 40: .* sent offsets 50 to 60"):
         _rows(storage, endpoints)
 
 
@@ -171,7 +171,7 @@ def test_retention_fails_the_task_or_is_skipped_with_a_warning(
     [log] = storage.topics["orders"]
     log.delete_before(25)
     with storage.running() as endpoints:
-        with pytest.raises(DataLoss, match=r"offset 10 is not there any more, the log begins at 25.*failOnDataLoss"):
+        with pytest.raises(DataLoss, match=r"offset 10 no longer exists; the log begins at 25.*failOnDataLoss"):
             _rows(storage, endpoints, 10)
         with caplog.at_level(logging.WARNING, "kafscale_spark"):
             assert _rows(storage, endpoints, 10, fail=False) == _expected(25, 100)
@@ -185,7 +185,7 @@ def test_a_deleted_topic_fails_the_task_or_returns_nothing(storage: Storage) -> 
     other = Storage(ids={"orders": old})
     with storage.running() as endpoints:
         with pytest.raises(
-            DataLoss, match="topic orders, partition 0, offset 0 and what follows is not there any more"
+            DataLoss, match="topic orders, partition 0, offset 0 and the following offsets no longer exist"
         ):
             _rows(other, endpoints)
         assert _rows(other, endpoints, fail=False) == []
