@@ -248,7 +248,7 @@ def test_a_large_record_gets_its_own_batch_up_to_the_topics_limit(codec: Codec) 
     size = max(header.size for _, header in walk(found))
     assert _encoded(_encoder(1, compression=codec, batch_bytes=1000, max_message_bytes=size), _arrow(given_rows))
     with pytest.raises(
-        RecordTooLarge, match=rf"^topic orders, partition 0: .* {size} bytes, the topic takes {size - 1}$"
+        RecordTooLarge, match=rf"^topic orders, partition 0: .* {size} bytes, but the topic allows {size - 1}$"
     ):
         _encoded(_encoder(1, compression=codec, max_message_bytes=size - 1), _arrow(given_rows))
 
