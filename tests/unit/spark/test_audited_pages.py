@@ -70,7 +70,7 @@ def test_a_page_with_a_wrong_value_is_reported(name: str, wrong: int) -> None:
     right = getattr(entries[1], name)
     setattr(entries[1], name, wrong)
     assert _found(entries) == [
-        (Kind.PAGE_WRONG, 6, f"of segment 6 it says {name} {wrong} instead of {right}"),
+        (Kind.PAGE_WRONG, 6, f"the entry of segment 6 has {name} {wrong} instead of {right}"),
     ]
 
 
@@ -85,8 +85,8 @@ def test_a_page_that_divides_the_log_differently_is_reported() -> None:
 @pytest.mark.parametrize(
     ("bounds", "detail"),
     [
-        (replace(WHOLE, topic_id=b"x" * 16), "it is of an earlier topic of the name"),
-        (replace(WHOLE, end_after=12), "it goes on to offset 18, the log ends at 12"),
+        (replace(WHOLE, topic_id=b"x" * 16), "it belongs to a deleted topic with the same name"),
+        (replace(WHOLE, end_after=12), "it ends at offset 18, but the log ends at 12"),
         (replace(WHOLE, log_start=18), "the log begins at 18"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_page_that_does_not_belong_to_the_log_is_an_orphan(bounds: Bounds, det
 
 def test_a_page_of_segments_replaced_by_a_later_owner_is_an_orphan() -> None:
     passed = [SEGMENTS[0], small_segment(base_offset=6, batches=6, epoch=EPOCH + 1)]
-    assert _found(_entries(), passed) == [(Kind.ORPHAN, 0, "segment 6 is of epoch 4, it tells of epoch 3")]
+    assert _found(_entries(), passed) == [(Kind.ORPHAN, 0, "segment 6 has epoch 4, but the page says epoch 3")]
 
 
 def test_missing_segments_are_not_a_fault_of_their_page() -> None:

@@ -55,7 +55,7 @@ def _values(*values: str) -> Iterator[pa.RecordBatch]:
     [
         ({"key": "string"}, "t", "Required attribute 'value' not found"),
         ({"value": "string"}, None, "topic option required when no 'topic' attribute is present"),
-        ({"value": "int"}, "t", "value attribute unsupported type int: it has to be string or binary"),
+        ({"value": "int"}, "t", "value attribute unsupported type int: it must be string or binary"),
         ({"value": "string", "key": "bigint"}, "t", "key attribute unsupported type bigint"),
         ({"value": "string", "topic": "binary"}, None, "topic attribute unsupported type binary"),
         ({"value": "string", "partition": "bigint"}, "t", "partition attribute unsupported type bigint"),
@@ -63,8 +63,7 @@ def _values(*values: str) -> Iterator[pa.RecordBatch]:
         (
             {"value": "string", "timestamp": "timestamp_ntz"},
             "t",
-            "timestamp attribute unsupported type timestamp_ntz: it names no moment without a time zone; "
-            "cast it to timestamp",
+            "timestamp attribute unsupported type timestamp_ntz: it has no time zone; cast it to timestamp",
         ),
         (
             {"value": "string", "headers": "map<string,binary>"},
@@ -185,7 +184,7 @@ def test_a_stage_with_an_unknown_outcome_is_retried_and_counts_once(storage: Sta
 
 def test_a_refused_stage_fails_the_task(storage: StagingStorage) -> None:
     storage.troubles["Stage"] = [lambda _: pb.StageReply(status=TOO_LARGE, detail="record of 2 MB")]
-    with pytest.raises(Refused, match=r"orders-[0-2]: storage does not take this: TOO_LARGE record of 2 MB"):
+    with pytest.raises(Refused, match=r"orders-[0-2]: storage rejected the records: TOO_LARGE record of 2 MB"):
         stage_rows(_values("a"), TARGET, _options(storage))
 
 
@@ -293,10 +292,8 @@ def test_a_commit_waits_until_it_is_visible(storage: StagingStorage) -> None:
     assert storage.troubles["CommitSink"] == []
 
 
-def test_an_unknown_outcome_of_a_commit_says_whether_to_repeat_the_write(
-    storage: StagingStorage,
-) -> None:
-    for wanted, words in (({}, "look before repeating it"), ({"sink_id": "mine", "epoch_id": 1}, "is safe")):
+def test_an_unknown_outcome_of_a_commit_says_whether_to_repeat_the_write(storage: StagingStorage) -> None:
+    for wanted, words in (({}, "check before you repeat it"), ({"sink_id": "mine", "epoch_id": 1}, "is safe")):
         storage.troubles["CommitSink"] = [lambda _: Unavailable("down")] * 100
         writer = BatchWriter(VALUES, False, _options(storage, commit_seconds=0.3, **wanted))
         with pytest.raises(CommitUnknown, match=words):
@@ -347,7 +344,7 @@ def test_the_epochs_of_a_stream_are_its_micro_batches(storage: StagingStorage) -
 
 
 def test_a_stream_must_write_in_micro_batches(storage: StagingStorage) -> None:
-    with pytest.raises(WrongRows, match="it is no streaming query"):
+    with pytest.raises(WrongRows, match="is not a streaming query"):
         StreamWriter(VALUES, False, _options(storage)).write_arrow(_values("a"))
 
 
