@@ -41,7 +41,7 @@ FAULTS = {
 }
 
 NO_TIME = -(2**63)
-"""Stands for null: a timestamp that does not fit in microseconds."""
+"""Marks null: a timestamp that does not fit in microseconds."""
 
 _HEADER_SIZE = 61
 _MAGIC = 2

@@ -45,19 +45,19 @@ class Option(Generic[T]):
 class Options:
     """The values of a table's options, including defaults."""
 
-    def __init__(self, values: Mapping[str, object], given: frozenset[str]) -> None:
+    def __init__(self, values: Mapping[str, object], set_names: frozenset[str]) -> None:
         self._values = dict(values)
-        self._given = given
+        self._set = set_names
 
     def __getitem__(self, option: Option[T]) -> T:
         return cast(T, self._values[option.name])
 
-    def given(self, option: Option[Any]) -> bool:
-        return option.name in self._given
+    def is_set(self, option: Option[Any]) -> bool:
+        return option.name in self._set
 
 
 def read_options(
-    table: Iterable[Option[Any]], given: Mapping[str, str], hints: Mapping[str, str] | None = None
+    table: Iterable[Option[Any]], texts: Mapping[str, str], hints: Mapping[str, str] | None = None
 ) -> Options:
     """Parse the values of ``table``'s options. ``hints`` has messages for other names, by pattern in lower case.
 
@@ -66,7 +66,7 @@ def read_options(
     options = {option.name.lower(): option for option in table}
     values: dict[str, object] = {option.name: option.default for option in options.values()}
     names = set()
-    for key, text in given.items():
+    for key, text in texts.items():
         option = options.get(key.lower())
         if option is None:
             raise ConfigError(_unknown(key, options, hints or {}))

@@ -259,9 +259,9 @@ def columns_of(options: Options) -> tuple[str, ...]:
     return chosen
 
 
-def source_options(given: Mapping[str, str]) -> Options:
+def source_options(texts: Mapping[str, str]) -> Options:
     """Parse the source's options. Raises ConfigError, which names the option."""
-    return read_options(SOURCE_OPTIONS, given, KAFKA_HINTS)
+    return read_options(SOURCE_OPTIONS, texts, KAFKA_HINTS)
 
 
 def batch_settings(options: Options) -> SourceSettings:
@@ -281,7 +281,7 @@ def batch_settings(options: Options) -> SourceSettings:
 def stream_settings(options: Options) -> SourceSettings:
     """Return a stream's settings. Raises ConfigError if options conflict or do not apply to streams."""
     for option in _ENDING:
-        if options.given(option):
+        if options.is_set(option):
             raise ConfigError(f"option {option.name}: a stream has no end")
     start = _first(options, STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_OFFSETS)
     rates = Rates(options[MAX_OFFSETS], options[MIN_OFFSETS], options[MAX_DELAY], options[MAX_BYTES])

@@ -139,9 +139,9 @@ class SinkOptions:
     commit_seconds: float = 120.0
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def sink_options(texts: Mapping[str, str]) -> SinkOptions:
     """Parse the sink's options. Raises ConfigError, which names the option."""
-    options = read_options(SINK_OPTIONS, given, _KAFKA_HINTS)
+    options = read_options(SINK_OPTIONS, texts, _KAFKA_HINTS)
     return SinkOptions(
         connection=connection_of(options),
         topic=options[TOPIC],

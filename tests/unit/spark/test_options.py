@@ -1,4 +1,4 @@
-"""Options: values, defaults, and messages about invalid ones."""
+"""Options: values, defaults, and messages for invalid ones."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ _LOSS = Option("failOnDataLoss", BOOLEAN, True, "Whether to fail.", "batch, stre
 def test_names_ignore_case_and_missing_options_have_defaults() -> None:
     options = read_options([_RATE, _LOSS], {"MAXoffsetspertrigger": " 17 "})
     assert (options[_RATE], options[_LOSS]) == (17, True)
-    assert (options.given(_RATE), options.given(_LOSS)) == (True, False)
+    assert (options.is_set(_RATE), options.is_set(_LOSS)) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Combinations of the source's options, and messages about invalid ones."""
+"""Combinations of the source's options, and messages for invalid ones."""
 
 import json
 from typing import Any
