@@ -1,4 +1,4 @@
-"""The ranges of tasks, independent of their division."""
+"""Merges the ranges of tasks, so that tests need not depend on how they are divided."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from kafscale_spark.planning import Split
 
 
 def joined(tasks: Iterable[InputPartition]) -> list[tuple[TopicPartition, int, int]]:
-    """Return partitions with start and end offsets, and join adjacent ranges."""
+    """Return partitions with start and end offsets; adjacent ranges are merged."""
     found: list[tuple[TopicPartition, int, int]] = []
     for task in tasks:
         assert isinstance(task, Split)

@@ -1,4 +1,4 @@
-"""Generated batches of a partition's log, and the rows that `read_records` returns for them."""
+"""Generates batches of a log with Hypothesis, and the rows expected from them, by `read_records`."""
 
 import base64
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _times = st.integers(_BASE - 10_000, _BASE + 10_000) | st.just(-1) | st.integers
 
 @dataclass(frozen=True)
 class Log:
-    """Consecutive batches. ``gaps``: offsets are missing between them."""
+    """Consecutive batches. With ``gaps``, offsets are missing between them."""
 
     data: bytes
     first_offset: int
@@ -50,7 +50,7 @@ class Log:
         return Piece(self.data, SOURCE, self.first_offset, gaps=self.gaps)
 
     def expected(self, wanted: Wanted = ALL) -> list[dict[str, Any]]:
-        """Return the rows that Spark should get, read one record at a time."""
+        """Return the expected rows, read one record at a time."""
         rows = []
         for position, header in walk(self.data):
             if header.is_control or header.record_count == 0:
@@ -79,10 +79,10 @@ def _row(record: Record, log_append_time: bool) -> dict[str, Any]:
 
 @st.composite
 def logs(draw: st.DrawFn, *, gaps: bool | None = None) -> Log:
-    """Generate batches of all codecs, some with log-append time, control batches, aborted transactions or no records.
+    """Batches of any codec, including log-append time, control batches, aborted transactions and empty batches.
 
-    A reader of uncommitted records, which Spark's Kafka source is by default, sees every transaction: records of an
-    aborted one are returned too, but not its marker.
+    The reader reads uncommitted records, as Spark's Kafka source does by default, so it returns records of aborted
+    transactions, but not the markers.
     """
     with_gaps = draw(st.booleans()) if gaps is None else gaps
     offset = first = draw(st.integers(0, 2**40))
@@ -112,14 +112,14 @@ def logs(draw: st.DrawFn, *, gaps: bool | None = None) -> Log:
 
 
 def sealed(header: BatchHeader, records: bytes) -> bytes:
-    """Return a batch with the correct length and checksum for a given header and records."""
+    """Return a batch with the right length and checksum, whatever its header and records contain."""
     out = bytearray(pack_header(header) + records)
     seal(out)
     return bytes(out)
 
 
 def aborted(batch: bytes) -> bytes:
-    """Return the batch as part of a transaction, followed by the marker with which brokers abort it."""
+    """Return the batch as part of a transaction, and the marker by which brokers abort it."""
     header = _in_transaction(peek_one(batch))
     # Version 0, type 0, and the coordinator's epoch.
     end = build_batch([Record(header.next_offset, _BASE, bytes(4), bytes(6))], base_offset=header.next_offset)
@@ -144,10 +144,7 @@ def decoded(
     wanted: Wanted = ALL,
     limits: Limits = USUAL,
 ) -> list[dict[str, Any]]:
-    """Return all rows, with timestamps in microseconds.
-
-    Every RecordBatch is validated by Arrow and checked for its limits.
-    """
+    """Return all rows, with timestamps in microseconds. Validates every RecordBatch, also against the limits."""
     decoder = Decoder(PARTITION, columns or COLUMNS.names, wanted=wanted, limits=limits)
     rows: list[dict[str, Any]] = []
     for batch in [*decoder.feed(piece), *decoder.finish()]:
@@ -159,16 +156,16 @@ def decoded(
         found = {name: batch.column(name) for name in names}
         if "timestamp" in found:
             found["timestamp"] = found["timestamp"].cast("int64")
-        columns_read = [found[name].to_pylist() for name in names]
-        rows += [dict(zip(names, row, strict=True)) for row in zip(*columns_read, strict=True)]
+        values = [found[name].to_pylist() for name in names]
+        rows += [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
     return rows
 
 
 def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
-    """Return the rows that consumers of kafka-clients get."""
+    """Return the rows for what consumers of kafka-clients get."""
     rows = []
     for key, value, offset, timestamp, kind, headers in judge.records(data):
-        columns_read = [{"key": name, "value": _plain(content)} for name, content in headers]
+        pairs = [{"key": name, "value": _plain(content)} for name, content in headers]
         rows.append(
             {
                 "key": _plain(key),
@@ -178,7 +175,7 @@ def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
                 "offset": offset,
                 "timestamp": timestamp * 1000,
                 "timestampType": kind,
-                "headers": columns_read or None,
+                "headers": pairs or None,
             }
         )
     return rows

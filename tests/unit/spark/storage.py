@@ -1,4 +1,4 @@
-"""A simulated storage service behind a real gRPC port. Its logs are lists of batches."""
+"""A storage service for tests on a real gRPC port, whose logs are lists of batches."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _NOTHING = pb.ScanPiece()
 
 @contextmanager
 def serving(tls: grpc.ServerCredentials | None = None, **answers: Answer) -> Iterator[str]:
-    """Run a server with these methods and yield its address. ``Scan`` returns an iterator of replies."""
+    """Serve these methods and yield the address. ``Scan`` returns an iterator of replies."""
     handlers = {}
     for name, answer in answers.items():
         make = grpc.unary_stream_rpc_method_handler if name == "Scan" else grpc.unary_unary_rpc_method_handler
@@ -44,7 +44,7 @@ def serving(tls: grpc.ServerCredentials | None = None, **answers: Answer) -> Ite
 
 @dataclass
 class Log:
-    """A partition. Each batch begins at the offset after the previous one."""
+    """A partition. Each batch begins at the offset after the one before."""
 
     start: int = 0
     batches: list[bytes] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Log:
         return peek_one(self.batches[-1]).next_offset if self.batches else self.start
 
     def add(self, records: int, *, size: int = 10) -> None:
-        """Add a batch whose values are its offsets."""
+        """Append a batch, whose values are their offsets."""
         base = self.end
         self.batches.append(
             build_batch(
@@ -73,7 +73,7 @@ class Log:
 class Storage:
     """Topics by name. Each piece of a scan is one batch.
 
-    ``before`` may return a final piece instead, which ends the stream; an empty one ends it without an error.
+    ``before`` may return another reply in place of a piece, which ends the stream; an empty one ends it silently.
     """
 
     topics: dict[str, list[Log]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Storage:
 
     @contextmanager
     def running(self, count: int = 1) -> Iterator[tuple[str, ...]]:
-        """Run this many instances."""
+        """Run this many instances and yield their addresses."""
         with ExitStack() as servers:
             yield tuple(
                 servers.enter_context(serving(Topics=self._list, PlanScan=self._plan, Scan=self._scan))

@@ -1,4 +1,4 @@
-"""The storage service's description of logs for an audit. Logs that it cannot plan are included."""
+"""The bounds of logs for an audit, from a storage service that cannot plan all of them."""
 
 import grpc
 
@@ -42,6 +42,6 @@ def test_bounds_come_from_two_reads_of_the_metadata() -> None:
         ("t", 0): Bounds(2, end_before=5, end_after=9, topic_id=ID),
         ("new", 0): Bounds(0, end_before=None),
     }
-    # Deleted and created again between the reads, so no object of the listing belongs to it.
+    # Deleted and recreated in between, so no object need have been listed.
     anew = {("t", 0): Bounds(0, end_before=9, end_after=9, topic_id=b"j" * 16)}
     assert around(before, anew) == {("t", 0): Bounds(0, end_before=None, end_after=9, topic_id=b"j" * 16)}

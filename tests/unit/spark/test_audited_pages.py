@@ -1,4 +1,4 @@
-"""Catalog pages are compared with the segments that they describe."""
+"""Catalog pages compared with the segments that they describe."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Truncated and damaged ranges cause an error with topic, partition, offset and object, or return the same rows."""
+"""Torn and damaged ranges result in an error that names topic, partition, offset and object, or in the same rows."""
 
 import struct
 from bisect import bisect_right
@@ -94,7 +94,7 @@ def test_a_gap_between_batches_is_an_error_unless_gaps_are_allowed() -> None:
 
 
 def _read(batch: bytes) -> list[Record] | None:
-    """Return the rows of the Python reader, or None for damage."""
+    """Read with the Python reader. Return None for damage."""
     try:
         return list(read_records(batch, max_bytes=MAX_BYTES))
     except CorruptData:

@@ -1,4 +1,4 @@
-"""Stored batches become the rows of Spark's Kafka source, as with the record reader."""
+"""Stored batches are decoded to the rows of Spark's Kafka source, and of reading record by record."""
 
 import random
 from collections.abc import Iterator
@@ -97,26 +97,26 @@ def test_a_batch_above_the_size_limit_is_refused() -> None:
         decoded(Piece(packed, SOURCE, 0), limits=Limits(batch_bytes=50_000))
 
 
-def _zstd(data: bytes, *, with_size: bool) -> bytes:
-    return zstandard.ZstdCompressor(write_content_size=with_size, write_checksum=with_size).compress(data)
+def _zstd(data: bytes, *, sized: bool) -> bytes:
+    return zstandard.ZstdCompressor(write_content_size=sized, write_checksum=sized).compress(data)
 
 
 @pytest.mark.parametrize(
     "packed",
     [
-        _zstd(b"ab" * 50, with_size=True),
-        _zstd(b"ab" * 50, with_size=False),
-        _zstd(b"ab", with_size=True) + _zstd(b"cd", with_size=False),
-        _zstd(b"ab", with_size=False) + _zstd(b"cd", with_size=False),
-        _zstd(b"ab" * 50, with_size=False) + _zstd(b"cd", with_size=True),
-        _zstd(b"", with_size=True) + _zstd(b"cd", with_size=True),
-        _zstd(bytes(3_000_000), with_size=True),
-        _zstd(bytes(3_000_000), with_size=False),
-        _zstd(bytes(4_000_001), with_size=True),
-        _zstd(bytes(4_000_001), with_size=False),
-        _zstd(b"ab" * 50, with_size=True)[:-1],
-        _zstd(b"ab" * 50, with_size=False) + b"x",
-        b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + _zstd(b"cd", with_size=True),
+        _zstd(b"ab" * 50, sized=True),
+        _zstd(b"ab" * 50, sized=False),
+        _zstd(b"ab", sized=True) + _zstd(b"cd", sized=False),
+        _zstd(b"ab", sized=False) + _zstd(b"cd", sized=False),
+        _zstd(b"ab" * 50, sized=False) + _zstd(b"cd", sized=True),
+        _zstd(b"", sized=True) + _zstd(b"cd", sized=True),
+        _zstd(bytes(3_000_000), sized=True),
+        _zstd(bytes(3_000_000), sized=False),
+        _zstd(bytes(4_000_001), sized=True),
+        _zstd(bytes(4_000_001), sized=False),
+        _zstd(b"ab" * 50, sized=True)[:-1],
+        _zstd(b"ab" * 50, sized=False) + b"x",
+        b"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + _zstd(b"cd", sized=True),
         b"",
     ],
 )
@@ -143,7 +143,7 @@ def kafka() -> Iterator[Judge]:
 
 
 def test_records_of_aborted_transactions_are_returned_but_not_their_markers(kafka: Judge) -> None:
-    """A consumer that reads uncommitted records, the default, gets the same; so does Spark's Kafka source."""
+    """Like consumers that read uncommitted records, the default of all, including Spark's Kafka source."""
     data = aborted(build_batch([Record(n, n, None, b"v") for n in range(3)], base_offset=0))
     data += build_batch([Record(4, 4, None, b"w")], base_offset=4)
     rows = decoded(Piece(data, SOURCE, 0))

@@ -1,4 +1,4 @@
-"""Rows become batches that Kafka's clients and our decoder read as the same rows, in Kafka's partitions."""
+"""Rows are encoded to batches that Kafka's clients and our decoder read back, in the partitions that Kafka chooses."""
 
 import random
 from collections import Counter
@@ -52,7 +52,7 @@ def rows(draw: st.DrawFn, partitions: int) -> list[dict[str, Any]]:
 
 
 def _arrow(given_rows: list[dict[str, Any]], *, sliced: bool = False) -> list[pa.RecordBatch]:
-    """Return one RecordBatch, or a slice of a longer one and an empty one."""
+    """Return the rows as one RecordBatch, or as a slice of a longer one and an empty one."""
     made = pa.RecordBatch.from_pylist(given_rows, schema=SCHEMA)
     if not sliced:
         return [made]
@@ -62,7 +62,7 @@ def _arrow(given_rows: list[dict[str, Any]], *, sliced: bool = False) -> list[pa
 
 
 def _encoded(encoder: Encoder, batches: list[pa.RecordBatch]) -> dict[int, bytes]:
-    """Return all output by partition. Every batch is complete, counts from 0, and is valid for brokers."""
+    """Return all chunks by partition. Checks that every batch is valid, begins at 0 and is accepted by brokers."""
     found: dict[int, bytes] = {}
     chunks = [chunk for batch in batches for chunk in encoder.feed(batch)]
     for _, partition, data, count in [*chunks, *encoder.finish()]:
@@ -78,7 +78,7 @@ def _encoded(encoder: Encoder, batches: list[pa.RecordBatch]) -> dict[int, bytes
 
 
 def _logged(data: bytes) -> bytes:
-    """Return the batches as an owner appends them, at consecutive offsets."""
+    """Return the batches with consecutive offsets, as an owner appends them."""
     out, offset = bytearray(data), 0
     for position, header in walk(data):
         out[position : position + 8] = offset.to_bytes(8, "big")

@@ -1,4 +1,4 @@
-"""Pushed-down filters: reads include all rows that pass a filter, and few others."""
+"""Pushed filters: the source reads all records that they select, and few others."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,4 +1,4 @@
-"""The common parts of jobs: arguments, and topics that they refuse to read."""
+"""Common parts of the jobs: arguments, and topics that they refuse to read."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The listener turns a query's progress into lines and metrics."""
+"""The listener's report of a query's progress."""
 
 import json
 import logging
@@ -84,7 +84,7 @@ def test_storage_is_asked_for_ends_and_sizes() -> None:
 def test_bytes_of_new_topics_and_of_a_first_batch_are_counted(
     start: StreamOffsets | None, batches: tuple[slice, slice] | None
 ) -> None:
-    """Spark does not report where a query's first batch began, so there is no rate."""
+    """Spark does not report the start of a query's first batch, which gets no rate rather than a wrong one."""
     storage = Storage()
     for log in storage.make("a", 2):
         for n in range(10):

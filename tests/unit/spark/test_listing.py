@@ -1,4 +1,4 @@
-"""Listings of the bucket: objects are classified by key, and unneeded ones are reported."""
+"""Objects of a bucket are classified by key, and leftover ones are found."""
 
 import pytest
 

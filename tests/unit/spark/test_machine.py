@@ -1,4 +1,4 @@
-"""Compiled functions work for any location of the package and any state of the cache."""
+"""Compiled functions work wherever the package is, and whatever the state of the cache is."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ print(machine.read_number(machine.frozen(b"\\1\\2\\3"), 1, 2))
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """The package as `spark-submit --py-files` accepts it."""
+    """Return the package as a zip for `spark-submit --py-files`."""
     path = tmp_path / "kafscale_spark.zip"
     with zipfile.ZipFile(path, "w") as made:
         for source in PACKAGE.glob("*.py"):

@@ -1,4 +1,4 @@
-"""The packages for executors: the file for ``--py-files``, and the wheel of the project."""
+"""The code for executors: the zip for ``--py-files``, and the wheel of the project."""
 
 import ast
 import os
@@ -12,7 +12,7 @@ import pytest
 from kafscale_spark.package import main, write_package
 from tests.support.spark.shipping import ROOT, built_wheel
 
-# Imports every module of the package, decodes a batch, and lists modules of KafScale from elsewhere.
+# Imports every module of the package, decodes a batch, and prints modules that are not from the argument's path.
 PROBE = """
 import importlib, pkgutil, sys
 import kafscale_spark
@@ -32,7 +32,7 @@ services = [name for name in ("trio", "kio", "minio", "httpcore", "structlog") i
 print((len(names), rows[0].to_pylist(), elsewhere, services))
 """
 
-# The parts of k8s/ from which the operator creates clusters.
+# The manifests of k8s/ from which the operator creates clusters.
 MADE_OF = ("base", "components/node-ports", "components/load-balancers")
 
 
@@ -72,7 +72,7 @@ def test_the_zip_holds_everything_the_package_imports(package: Path, tmp_path: P
 
 
 def test_an_executor_without_a_cache_directory_compiles_in_memory(package: Path, tmp_path: Path) -> None:
-    # Like YARN's containers of the user nobody: no home directory, and the package in a zip.
+    # Like a YARN container of the user nobody: no home directory, and the package in a zip.
     assert _probed(tmp_path, package, HOME="/proc/none") == _expected()
 
 

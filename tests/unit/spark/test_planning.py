@@ -1,4 +1,4 @@
-"""The tasks of a batch: one plan for all partitions, divided by the options and limited by filters."""
+"""The tasks of a batch: one plan for all partitions, limited by options and filters."""
 
 from collections.abc import Iterator
 
@@ -83,7 +83,7 @@ def test_tasks_that_only_count_are_larger_unless_they_count_by_time(endpoint: st
 def test_a_count_has_few_tasks_for_many_rows(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, rows: int, most: int, tasks: int
 ) -> None:
-    """The plan covers 105 records, which one task for each partition would read."""
+    """Spark makes rows of all 105 records, which otherwise need only one task per partition."""
     monkeypatch.setattr(planning, "_COUNTED_ROWS", rows)
     monkeypatch.setattr(planning, "_COUNTING_TASKS", most)
     asked = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a"}))
@@ -98,14 +98,14 @@ _MB = 1 << 20
 @pytest.mark.parametrize(
     ("slots", "partitions", "each", "options", "planned"),
     [
-        # As many tasks as slots if that is enough, and at least one for each partition until then.
+        # As many as slots if that suffices, and before that at least one for each partition.
         ("2", 6, 200 * _MB, {}, 2),
         ("2", 6, 1, {}, 2),
         ("8", 6, 1, {}, 6),
         ("8", 6, 20 * _MB, {}, 7),
         ("8", 1, 15 * _MB, {}, 1),
         ("8", 1, 200 * _MB, {}, 8),
-        # No task above splitBytes, and no idle slot in the last round.
+        # No task exceeds splitBytes, and no slot is idle in the last round.
         ("2", 6, 500 * _MB, {}, 4),
         ("2", 6, 200 * _MB, {"splitBytes": "256MB"}, 6),
         ("8", 1, 9001 * _MB, {}, 16),
@@ -154,7 +154,7 @@ _keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5))
     st.booleans(),
 )
 def test_ranges_are_divided_evenly(parts: list[tuple[tuple[str, int], int, int]], count: int, even: bool) -> None:
-    """``even``: by offsets. Otherwise by bytes: no task has more than its share plus one offset."""
+    """With ``even``, by offsets. Otherwise by bytes; a task has at most its share plus the size of one offset."""
     ranges = [Range(key, 5, 5 + offsets, size) for key, offsets, size in parts]
     found = planning.divided(ranges, count, even=even)
     total = sum(part.end - part.start for part in ranges)
@@ -178,7 +178,7 @@ def test_adjacent_ranges_are_joined() -> None:
 
 
 def test_no_task_has_too_many_records_or_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10 of the 11 GB are in the first partition, which has a thousandth of the records."""
+    """The first partition has 10 of 11 GB, and a thousandth of the records."""
     monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", "8")
     asked = batch_settings(
         source_options({"kafscale.endpoints": "h:1", "maxRecordsPerPartition": "5000000", "subscribe": "a"})
@@ -212,7 +212,7 @@ def test_filters_limit_the_plan(endpoint: str, filters: list[object], planned: l
 
 
 def test_filters_do_not_hide_lost_offsets(endpoint: str) -> None:
-    """An offset that is gone is lost, whether or not a filter wants it; a filter's own offset is no such thing."""
+    """A deleted starting offset is data loss even if a filter excludes it, unlike the offset of a filter."""
     with pytest.raises(DataLoss, match="startingOffsets requests offset 3, but the log has 15 to 100"):
         _plan(endpoint, ds.GreaterThan(("offset",), 50), startingOffsets='{"a":{"0":3,"1":0}}')
     assert _plan(endpoint, ds.GreaterThan(("offset",), 3)) == [(0, 15, 100), (1, 4, 20)]

@@ -1,4 +1,4 @@
-"""The progress of long work: a line that is updated on a terminal, and nothing elsewhere."""
+"""Progress of long work: a line that is overwritten on a terminal, and nothing elsewhere."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ WAIT_SECONDS = 30
 
 
 class _Terminal(StringIO):
-    """Sets ``shown`` on every write."""
+    """A terminal that sets ``shown`` when something is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def test_a_terminal_shows_progress_until_the_work_is_done() -> None:
             terminal.shown.clear()
             assert terminal.shown.wait(WAIT_SECONDS)
     lines = terminal.getvalue().split("\r")
-    # Each line overwrites the previous one completely.
+    # Each line overwrites all of the one before.
     assert [line.rstrip() for line in lines[1:3]] == ["0 rows", "1 rows"]
     assert len({len(line) for line in lines[1:-1]}) == 1
     assert lines[-2:] == [" " * len(lines[1]), ""]

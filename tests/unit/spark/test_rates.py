@@ -1,4 +1,4 @@
-"""Shares of a trigger's limit: no record is lost and no partition waits forever."""
+"""Shares of a trigger's limit: nothing is lost, and no partition starves."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A task reads every record of its range once, or fails with the position, whatever its storage instances do."""
+"""A task's range, whatever storage instances do: every record once, or an error that names the place."""
 
 import logging
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_a_task_reads_ranges_of_several_topics_in_turn_from_all_instances(storag
     expected = [(*part.partition, offset) for part in ranges for offset in range(part.start, part.end)]
     with storage.running() as [first], other.running() as [second]:
         assert _read((first, second), Split(ranges, storage.ids, (first, second))) == expected
-        # Only the missing topic is lost.
+        # Only the deleted topic is lost.
         ids = storage.ids | {"others": b"-" * 16}
         assert _read((first,), Split(ranges, ids, (first,)), fail=False) == expected[:5]
     assert [(scan.partition.topic, scan.start) for scan in storage.scans_asked[:2]] == [("orders", 95), ("others", 3)]
@@ -90,7 +90,7 @@ def test_an_instance_that_failed_is_not_asked_first_for_later_ranges(storage: St
 
 @pytest.mark.parametrize("columns", [("offset",), ("partition",)])
 def test_broken_streams_are_continued(storage: Storage, columns: tuple[str, ...]) -> None:
-    """The end of a stream does not mean the end of the range."""
+    """The end of a stream is not the end of the range."""
     broken = set()
 
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
@@ -137,8 +137,8 @@ def test_the_error_names_position_and_reason_if_no_instance_makes_progress(stora
 
 def test_damage_fails_the_task_and_is_not_skipped(storage: Storage) -> None:
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
-        damaged = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
-        return damaged if number == 7 else None
+        piece = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
+        return piece if number == 7 else None
 
     storage.before = before
     with storage.running(2) as endpoints:

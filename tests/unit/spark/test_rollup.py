@@ -1,4 +1,4 @@
-"""The output of the rollup job in ``foreachBatch``, without Spark."""
+"""The writes of the job rollup from ``foreachBatch``, as far as they need no Spark."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ from kafscale.errors import ConfigError
 
 
 def test_a_micro_batch_of_an_unknown_query_is_not_written() -> None:
-    """Its thread has no query if Spark gives threads of Python other threads: PYSPARK_PIN_THREAD=false."""
+    """As in a Python thread that is not pinned to a thread of the JVM: PYSPARK_PIN_THREAD=false."""
     context = SimpleNamespace(getLocalProperty=lambda _: None)
     results: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
     with pytest.raises(ConfigError, match="PYSPARK_PIN_THREAD"):

@@ -1,4 +1,4 @@
-"""The sink with a storage service in memory: staging, commits, retries, and discarded stages."""
+"""The sink with a storage service in memory: staging, commits, repeated writes and aborts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -158,7 +158,7 @@ def test_the_memory_of_a_task_with_many_topics_is_limited() -> None:
         options = _options(storage, topic=None, batch_bytes=1 << 14, memory_bytes=size, uploads=1)
         staged = stage_rows(batches(storage), TARGET, options)
     assert sum(pb.Stage.FromString(stage).records for stage in staged.stages) == 4000
-    # Everything except the memory limit and a chunk in flight.
+    # All except the memory, and a chunk that is being sent.
     assert before_the_end > 4_000_000 - size - 250_000
 
 

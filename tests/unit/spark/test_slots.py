@@ -12,7 +12,7 @@ from kafscale_spark.slots import SLOTS, configured_slots, pass_slots_to_planners
 
 def _context(master: str, settings: dict[str, str]) -> Any:
     given = {f"spark.{name}": value for name, value in settings.items()}
-    # As in Spark: the setting, else a local master's cores, else 2 before a cluster's executors have registered.
+    # As in Spark: the setting, or a local master's cores, or 2 before a cluster's executors have registered.
     parallelism = int(given.get("spark.default.parallelism", 8 if master == "local[*]" else 2))
     return SimpleNamespace(master=master, defaultParallelism=parallelism, getConf=lambda: given)
 

@@ -25,7 +25,7 @@ def storage() -> Storage:
 
 
 def _read(storage: Storage, **options: str) -> pa.Table:
-    """Return the rows of all tasks of a batch."""
+    """Return all rows of the tasks of a batch."""
     with storage.running() as [endpoint]:
         source = KafscaleDataSource({"kafscale.endpoints": endpoint, "subscribe": "orders"} | options)
         reader = source.reader(source.schema())
@@ -35,14 +35,14 @@ def _read(storage: Storage, **options: str) -> pa.Table:
 
 @pytest.mark.parametrize("columns", ["partition", "topic", "topic,partition"])
 def test_rows_of_constant_columns_are_counted_without_reading_records(storage: Storage, columns: str) -> None:
-    """pyspark 4.0 loses rows without columns, so records are counted in this way."""
+    """The way to count records with pyspark 4.0, which loses rows without columns."""
     rows = _read(storage, columns=columns)
     assert rows.to_pylist() == [{name: {"partition": 0, "topic": "orders"}[name] for name in columns.split(",")}] * 100
     assert {scan.mode for scan in storage.scans_asked} == {pb.ScanRequest.COUNT}
 
 
 def test_a_reader_with_filter_support_works_in_a_spark_without_filters(storage: Storage) -> None:
-    """`pyspark.sql.worker.plan_data_source_read` checks this; another worker calls the reader with filters."""
+    """Like the check of `pyspark.sql.worker.plan_data_source_read`; with filters, another worker calls the method."""
     with storage.running() as [endpoint]:
         source = KafscaleDataSource({"kafscale.endpoints": endpoint, "subscribe": "orders"})
         reader = source.reader(source.schema())
@@ -55,7 +55,7 @@ def test_a_reader_with_filter_support_works_in_a_spark_without_filters(storage: 
 
 
 def test_spark_discovers_the_source() -> None:
-    """Uses the method of `pyspark.sql.worker.lookup_data_sources`."""
+    """Like `pyspark.sql.worker.lookup_data_sources`."""
     [name] = [module.name for module in iter_modules() if module.name == "pyspark_kafscale"]
     found = import_module(name).DefaultSource
     assert issubclass(found, DataSource)

@@ -1,4 +1,4 @@
-"""A stream on the driver: its start, the range of each trigger, and errors about missing records."""
+"""A stream on the driver: its start, the end of each trigger, and errors about lost records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -219,7 +219,7 @@ def test_a_deleted_topic_is_data_loss(storage: Storage, endpoints: tuple[str, ..
 
 
 def _make_anew_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create topic `a` again between the request for ends and the one for plans."""
+    """Recreate topic `a` between the calls for topics and for plans."""
 
     def racing(client: Client, scans: Mapping[TopicPartition, pb.PartitionScan]) -> dict[TopicPartition, Any]:
         if storage.ids["a"] == b"\x01" * 16:
@@ -253,12 +253,12 @@ def test_a_topic_deleted_before_planning_causes_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("partitions", "said"), [(0, "2 partitions no longer exist: a-0, a-1"), (2, "deleted and recreated.*: a")]
+    ("partitions", "message"), [(0, "2 partitions no longer exist: a-0, a-1"), (2, "deleted and recreated.*: a")]
 )
 def test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run(
     storage: Storage, endpoints: tuple[str, ...], partitions: int, message: str
 ) -> None:
-    """After a restart pyspark 4.0 first asks for the end of the log, and then for the tasks from the checkpoint on."""
+    """Like pyspark 4.0 after a restart, which asks for the end of the log before the tasks from the checkpoint on."""
     settings = _settings(endpoints)
     at = Stream(settings).latest(StreamOffsets())
     del storage.topics["a"]
@@ -282,7 +282,7 @@ def test_a_lagging_instance_does_not_move_a_stream_back(storage: Storage, endpoi
 
 @pytest.mark.parametrize("view", ["unknown", "older"])
 def test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted(storage: Storage, view: str) -> None:
-    """It is the only configured instance; its answer lists the other."""
+    """Only this instance is configured; the client learns the other one from its answer."""
     behind = _behind(storage)
     if view == "older":
         behind.topics["a"], behind.ids["a"] = storage.topics["a"], b"o" * 16
@@ -293,10 +293,8 @@ def test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted(storage: Stor
         assert Stream(_settings((*unknowing, *knowing))).latest(at) == at
 
 
-def test_available_now_stops_at_an_end_for_every_partition_it_reads(
-    storage: Storage, endpoints: tuple[str, ...]
-) -> None:
-    """The instance asked for ends may not know a topic yet. The stream continues with it, and not from the start."""
+def test_available_now_stops_at_an_end_for_every_partition_it_reads(storage: Storage, endpoints: tuple[str, ...]) -> None:
+    """The instance that reported the end may not know a topic, which is continued and not read from its beginning."""
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
     with _behind(storage).running() as unknowing:
         stream = Stream(_settings((*unknowing, *endpoints)))
@@ -312,7 +310,7 @@ def test_available_now_stops_at_an_end_for_every_partition_it_reads(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_topics_unknown_to_a_lagging_instance_are_not_lost(storage: Storage, fail: str) -> None:
-    """After a restart pyspark 4.0 asks for the end first, so the client cannot know which topics to expect."""
+    """Like pyspark 4.0 after a restart, which passes no start to compare the answer with."""
     with storage.running() as knowing, _behind(storage).running() as unknowing:
         at = Stream(_settings(knowing)).latest(StreamOffsets())
         restarted = Stream(_settings((*unknowing, *knowing), failOnDataLoss=fail))

@@ -1,4 +1,4 @@
-"""The directories of zips are read again only if the file has changed."""
+"""Zips whose directories are read again only if the file has changed."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ from tests.support.spark.session import environment
 
 @pytest.fixture(autouse=True)
 def _importers() -> Iterator[None]:
-    """Restore the process state that the tests change."""
+    """Restore the importers of this process after each test."""
     path, hooks = list(sys.path), list(sys.path_hooks)
     cache, modules = dict(sys.path_importer_cache), set(sys.modules)
     yield
@@ -31,7 +31,7 @@ def _importers() -> Iterator[None]:
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the zips whose directories are read."""
+    """Return the list of zips whose directories are read."""
     read: list[str] = []
     original = zipimport._read_directory  # type: ignore[attr-defined]
 
@@ -44,7 +44,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _write(path: Path, **modules: str) -> Path:
-    """Write a zip with these files. A double underscore separates the directory."""
+    """Write a zip of these modules; the part before a double underscore is the directory."""
     with zipfile.ZipFile(path.with_suffix(".new"), "w") as archive:
         for name, text in modules.items():
             archive.writestr(f"{name.replace('__', '/', 1)}.py", text)
@@ -69,7 +69,7 @@ def test_an_unchanged_zip_is_not_read_again(tmp_path: Path, readings: list[str])
 
 @pytest.mark.parametrize("kept_before", [True, False])
 def test_a_module_added_to_a_zip_is_found(tmp_path: Path, kept_before: bool) -> None:
-    """This includes names that Python has not looked up before."""
+    """Includes files that Python has not looked up since."""
     path = _write(tmp_path / "some.zip", kept_three="")
     sys.path.append(str(path))
     importlib.import_module("kept_three")
