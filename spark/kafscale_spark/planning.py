@@ -92,7 +92,7 @@ def plan(
 def plans_of(
     client: Client, scans: Mapping[TopicPartition, pb.PartitionScan], *, request: pb.PlanScanRequest | None = None
 ) -> dict[TopicPartition, pb.PartitionPlan]:
-    """Return the plans with any status that a repetition would not change."""
+    """Return the plan of every partition, with any final status. `_not_yet` statuses are retried."""
     message = pb.PlanScanRequest()
     if request is not None:
         message.CopyFrom(request)

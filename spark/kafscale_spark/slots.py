@@ -54,5 +54,5 @@ def _cores(context: SparkContext, configured: str | None) -> int:
     """Return the cores of a local master: the ``configured`` number, 1 without one, or all for ``*``."""
     if configured != "*":
         return int(configured or 1)
-    # If it is set, it is for shuffles; otherwise it is the number of cores that the JVM sees.
+    # A configured parallelism is meant for shuffles; the default is the number of cores that the JVM sees.
     return 0 if context.getConf().get("spark.default.parallelism") else context.defaultParallelism
