@@ -13,7 +13,7 @@ from pathlib import Path
 import kafscale
 import kafscale_spark
 
-SHIPPED = ("__init__", "catalog", "errors", "paths", "kafka", "records", "segment", "topics", "v1")
+SHIPPED = ("__init__", "catalog", "errors", "malloc", "paths", "kafka", "records", "segment", "topics", "v1")
 """The modules and packages of ``kafscale`` that do no IO."""
 
 _DATE = (1980, 1, 1, 0, 0, 0)

@@ -13,7 +13,7 @@ from kafscale.malloc import keep_freed_memory
 
 _OF_WORKERS = "pyspark.worker_util"
 _KEPT_BYTES = 64 << 20
-"""A scan frees the memory of some pieces, and needs as much again at once."""
+"""A scan frees the memory of some pieces and needs as much again immediately."""
 _begun = itertools.count(1)
 
 
@@ -23,6 +23,15 @@ def in_worker() -> bool:
 
 
 def begin_task() -> None:
-    """At the worker's second task, exempt all existing objects from garbage collection."""
-    if next(_begun) == 2 and in_worker():
+    """Call this when a task begins.
+
+    From the first task of a worker on, freed memory is kept for the next piece of a scan. At its second task, all
+    existing objects are exempted from garbage collection.
+    """
+    number = next(_begun)
+    if not in_worker():
+        return
+    if number == 1:
+        keep_freed_memory(_KEPT_BYTES)
+    elif number == 2:
         gc.freeze()

@@ -84,7 +84,7 @@ MUTATIONS = (
     Mutation(
         "a scan's early end is not the end of the range",
         Change("kafscale_spark.reading", "_Range.read", 'reason = f"{endpoint}: the scan ended early"', "return"),
-        _READING + "test_a_stream_that_ends_early_without_a_word_is_gone_on_with",
+        _READING + "test_a_stream_that_ends_early_without_an_error_is_continued",
     ),
     Mutation(
         "a range ends at its configured end",

@@ -293,7 +293,9 @@ def test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted(storage: Stor
         assert Stream(_settings((*unknowing, *knowing))).latest(at) == at
 
 
-def test_available_now_stops_at_an_end_for_every_partition_it_reads(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_available_now_stops_at_an_end_for_every_partition_it_reads(
+    storage: Storage, endpoints: tuple[str, ...]
+) -> None:
     """The instance that reported the end may not know a topic, which is continued and not read from its beginning."""
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
     with _behind(storage).running() as unknowing:
