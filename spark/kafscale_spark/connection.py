@@ -1,4 +1,4 @@
-"""How the storage service is reached: the options that source and sink have in common."""
+"""The connection options, which the source and the sink share."""
 
 import ssl
 from dataclasses import dataclass
@@ -94,16 +94,16 @@ CONNECTION_OPTIONS: tuple[Option[Any], ...] = (
 )
 
 WINDOW_BYTES = 4 * _MIB
-"""That a scan has on the way to its reader, at most, beside one message: enough for 400 MB/s over 10 ms."""
+"""How far a scan is sent ahead of its reader, besides one message. Enough for 400 MB/s with a latency of 10 ms."""
 _FRAME_BYTES = _MIB
-"""Fewer and larger frames cost storage less than gRPC's own choice."""
+"""Larger frames than gRPC's default cost storage less CPU time."""
 _KEEPALIVE_TIMEOUT_MS = 5_000
 _CONNECT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files, and the name that servers must have (empty: the host that is connected to)."""
+    """PEM files, and the name that server certificates must contain. If empty, it is the host of the connection."""
 
     ca: Path
     cert: Path | None = None
@@ -111,12 +111,12 @@ class Tls:
     server_name: str = ""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Raises ConfigError that names the file that cannot be used."""
+        """Read the files. Raises ConfigError with the name of an unusable file."""
         authorities = _read(self.ca)
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.ca)
         except ssl.SSLError as error:
-            raise ConfigError(f"kafscale.tls.ca: {self.ca} holds no certificates: {error}") from error
+            raise ConfigError(f"kafscale.tls.ca: {self.ca} has no valid certificates: {error}") from error
         if self.cert is None or self.key is None:
             return grpc.ssl_channel_credentials(authorities)
         return grpc.ssl_channel_credentials(authorities, _read(self.key), _read(self.cert))
@@ -124,7 +124,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where storage is and how long to wait for it: goes to every task."""
+    """Addresses and timeouts for the storage service. Sent to every task."""
 
     endpoints: tuple[str, ...]
     tls: Tls | None = None
@@ -134,7 +134,7 @@ class Connection:
     max_message_bytes: int = 72 * _MIB
 
     def channel(self, endpoint: str) -> grpc.Channel:
-        """It connects by itself when it is first used, and anew after a loss."""
+        """Return a channel, which connects when it is first used and reconnects after a failure."""
         options: list[tuple[str, int | str]] = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
@@ -145,14 +145,14 @@ class Connection:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
             ("grpc.max_reconnect_backoff_ms", 2_000),
-            # By default gRPC lets the window grow to what it measures, 20 MiB and more within one machine.
+            # By default gRPC lets the window grow, to 20 MiB and more within one machine.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
             ("grpc.http2.max_frame_size", _FRAME_BYTES),
-            # What is repeated, and where, is decided here.
+            # This package decides what is retried, and where.
             ("grpc.enable_retries", 0),
             ("grpc.service_config_disable_resolution", 1),
-            # Not through the proxy that the environment names for the web.
+            # Ignore the HTTP proxy of the environment.
             ("grpc.enable_http_proxy", 0),
         ]
         if self.tls is None:
@@ -163,16 +163,16 @@ class Connection:
 
 
 def connection_of(options: Options) -> Connection:
-    """Raises ConfigError where the options do not go together."""
+    """Return the connection of the options. Raises ConfigError if they contradict each other."""
     if not options[ENDPOINTS_OPTION]:
         raise ConfigError(
             "option kafscale.endpoints is required: addresses of storage instances, such as storage-0:9200"
         )
     ca, cert, key = options[TLS_CA], options[TLS_CERT], options[TLS_KEY]
     if (cert is None) != (key is None):
-        raise ConfigError("options kafscale.tls.cert and kafscale.tls.key go together; one is not given")
+        raise ConfigError("options kafscale.tls.cert and kafscale.tls.key must both be set")
     if ca is None and (cert is not None or options[TLS_SERVER_NAME]):
-        raise ConfigError("options kafscale.tls.* need kafscale.tls.ca, without which nothing is encrypted")
+        raise ConfigError("options kafscale.tls.* require kafscale.tls.ca, without which calls are not encrypted")
     return Connection(
         options[ENDPOINTS_OPTION],
         None if ca is None else Tls(ca, cert, key, options[TLS_SERVER_NAME] or ""),

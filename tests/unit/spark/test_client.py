@@ -60,7 +60,7 @@ def test_an_incomplete_reply_is_requested_again() -> None:
 def test_the_error_names_all_instances_if_none_answers_in_time() -> None:
     nobody = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with Client(Connection(tuple(nobody), retry_seconds=0.3)) as client:
-        with pytest.raises(Unavailable, match="no storage instance gave an answer") as raised:
+        with pytest.raises(Unavailable, match="no storage instance answered") as raised:
             client.call(TOPICS, pb.TopicsRequest())
         assert all(address in str(raised.value) for address in nobody)
 
@@ -116,8 +116,8 @@ def test_the_error_names_the_reason_if_tls_fails(tmp_path: Path) -> None:
         (replace(known, server_name="another"), "Hostname Verification Check failed"),
     ]
     repeated = [
-        (None, "perhaps it wants TLS: kafscale.tls.ca is not given"),
-        (Tls(ours.ca), "perhaps it wants a certificate: kafscale.tls.cert is not given"),
+        (None, "perhaps it requires TLS, and kafscale.tls.ca is not set"),
+        (Tls(ours.ca), "perhaps it requires a client certificate, and kafscale.tls.cert is not set"),
         (Tls(ours.ca, theirs.cert, theirs.key), "perhaps it does not trust the certificate of kafscale.tls.cert"),
     ]
 
@@ -216,7 +216,7 @@ def test_a_silent_stream_times_out() -> None:
         try:
             with client.stream_at(address, SCAN, pb.ScanRequest()) as pieces:
                 assert next(pieces)[0].first_offset == 1
-                with pytest.raises(Unavailable, match=rf"{address}: no reply came for 0\.3 s"):
+                with pytest.raises(Unavailable, match=rf"{address}: no reply within 0\.3 s"):
                     next(pieces)
         finally:
             over.set()

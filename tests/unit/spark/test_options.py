@@ -92,8 +92,8 @@ def test_connection_options_are_parsed() -> None:
     ("given", "message"),
     [
         ({}, "kafscale.endpoints is required"),
-        ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "go together"),
-        ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "need kafscale.tls.ca"),
+        ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "must both be set"),
+        ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "require kafscale.tls.ca"),
     ],
 )
 def test_invalid_connections_are_refused(given: dict[str, str], message: str) -> None:
@@ -106,7 +106,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.pem cannot be read"):
         missing.channel("a:1")
     (tmp_path / "empty.pem").write_text("nothing")
-    with pytest.raises(ConfigError, match=r"empty\.pem holds no certificates"):
+    with pytest.raises(ConfigError, match=r"empty\.pem has no valid certificates"):
         Connection(("a:1",), Tls(tmp_path / "empty.pem")).channel("a:1")
 
 

@@ -202,7 +202,7 @@ def test_a_topic_that_one_instance_does_not_know_yet_is_found(storage: StagingSt
 
 def test_storage_that_never_answers_fails_the_task_in_time() -> None:
     connection = Connection((f"127.0.0.1:{free_ports(1)[0]}",), call_seconds=0.5, retry_seconds=0.5)
-    with pytest.raises(Unavailable, match="no storage instance gave an answer"):
+    with pytest.raises(Unavailable, match="no storage instance answered"):
         stage_rows(_values("a"), TARGET, SinkOptions(connection, topic="orders"))
 
 
