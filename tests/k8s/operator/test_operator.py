@@ -40,19 +40,19 @@ _TWICE = {"replicas": 1, "autoscaling": {"minReplicas": 1, "maxReplicas": 2}}
 _UPSIDE_DOWN = {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}
 _PORTS = {"type": "NodePort", "host": "localhost"}
 _CLUSTERS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "portless": ({"adminServers": ["gateway"]}, "spec.adminServers[0]", "is host:port"),
-    "empty": ({}, "spec", "give adminServers of a cluster that runs already, or the bucket of one that is to be made"),
-    "no-bucket": ({"adminServers": ["a:1"], "gateway": {"replicas": 1}}, "spec.bucket", "to be made needs a bucket"),
-    "a-cluster-with-a-name-that-is-too-long": ({"bucket": _BUCKET}, "", "has 28 characters at most"),
-    "only-backups": ({"adminServers": ["a:1"], "backups": _BACKUPS}, "spec.bucket", "to be made needs a bucket"),
-    "two-ways": ({"bucket": _BUCKET, "storage": _TWICE}, "spec.storage", "give replicas, or autoscaling, not both"),
-    "upside-down": ({"bucket": _BUCKET, "indexer": _UPSIDE_DOWN}, "spec.indexer", "minReplicas is above maxReplicas"),
+    "portless": ({"adminServers": ["gateway"]}, "spec.adminServers[0]", "has the form host:port"),
+    "empty": ({}, "spec", "set adminServers for an existing cluster, or bucket for a cluster that the operator runs"),
+    "no-bucket": ({"adminServers": ["a:1"], "gateway": {"replicas": 1}}, "spec.bucket", "operator runs needs a bucket"),
+    "a-cluster-with-a-name-that-is-too-long": ({"bucket": _BUCKET}, "", "has at most 28 characters"),
+    "only-backups": ({"adminServers": ["a:1"], "backups": _BACKUPS}, "spec.bucket", "operator runs needs a bucket"),
+    "two-ways": ({"bucket": _BUCKET, "storage": _TWICE}, "spec.storage", "set replicas or autoscaling, but not both"),
+    "upside-down": ({"bucket": _BUCKET, "indexer": _UPSIDE_DOWN}, "spec.indexer", "minReplicas cannot be greater"),
     "two-members": ({"bucket": _BUCKET, "etcd": {"members": 2}}, "spec.etcd.members", 'supported values: "1", "3"'),
-    "no-port": ({"bucket": _BUCKET, "outside": _PORTS}, "spec.outside", "firstPort is given with type NodePort"),
+    "no-port": ({"bucket": _BUCKET, "outside": _PORTS}, "spec.outside", "type NodePort requires firstPort"),
     "many-digits": (
         {"bucket": _BUCKET, "outside": {**_PORTS, "firstPort": 30070}, "gateway": {"replicas": 11}},
         "spec.outside",
-        "ten gateways at most have ports of nodes",
+        "at most ten gateways",
     ),
 }
 
@@ -172,12 +172,12 @@ def test_invalid_resources_are_refused_with_the_name_of_the_field(namespace: Nam
         "none-at-all": ({"partitions": 0}, "spec.partitions", "should be greater than or equal to 1"),
         "in-words": ({"partitions": "three"}, "spec.partitions", "must be of type integer"),
         "odd-name": ({"topicName": "a b"}, "spec.topicName", "consists of ASCII letters, digits, '.', '_' and '-'"),
-        "dots": ({"topicName": ".."}, "spec.topicName", "is neither '.' nor '..'"),
+        "dots": ({"topicName": ".."}, "spec.topicName", "cannot be '.' or '..'"),
         "unheard-of": ({"config": {"retention.hours": "5"}}, "spec.config", "no topic config is named retention.hours"),
         "a-number": ({"config": {"flush.ms": 5}}, "spec.config.flush.ms", "must be of type string"),
-        "twice": ({"retention": "1h", "config": {"retention.ms": "1"}}, "spec.retention", "give one of them"),
+        "twice": ({"retention": "1h", "config": {"retention.ms": "1"}}, "spec.retention", "set one of them"),
         "perhaps": ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy", '"Retain", "Delete"'),
-        "a" * 250: ({}, "", "a topic's name has 249 characters at most; give spec.topicName"),
+        "a" * 250: ({}, "", "a topic name has at most 249 characters; set spec.topicName"),
     }
     objects: list[tuple[str, str, dict[str, Any]]] = [
         ("KafscaleTopic", name, {"clusterRef": {"name": "main"}, **spec}) for name, (spec, _, _) in of_topics.items()
@@ -269,11 +269,11 @@ def test_a_cluster_is_created_and_deleted_with_its_resource(
         made.settled("Ready")
         assert made.pods() == {"gateway": 2, "storage": 3, "indexer": 2, "coordinator": 2, "etcd": 1}
         other = {**spec, "bucket": {**_BUCKET, "name": "other"}, "etcd": {"members": 3}}
-        errors = namespace.refused([("KafscaleCluster", "made", other)])
-        assert "a cluster cannot move to another bucket" in errors
-        assert "the number of etcd's members cannot be changed" in errors
-        errors = namespace.refused([("KafscaleCluster", "main", {"adminServers": servers, "bucket": _BUCKET})])
-        assert "nor the other way round" in errors
+        said = namespace.refused([("KafscaleCluster", "made", other)])
+        assert "a cluster cannot move to another bucket" in said
+        assert "the number of etcd members cannot be changed" in said
+        said = namespace.refused([("KafscaleCluster", "main", {"adminServers": servers, "bucket": _BUCKET})])
+        assert "or the reverse; delete the resource" in said
         [pod] = namespace.get("deployment", "kafscale-operator")["spec"]["template"]["spec"]["containers"]
         assert {"name": "KAFSCALE_OPERATOR_IMAGE", "value": pod["image"]} in pod["env"]
         # Scale like the autoscaler; then the operator applies everything again.
