@@ -1,4 +1,4 @@
-"""Apache Kafka as one process that is broker and controller, from the jars of ``apache/pom.xml``."""
+"""Apache Kafka as one process, broker and controller, from the jars of ``apache/pom.xml``."""
 
 import os
 import subprocess
@@ -40,18 +40,18 @@ class ApacheKafka:
 
 
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options for a JVM that should start quickly rather than run fast."""
+"""JVM options for a fast start instead of high throughput."""
 
 
 def java(main: str, *arguments: str, heap: str = "256m", options: Sequence[str] = ()) -> list[str]:
-    """Return the command line of a class in Apache Kafka's jars."""
+    """Return the command line that runs a class from Apache Kafka's jars."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return ["java", f"-Xmx{heap}", *options, quiet, "-cp", classpath("apache"), main, *arguments]
 
 
 @contextmanager
 def apache_kafka(directory: Path, *, heap: str = "1g", properties: Sequence[str] = ()) -> Iterator[ApacheKafka]:
-    """Start a new broker with its log under ``directory``. ``properties`` are more lines of its settings file."""
+    """Start a new broker with its log under ``directory``. ``properties`` are more lines for its server.properties."""
     directory.mkdir(parents=True, exist_ok=True)
     port, controller = free_ports(2)
     settings = directory / "server.properties"

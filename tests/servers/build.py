@@ -1,7 +1,7 @@
-"""Build the servers and clients that tests start, where the cache lacks them.
+"""Build the servers and clients for the tests that are not in the cache yet.
 
-``python -m tests.servers.build`` builds those of ``make test``, with ``all`` those of ``make test-all`` too. What needs
-a program that is missing is left out, with one line that names its package; with ``CI=true`` that is an error.
+``python -m tests.servers.build`` builds those of ``make test``; ``all`` adds those of ``make test-all``. If a program
+is missing, what needs it is skipped with a line that names the Debian package. With ``CI=true`` that is an error.
 """
 
 import sys
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
         try:
             build()
         except ToolMissing as reason:
-            print(f"left out: {name}: {reason}", flush=True)
+            print(f"skipped {name}: {reason}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Build the Java parts of the tests with Maven in a cache outside the tree.
+"""Build the Java programs of the tests with Maven, into a cache outside the tree.
 
-The name of each build is a hash of its sources, so changed sources are built again, and others are found in the cache.
+The name of a build contains a hash of its sources, so a changed pom or source is built again.
 """
 
 import hashlib
@@ -17,21 +17,18 @@ PROJECTS = ("client", "apache", "messages", "messages_old", "spark_source")
 
 
 def cache_root() -> Path:
-    """Return the directory that keeps test servers and jars between runs. ``KAFSCALE_TEST_CACHE`` sets it."""
+    """Return the directory of test servers and jars; ``KAFSCALE_TEST_CACHE`` overrides it."""
     return Path(os.environ.get("KAFSCALE_TEST_CACHE") or Path.home() / ".cache" / "kafscale")
 
 
 def classpath(project: str) -> str:
-    """Return the class path of a project, after a build if the cache lacks it.
-
-    Raise ToolMissing without Java or Maven.
-    """
+    """Return the class path of a project. Build it if needed. Raise ToolMissing without Java or Maven."""
     tool("java", "maven")
     return f"{build(project)}/*"
 
 
 def build(project: str) -> Path:
-    """Return the directory that holds the project's jars."""
+    """Return the directory of the project's jars. Build them if they are not in the cache."""
     source = SOURCES / project
     built = cache_root() / f"java-{project}-{_fingerprint(source)}"
     if built.is_dir():

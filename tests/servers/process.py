@@ -1,4 +1,4 @@
-"""A server process under test. Its output is written to a file and watched line by line."""
+"""A server process under test. Its output goes to a file and is watched line by line."""
 
 import os
 import queue
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ServerProcess:
-    """Starts ``argv`` immediately. ``stop`` or ``kill`` ends it, and leaving the ``with`` block stops it."""
+    """Starts ``argv`` when constructed. ``stop`` and ``kill`` end it; leaving the ``with`` block stops it."""
 
     def __init__(
         self, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, directory: Path | None = None
@@ -46,7 +46,7 @@ class ServerProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status, or None while it runs."""
+        """The exit status, or None while the process runs."""
         return self._process.poll()
 
     @property
@@ -54,10 +54,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_for(self, found: Callable[[str], T | None], *, timeout: float) -> T:
-        """Return the result of ``found`` for the first line that it accepts.
-
-        Raise if the process or the time ends first.
-        """
+        """Return the first result of ``found`` that is not None. Raise if the process ends first or the time is up."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -65,7 +62,7 @@ class ServerProcess:
             except queue.Empty:
                 raise RuntimeError(f"not ready within {timeout} s:\n{self.tail()}") from None
             if line is None:
-                raise RuntimeError(f"ended before it was ready:\n{self.tail()}")
+                raise RuntimeError(f"exited before it was ready:\n{self.tail()}")
             result = found(line)
             if result is not None:
                 return result
@@ -75,10 +72,10 @@ class ServerProcess:
         return "".join(self.log.read_text(errors="replace").splitlines(keepends=True)[-40:])
 
     def stop(self, *, timeout: float = 30.0) -> int:
-        """Send SIGTERM and return the exit status. Kill the process if it does not end in time."""
+        """Send SIGTERM and return the exit status. Kill the process and raise if it does not stop in time."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            # A paused process does not handle SIGTERM until it continues.
+            # A paused process handles SIGTERM only after it resumes.
             self.resume()
         try:
             status = self._process.wait(timeout=timeout)
@@ -89,7 +86,7 @@ class ServerProcess:
         return status
 
     def pause(self) -> None:
-        """Send SIGSTOP: the process keeps its connections and does nothing else."""
+        """Send SIGSTOP. The process keeps its connections but does nothing."""
         pause(self._process.pid)
 
     def resume(self) -> None:

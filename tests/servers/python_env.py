@@ -1,7 +1,7 @@
-"""Python frameworks in a virtual environment of their own, made once, in the cache.
+"""Python frameworks in a separate virtual environment in the cache.
 
-``python/requirements.lock`` pins them: the versions of aiokafka, confluent-kafka and protobuf that they need may differ
-from those of the tests.
+``python/requirements.lock`` pins them. They may need other versions of aiokafka, confluent-kafka and protobuf than the
+tests.
 """
 
 from pathlib import Path
@@ -13,5 +13,5 @@ LOCK = PROGRAMS / "requirements.lock"
 
 
 def frameworks_python() -> Path:
-    """Its interpreter, installed first when the cache lacks it."""
+    """Return the interpreter of the environment. Create the environment if it is not in the cache."""
     return installed_python("frameworks", LOCK, "Faust and Quix Streams")

@@ -1,7 +1,7 @@
-"""Spark 4.0.0 with Spark's own Kafka source, which has no later release. Installed once, in the cache.
+"""Spark 4.0.0 with Spark's own Kafka source, of which no later release is available, in the cache.
 
-It consists of a virtual environment from ``spark40/requirements.lock`` and the source's jars, which ``spark.jars``
-names there. This module also builds the class archive that the JVMs of the other Spark share.
+It consists of a virtual environment of ``spark40/requirements.lock`` and the jars of the source, which are set with
+``spark.jars``. `build` also makes the class archive that the JVMs of the tests' Spark share.
 """
 
 from pathlib import Path
@@ -15,17 +15,17 @@ _LOCK = Path(__file__).parents[1] / "spark" / "spark40" / "requirements.lock"
 
 
 def spark40_python() -> Path:
-    """Return its Python interpreter, installed if the cache lacks it."""
+    """Return the Python interpreter. Create the environment if it is not in the cache."""
     return installed_python("spark40", _LOCK, "Spark 4.0.0")
 
 
 def kafka_source_jars() -> list[Path]:
-    """Return the jars of Spark's Kafka source and of its dependencies outside Spark."""
+    """Return the jars of Spark's Kafka source and its dependencies except Spark."""
     return sorted(build_java("spark_source").glob("*.jar"))
 
 
 def build() -> None:
-    """Build everything that the cache lacks."""
+    """Build everything that is not in the cache."""
     require_java()
     spark40_python()
     kafka_source_jars()

@@ -1,4 +1,4 @@
-"""Packages that the tests' own environment cannot have, kept in the cache directory."""
+"""Virtual environments and wheels, in the cache, of packages that the tests' own environment cannot have."""
 
 import fcntl
 import hashlib
@@ -14,9 +14,9 @@ _PIP = ("-m", "pip", "--disable-pip-version-check")
 
 
 def installed_python(name: str, lock_file: Path, what: str) -> Path:
-    """The interpreter of the environment ``name`` with all of ``lock_file``, installed first when the cache lacks it.
+    """Return the interpreter of the environment ``name`` with the packages of ``lock_file``. Create it if needed.
 
-    ``what``: the packages, for messages.
+    ``what`` names the packages in messages.
     """
 
     def install(directory: Path) -> None:
@@ -25,22 +25,22 @@ def installed_python(name: str, lock_file: Path, what: str) -> Path:
         pip = (str(directory / "venv" / "bin" / "python"), *_PIP, "install", "--quiet", "--require-hashes")
         _run(f"install {what}", *pip, "-r", str(lock_file))
 
-    return _kept(name, lock_file, what, install) / "venv" / "bin" / "python"
+    return _cached(name, lock_file, what, install) / "venv" / "bin" / "python"
 
 
 def kept_wheels(name: str, lock_file: Path, what: str) -> Path:
-    """A directory with a wheel of each package of ``lock_file``, from which pip installs without a network."""
+    """Return a directory with a wheel of each package of ``lock_file``, from which pip can install offline."""
 
     def download(directory: Path) -> None:
         shutil.rmtree(directory / "wheels", ignore_errors=True)
         pip = (sys.executable, *_PIP, "wheel", "--quiet", "--no-deps", "--require-hashes")
         _run(f"download {what}", *pip, "--wheel-dir", str(directory / "wheels"), "-r", str(lock_file))
 
-    return _kept(name, lock_file, what, download) / "wheels"
+    return _cached(name, lock_file, what, download) / "wheels"
 
 
-def _kept(name: str, lock_file: Path, what: str, install: Callable[[Path], None]) -> Path:
-    """The directory of ``name`` in the cache, which ``install`` fills once for each ``lock_file``."""
+def _cached(name: str, lock_file: Path, what: str, install: Callable[[Path], None]) -> Path:
+    """Return the directory of ``name`` in the cache. ``install`` fills it once for each ``lock_file``."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     digest = hashlib.sha256(lock_file.read_bytes() + version.encode()).hexdigest()[:16]
     built = cache_root() / f"{name}-{digest}"
@@ -56,4 +56,4 @@ def _kept(name: str, lock_file: Path, what: str, install: Callable[[Path], None]
 
 def _run(what: str, *command: str) -> None:
     if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-        raise SystemExit(f"could not {what}: the messages stand above")
+        raise SystemExit(f"could not {what}: see the messages above")

@@ -23,7 +23,7 @@ SHARED_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 QUICK_JAVA = f"{_QUICK} -XX:SharedArchiveFile={SHARED_CLASSES} -Xlog:disable"
-"""Options for a JVM that should start quickly rather than run fast."""
+"""JVM options for a fast start instead of high throughput."""
 SHARING_JAVA = f"{_QUICK} -XX:ArchiveClassesAtExit={SHARED_CLASSES} -Xlog:disable"
 """Options for the JVM whose classes the others share."""
 
