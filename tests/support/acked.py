@@ -1,6 +1,6 @@
 """Producers that number their records and remember every ack.
 
-They send each record once, without the client's retries, or, with ``idempotent``, with the client's defaults.
+With ``idempotent`` they use the client's defaults. Otherwise they send each record once, without retries.
 """
 
 import subprocess
@@ -16,34 +16,35 @@ import confluent_kafka as ck
 from tests.servers.java import classpath
 
 MOST_IN_FLIGHT = 500
-# A record that cannot be sent for this long has failed; restarts are much shorter.
+# The delivery timeout of a record, which is much longer than a restart.
 GIVE_UP_MS = 20_000
 _BURST = 60
 _PAUSE_SECONDS = 0.3
-"""Pause after each burst of a gentle producer.
+"""The pause of a gentle producer after each burst.
 
-It leaves few requests unanswered. With five, librdkafka's idempotent producers poll in a loop until one is answered.
+It keeps the number of unanswered requests small. With five, idempotent librdkafka producers busy-loop until one is
+answered.
 """
 
 
 class Acks(Protocol):
-    """``acked`` maps the numbers of acknowledged records to their offsets."""
+    """``acked`` maps the number of each acknowledged record to its offset."""
 
     acked: dict[int, int]
 
 
 class AckedProducer(Acks, Protocol):
-    """Produces until stopped."""
+    """A producer that runs until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None: ...
 
     def stop(self) -> None:
-        """Return when every record sent is acknowledged or has failed."""
+        """Stop, and return when every record sent is acknowledged or has failed."""
         ...
 
 
 class ConfluentAcked:
-    """Sends from its own thread. At most `MOST_IN_FLIGHT` records wait for acks. ``gentle``: in bursts."""
+    """Sends from its own thread with at most `MOST_IN_FLIGHT` unacknowledged records; with ``gentle``, in bursts."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool, gentle: bool = False) -> None:
         self.acked: dict[int, int] = {}
@@ -92,7 +93,7 @@ class ConfluentAcked:
 
 
 class DefaultsAcked:
-    """Sends with librdkafka's defaults to all partitions. ``errors``: errors reported to the application."""
+    """Produces to all partitions with librdkafka's defaults. ``errors`` has all errors reported to the application."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acked: dict[int, int] = {}
@@ -132,7 +133,7 @@ class DefaultsAcked:
 
 
 class _Subprocess:
-    """A program that produces until its standard input ends and prints "NUMBER OFFSET" for each ack."""
+    """A program that produces until its standard input ends, and prints "NUMBER OFFSET" for each ack."""
 
     def __init__(self, command: list[str]) -> None:
         self.acked: dict[int, int] = {}
@@ -158,7 +159,7 @@ class _Subprocess:
 
 
 class KafkaPythonAcked(_Subprocess):
-    """Runs in its own process, because kafka-python leaves sockets of refused connections to the garbage collector."""
+    """A separate process, because kafka-python leaves sockets of refused connections to the garbage collector."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:
         how = ["idempotent"] if idempotent else []
@@ -182,7 +183,7 @@ PRODUCERS: tuple[type[AckedProducer], ...] = (ConfluentAcked, KafkaPythonAcked, 
 
 @contextmanager
 def running_producers(bootstrap: str, topic: str, *, idempotent: bool) -> Iterator[list[AckedProducer]]:
-    """Run one producer of each kind, each on the partition with its index in the list. They are stopped at the end."""
+    """Run one producer of each kind. Each uses the partition with its index in the list. All are stopped on exit."""
     producers: list[AckedProducer] = []
     try:
         for partition, kind in enumerate(PRODUCERS):
@@ -203,13 +204,13 @@ def running_defaults(bootstrap: str, topic: str) -> Iterator[DefaultsAcked]:
 
 
 def await_acks(producers: Sequence[Acks], more: int, *, timeout: float) -> None:
-    """Return when each producer has ``more`` acks than now. Raise TimeoutError after ``timeout`` seconds."""
+    """Wait until each producer has ``more`` new acks. Raise TimeoutError after ``timeout`` seconds."""
     wanted = [len(producer.acked) + more for producer in producers]
     deadline = time.monotonic() + timeout
     while any(len(producer.acked) < count for producer, count in zip(producers, wanted, strict=True)):
         if time.monotonic() > deadline:
             counts = {type(producer).__name__: len(producer.acked) for producer in producers}
             raise TimeoutError(
-                f"no {more} more acks from each producer within {timeout} s: {counts} instead of {wanted}"
+                f"not {more} more acks for each producer within {timeout} s: {counts}, expected {wanted}"
             )
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""KafScale as users run it: ``kafscale run`` in its own process, on a free port of 127.0.0.1."""
+"""KafScale as users run it: ``kafscale run`` as a process on a free port of 127.0.0.1."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ _COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; mai
 
 
 class KafscaleBroker:
-    """Started by the constructor. It can be killed and started again with the same data and port."""
+    """A process that the constructor starts. It can be killed and restarted with the same data and port."""
 
     def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ class KafscaleBroker:
 
     @property
     def rpc(self) -> str:
-        """The address of its storage service for gRPC."""
+        """The gRPC address of its storage."""
         return self._rpc
 
     @property
@@ -51,15 +51,15 @@ class KafscaleBroker:
         return process
 
     def kill_and_restart(self) -> None:
-        """Kill with SIGKILL and run the same command with the same data and port."""
+        """Send SIGKILL, then run the same command with the same data and port."""
         self._process.kill()
         self._process = self._start()
 
     def stop(self) -> None:
-        """Stop gracefully. Raise an error if the broker reports a failure."""
+        """Stop gracefully. Raise if the broker exits with another status than 0."""
         status = self._process.stop()
         if status != 0:
-            raise RuntimeError(f"kafscale run ended with status {status}:\n{self._process.tail()}")
+            raise RuntimeError(f"kafscale run exited with status {status}:\n{self._process.tail()}")
 
 
 def _listening_port(line: str) -> int | None:
@@ -72,7 +72,7 @@ def _rpc_address(line: str) -> str | None:
 
 
 def _logged(line: str, event: str) -> dict[str, Any]:
-    """Return the line if it is the log entry of ``event``, else an empty string."""
+    """Return the log entry in a line if its event is ``event``, or else an empty dict."""
     try:
         entry = json.loads(line)
     except ValueError:

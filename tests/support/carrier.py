@@ -1,4 +1,4 @@
-"""A service object with SegmentStorage's methods, whose behaviour a test sets."""
+"""A programmable implementation of SegmentStorage, for tests of the transports."""
 
 from collections.abc import Awaitable, Callable
 
@@ -47,14 +47,11 @@ from kafscale.v1.storage_pb2 import (
 Send = Callable[[CommitsEvent], Awaitable[None]]
 SendPiece = Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]
 TIMEOUT = 30.0
-"""A timeout for operations that should take no time; only a hang reaches it."""
+"""A timeout for calls that take an instant. Only a hang reaches it."""
 
 
 class Carrier:
-    """`fetching`, `streaming` and `scanning` are the bodies of Fetch, Commits and Scan.
-
-    Other methods answer immediately.
-    """
+    """`fetching`, `streaming` and `scanning` implement Fetch, Commits and Scan. The other methods answer at once."""
 
     def __init__(self) -> None:
         self.fetching: Callable[[FetchRequest], Awaitable[FetchReply]] = self.answer
@@ -64,7 +61,7 @@ class Carrier:
         self.cancelled = trio.Event()
 
     async def append(self, request: AppendRequest) -> AppendReply:
-        """Return the number of bytes received in ``base_offset``."""
+        """Return the number of bytes received as ``base_offset``."""
         return AppendReply(results=[PartitionAppended(base_offset=len(append.records)) for append in request.appends])
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
@@ -101,7 +98,7 @@ class Carrier:
         await self.scanning(request, send)
 
     async def no_pieces(self, request: ScanRequest, send: SendPiece) -> None:
-        """End the stream immediately."""
+        """End the stream at once."""
 
     async def stage(self, request: StageRequest) -> StageReply:
         """Return the number of bytes received."""
@@ -118,7 +115,7 @@ class Carrier:
         await self.streaming(request, send)
 
     async def answer(self, request: FetchRequest) -> FetchReply:
-        """Return ``max_bytes`` bytes, under the first detail of the request."""
+        """Return ``max_bytes`` bytes with the detail of the request."""
         return FetchReply(results=[PartitionFetched(detail=request.stream_id, records=bytes(request.max_bytes))])
 
     async def hang(self, _: FetchRequest) -> FetchReply:
@@ -140,7 +137,7 @@ class Carrier:
 
 
 def numbered(number: int, padding: str = "") -> CommitsEvent:
-    """Return an event that contains its number and is as large as ``padding``."""
+    """Return an event with a number, padded with ``padding``."""
     event = CommitsEvent(committed=[Committed(high_watermark=number)])
     event.committed[0].partition.topic = padding
     return event

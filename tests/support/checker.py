@@ -1,22 +1,23 @@
-"""What may never happen to records, whatever fails: told of every attempt, ack and read, it complains of what broke.
+"""The checker of a history: it is fed every attempt, ack and read, and reports violations of the product's promises.
 
-Pure, and without an idea of how the history came about: simulations and tests on real processes feed the same checker.
-Call the methods in the order in which things happened; times are any one clock's seconds. Every record's value is
-sent once in a history, so that a value is a record's identity; sent again by a retry, it is told of once.
+It is pure and independent of how the history was made, so simulations and tests on real processes share it. Call the
+methods in the order of the events. Times are in seconds of any single clock. Each record has a unique value, which
+identifies it. A retry of a record is not reported again.
 
-What is checked (INVARIANTS.md says which promise of the product each check holds):
+The checks (INVARIANTS.md names the promise of the product behind each):
 
-- An acked record is in the log at the end, at the offset that its ack named, unless the log starts above it. One whose
-  ack named no offset is there too, unless it can have been below the log start.
-- No offset is given to two records: by acks, by what any reader ever saw, by the log at the end.
-- What a reader saw at an offset is there at the end; readers see no gap and no record that nobody sent.
-- No record lies below the high watermark that somebody was told before the record was first sent.
-- An idempotent producer's record is in the log at most once, acked or not, and in the order of sending.
-- The high watermark and the log start never go back, as seen by whoever asks after another was answered.
-- No answer passes over a record that it must tell of, unless the log starts above that record by the end.
-- Leader epochs rise with offsets. Where one is told to end, none of its records that were there then follows, and
-  none of a later epoch precedes.
-- The log starts at 0, where a request that was not refused asked it to start, or no higher than retention allows.
+- An acked record is in the log at the end, at the offset of its ack, unless the log starts above it. If its ack has no
+  offset, the record is in the log too, unless it can have been below the log start.
+- No two records have the same offset, according to acks, all readers, and the log at the end.
+- A record that a reader saw is at the same offset at the end. Readers see no gaps and no records that nobody sent.
+- No record is below a high watermark that was reported before the record was first sent.
+- A record of an idempotent producer is in the log at most once, acked or not, and in the order of sending.
+- The high watermark and the log start never decrease between an answer and a later request.
+- No answer omits a record that it must include, unless the log start is above that record at the end.
+- Leader epochs increase with offsets. If an epoch was reported to end at an offset, none of its records that existed
+  then is at or above that offset, and none of a later epoch is below.
+- The log starts at 0, at an offset that a request asked for and that was not rejected, or at most where retention
+  allows.
 """
 
 from bisect import bisect_left
@@ -27,15 +28,16 @@ from dataclasses import dataclass, field
 _MOST_VIOLATIONS = 1000
 
 Log = Hashable
-"""One partition in one life of its topic: say, topic id and index."""
+"""A partition of one incarnation of a topic, for example topic id and index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a producer may rely on.
+    """The guarantees for a producer.
 
-    ``durable``: what is acked stays. ``once``: a record is in the log no more than once, acked or not, and at the
-    offset of its ack. ``ordered``: its acked records are in the log in the order of sending; ``unacked_too``: all are.
+    ``durable``: acked records are not lost. ``once``: a record is in the log at most once, acked or not, and at the
+    offset of its ack. ``ordered``: its acked records are in the log in the order of sending. ``unacked_too``: all its
+    records are.
     """
 
     durable: bool
@@ -47,20 +49,20 @@ class Promise:
 IDEMPOTENT = Promise(durable=True, once=True, ordered=True, unacked_too=True)
 """enable.idempotence, acks=all."""
 UNREPEATED = Promise(durable=True, once=True, ordered=True)
-"""acks=all without retries, on one connection for the whole life of this producer."""
+"""acks=all without retries, on one connection for the lifetime of the producer."""
 REPEATED = Promise(durable=True, once=False, ordered=True)
-"""acks=all with retries and one request in flight: a retry may double a record."""
+"""acks=all with retries and one request in flight. A retry may duplicate a record."""
 UNORDERED = Promise(durable=True, once=False, ordered=False)
 """acks=all with retries and several requests in flight."""
 LEADER = Promise(durable=False, once=True, ordered=True)
-"""acks=1 without retries, on one connection: an ack only tells the offset that the record has if it is kept."""
+"""acks=1 without retries, on one connection. An ack has the offset of the record, but the record may be lost."""
 UNANSWERED = Promise(durable=False, once=True, ordered=False)
 """acks=0, on one connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """``kind`` is one of a few words, for counting; ``detail`` is for a person."""
+    """``kind`` is one of a few words, for counting. ``detail`` is for people."""
 
     kind: str
     log: Log
@@ -75,20 +77,20 @@ class _Sent:
     producer: str
     number: int
     promise: Promise
-    # The high watermark that was known when it was first sent: it can lie nowhere below.
+    # The high watermark known when the record was first sent. The record cannot be below it.
     floor: int
     acked_at: int | None = None
 
 
 @dataclass(slots=True)
 class _Rising:
-    """A number that never goes back: the highest answer by the time of answering."""
+    """A number that never decreases: the highest answer so far, by the time of the answer."""
 
     times: list[float] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
 
     def before(self, time: float) -> int:
-        """The highest that was answered before ``time``; -1: nothing was. What is told of one time has no order."""
+        """Return the highest answer before ``time``, or -1. Answers at the same time have no order."""
         i = bisect_left(self.times, time) - 1
         return self.values[i] if i >= 0 else -1
 
@@ -104,7 +106,7 @@ class _Rising:
 
 @dataclass(slots=True)
 class _History:
-    """Everything told of one log."""
+    """All reports about one log."""
 
     sent: dict[bytes, _Sent] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -114,26 +116,26 @@ class _History:
     next_of: dict[str, int] = field(default_factory=dict)
     ends: _Rising = field(default_factory=_Rising)
     starts: _Rising = field(default_factory=_Rising)
-    # Where retention may let a log start that starts at the key or above: anywhere up to the value.
+    # By a log start (key): retention may raise the start of a log that starts there or above up to the value.
     starts_allowed: dict[int, int] = field(default_factory=lambda: {0: 0})
-    # Requests for exactly this log start that were not refused.
+    # The number of requests for a log start that were not rejected.
     starts_asked: Counter[int] = field(default_factory=Counter)
-    # Offsets of records that answers left out, each with what to say of it if the log still has it at the end.
+    # Offsets of records that answers omitted, with the detail to report if the log still has them at the end.
     left_out: list[tuple[int, str]] = field(default_factory=list)
-    # Of records by offset, as their batches say.
+    # The epochs of records by offset, from their batches.
     epochs: dict[int, int] = field(default_factory=dict)
-    # What was told: the epoch, the end of it, where the log ended before that was asked, and below which offset
-    # records may have been deleted by then.
+    # Reported ends of epochs: epoch, end, the end of the log before the request, and the offset below which records
+    # may have been deleted by then.
     epoch_ends: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def may_have_started(self, offset: int) -> bool:
-        """Whether the log can start at ``offset`` or above by now."""
+        """Return whether the log may start at ``offset`` or above by now."""
         highest = max((asked for asked, times in self.starts_asked.items() if times > 0), default=0)
         return offset <= max(highest, *self.starts_allowed.values())
 
 
 class Checker:
-    """``violations`` grows as they are noticed; `finish` each log that still exists to have all of them."""
+    """Collects ``violations``. They are complete after `finish` has been called for each log that still exists."""
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
@@ -142,15 +144,15 @@ class Checker:
         self._logs: dict[Log, _History] = {}
 
     def sent(self, producer: str, log: Log, value: bytes, promise: Promise) -> None:
-        """A record is about to be sent for the first time, after all that ``producer`` sent before."""
+        """Report that ``producer`` is about to send its next record for the first time."""
         history = self._of(log)
         number = history.numbers[producer] = history.numbers.get(producer, 0) + 1
         if value in history.sent:
-            raise ValueError(f"{value!r} is sent as a new record twice")
+            raise ValueError(f"{value!r} is reported as a new record twice")
         history.sent[value] = _Sent(producer, number, promise, max(history.ends.highest, 0))
 
     def acked(self, log: Log, value: bytes, offset: int, *, now: float) -> None:
-        """The record was acked, with its offset; -1 where the ack tells none."""
+        """Report the ack of a record with its offset, or -1 if the ack has none."""
         history = self._of(log)
         sent = history.sent[value]
         self.records_acked += 1
@@ -176,17 +178,17 @@ class Checker:
         history.ends.add(now, offset + 1)
 
     def read(self, reader: str, log: Log, offset: int, value: bytes) -> None:
-        """``reader`` got the record at ``offset``, the one after the record that it got last."""
+        """Report that ``reader`` received the record at ``offset``, directly after its previous record."""
         history = self._of(log)
         self.records_read += 1
         expected = history.next_of.get(reader, offset)
         if offset != expected:
-            self._complain("gap", log, f"{reader} got offset {offset} where {expected} was due")
+            self._complain("gap", log, f"{reader} got offset {offset} instead of {expected}")
         history.next_of[reader] = offset + 1
         self._saw(log, history, offset, value, reader)
 
     def moved(self, reader: str, log: Log, offset: int | None) -> None:
-        """``reader`` goes on from ``offset``: it began anew, or was told that the log starts there; None: anywhere."""
+        """Report that ``reader`` continues at ``offset`` (None: anywhere) after a restart or reset."""
         next_of = self._of(log).next_of
         if offset is None:
             next_of.pop(reader, None)
@@ -194,7 +196,7 @@ class Checker:
             next_of[reader] = offset
 
     def watermarks(self, log: Log, *, start: int, end: int, asked: float, answered: float) -> None:
-        """Somebody who asked at one time was answered at another; -1 for what the answer did not tell."""
+        """Report an answer with log start and high watermark (-1: not included), and when it was asked and answered."""
         history = self._of(log)
         for what, rising, value in (("watermark", history.ends, end), ("log start", history.starts, start)):
             if value < 0:
@@ -206,25 +208,25 @@ class Checker:
         self._check_start(log, history, start)
 
     def asks_start(self, log: Log, offset: int) -> None:
-        """Somebody asks for the log to start at exactly ``offset``: that may happen now or at any time later."""
+        """Report a request to start the log at exactly ``offset``. It may take effect now or at any later time."""
         self._of(log).starts_asked[offset] += 1
 
     def start_refused(self, log: Log, offset: int) -> None:
-        """One request for this log start was refused for good: it explains nothing."""
+        """Report that a request for this log start was finally rejected, so it does not explain a log start."""
         self._of(log).starts_asked[offset] -= 1
 
     def starts_asked(self, log: Log) -> list[int]:
-        """The log starts that somebody asked for and was not refused; 0 too."""
+        """Return 0 and the requested log starts that were not rejected."""
         return [0, *(offset for offset, times in self._of(log).starts_asked.items() if times > 0)]
 
     def may_start(self, log: Log, offset: int, *, above: int = 0) -> None:
-        """From now on the log may start anywhere up to ``offset``, where it starts at ``above`` at least: retention is
-        due."""
+        """Report that retention is due: a log that starts at ``above`` or higher may now start anywhere up to
+        ``offset``."""
         allowed = self._of(log).starts_allowed
         allowed[above] = max(allowed.get(above, 0), offset)
 
     def finish(self, log: Log, *, start: int, end: int, records: Iterable[tuple[int, bytes]]) -> None:
-        """All that is in the log when everything works again: its ends, and (offset, value) from ``start`` on."""
+        """Report the log after all faults: its start and end, and its records from ``start`` as (offset, value)."""
         history = self._of(log)
         if end < history.ends.highest:
             self._complain("went-back", log, f"watermark {end} at the end, before that it was {history.ends.highest}")
@@ -237,7 +239,7 @@ class Checker:
             final[offset] = value
         missing = [offset for offset in range(start, end) if offset not in final]
         if missing:
-            self._complain("gap", log, f"{len(missing)} offsets hold nothing at the end, the first is {missing[0]}")
+            self._complain("gap", log, f"{len(missing)} offsets have no record at the end, the first is {missing[0]}")
         for offset, value in history.seen.items():
             if offset >= start and final.get(offset) != value:
                 found = _name(final[offset]) if offset in final else "nothing"
@@ -252,7 +254,7 @@ class Checker:
         self._check_epochs(log, history)
 
     def leaves_out(self, log: Log, offset: int, detail: str) -> None:
-        """An answer left the record at ``offset`` out: the log start must have passed it already."""
+        """Report that an answer omitted the record at ``offset``. The log start must be above it already."""
         history = self._of(log)
         if history.may_have_started(offset + 1):
             history.left_out.append((offset, detail))
@@ -260,19 +262,19 @@ class Checker:
             self._complain("left-out", log, detail)
 
     def epoch(self, log: Log, offset: int, epoch: int) -> None:
-        """The record at ``offset`` was read from a batch of this leader epoch."""
+        """Report the leader epoch of the batch from which the record at ``offset`` was read."""
         there = self._of(log).epochs.setdefault(offset, epoch)
         if there != epoch:
             self._complain("changed", log, f"the record at {offset} is of epoch {epoch}, earlier it was {there}")
 
     def epoch_ends(self, log: Log, epoch: int, end: int, known: int) -> None:
-        """Somebody who asked when the log was known to end at ``known`` was told that this epoch ends there."""
+        """Report an answer with the end of an epoch. ``known`` is the known end of the log before the request."""
         history = self._of(log)
-        # Epochs of which nothing is left are unknown: those before end where the first of the others begins.
+        # Deleted epochs are unknown, so the epochs before them end where the first remaining one starts.
         history.epoch_ends.append((epoch, end, known, end if history.may_have_started(end) else 0))
 
     def known_end(self, log: Log) -> int:
-        """The highest watermark that was told so far."""
+        """Return the highest high watermark reported so far."""
         return max(self._of(log).ends.highest, 0)
 
     def _check_epochs(self, log: Log, history: _History) -> None:
@@ -284,11 +286,11 @@ class Checker:
         for epoch, end, known, start in history.epoch_ends:
             for offset, there in history.epochs.items():
                 if (there > epoch and start <= offset < end) or (there <= epoch and end <= offset < known):
-                    self._complain("epochs", log, f"epoch {epoch} was told to end at {end}; {offset} is of {there}")
+                    self._complain("epochs", log, f"epoch {epoch} was reported to end at {end}; {offset} is of {there}")
                     break
 
     def gone(self, log: Log) -> None:
-        """The log was deleted: judge it by what was seen of it."""
+        """Report that the log was deleted. Check it with what readers saw."""
         history = self._of(log)
         self._check_order(log, history, {})
         self._check_epochs(log, history)
@@ -302,7 +304,7 @@ class Checker:
                 self._complain("lost", log, f"{_name(value)} was acked at {sent.acked_at}, where {there} is")
 
     def _check_unplaced(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
-        """Records that were acked without an offset and never seen: each needs a place of its own below the start."""
+        """Check records acked without an offset and never seen. Each must fit at its own offset below the log start."""
         lowest: dict[str, int] = {}
         unseen: list[bytes] = []
         # In the order of sending.
@@ -312,7 +314,7 @@ class Checker:
             if sent.acked_at == -1 and sent.promise.durable and place is None:
                 unseen.append(value)
                 if low >= start:
-                    self._complain("lost", log, f"{_name(value)} was acked and can lie nowhere below {low}")
+                    self._complain("lost", log, f"{_name(value)} was acked and has no possible offset below {low}")
                     unseen.pop()
             elif place is not None and sent.promise.unacked_too:
                 lowest[sent.producer] = max(low, place + 1)
@@ -323,12 +325,14 @@ class Checker:
             self._complain("lost", log, detail)
 
     def _check_start(self, log: Log, history: _History, start: int) -> None:
-        # An answer without a start has -1.
+        # -1 is an answer without a log start.
         allowed = start <= 0 or any(above <= start <= offset for above, offset in history.starts_allowed.items())
         if not allowed and history.starts_asked[start] <= 0:
             highest = max(history.starts_allowed.values())
             self._complain(
-                "start-too-high", log, f"the log starts at {start}, which nobody asked for; allowed is {highest}"
+                "start-too-high",
+                log,
+                f"the log starts at {start}, which nobody requested; the highest allowed start is {highest}",
             )
 
     def _check_floor(self, log: Log, sent: _Sent, value: bytes, offset: int) -> None:

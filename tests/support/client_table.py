@@ -1,4 +1,4 @@
-"""The matrix as a table at the end of a run: each client with its version, its cases, and the number that passed."""
+"""The table of the client matrix at the end of a run: each client with its version, cases and passed cases."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ import pytest
 from tests.support.left_out import reason_of
 
 CLIENT = "client"
-"""The property of a case's report with the client's name, a space and its version."""
+"""The report property with a client's name, a blank and its version."""
 
 
 def rows(reports: Iterable[pytest.TestReport]) -> list[tuple[str, str, int, int, dict[str, int]]]:
-    """Return client, version, number of cases, number that passed, and reasons of skipped cases with their numbers."""
+    """Return client, version, cases, passed cases, and the number of skipped cases by reason."""
     passed: Counter[str] = Counter()
     failed: dict[str, set[str]] = defaultdict(set)
     left_out: dict[str, Counter[str]] = defaultdict(Counter)
@@ -43,9 +43,7 @@ def show(reporter: pytest.TerminalReporter) -> None:
     if not found:
         return
     reporter.section("client matrix")
-    reporter.line(
-        f"{'client':<16} {'version':<28} {'cases':>5} {'passed':>6}  skipped, because the client lacks the feature"
-    )
+    reporter.line(f"{'client':<16} {'version':<28} {'cases':>5} {'passed':>6}  skipped, not supported by the client")
     for name, version, cases, passed, left_out in found:
         reporter.line(f"{name:<16} {version:<28} {cases:>5} {passed:>6}  {sum(left_out.values())}")
         for reason, count in left_out.items():

@@ -1,4 +1,4 @@
-"""The records inside the golden files, as the capture gave them to the clients and as the tests expect them back."""
+"""The records in the golden files, as the clients sent them and as the tests expect them."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ SMALL = (
     Record(7, T0 + 1002, None, b"compressible " * 40),
 )
 
-# More than one block in every codec's framing: Java's snappy blocks have 32 KiB, lz4's 64 KiB.
+# More than one block in every codec's framing: Java's snappy uses blocks of 32 KiB, lz4 of 64 KiB.
 LARGE = tuple(
     Record(number, T0 + number, b"large-%d" % number, b"".join(b"%d-%d," % (number, i % 50) for i in range(12_000)))
     for number in range(3)
@@ -40,10 +40,10 @@ RECORDS = {"small": SMALL, "large": LARGE}
 
 
 def golden(name: str) -> bytes:
-    """The record set in the golden file ``name``."""
+    """Return the record set in the golden file ``name``."""
     return (HERE / f"{name}.bin").read_bytes()
 
 
 def without_headers(records: tuple[Record, ...]) -> tuple[Record, ...]:
-    """What magic 0 and 1 can carry of ``records`` (magic 0 has no timestamps either)."""
+    """Return ``records`` without headers, as in magic 0 and 1. Magic 0 has no timestamps either."""
     return tuple(record._replace(headers=()) for record in records)

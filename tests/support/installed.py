@@ -1,4 +1,4 @@
-"""KafScale's wheel in a virtual environment with only the packages that the wheel requires."""
+"""KafScale's wheel in a new environment with only the packages that it requires."""
 
 import subprocess
 import sys
@@ -10,15 +10,15 @@ _LOCK = Path(__file__).parents[2] / "requirements.lock"
 
 
 def requirements() -> Path:
-    """Return wheels of the packages that KafScale may require, in the versions of requirements.lock."""
+    """Return a directory with wheels of KafScale's requirements, in the versions of requirements.lock."""
     return kept_wheels("requirements", _LOCK, "KafScale's requirements")
 
 
 def installed_programs(wheel: Path, directory: Path) -> Path:
-    """Return the ``bin`` of a new environment in ``directory`` with ``wheel``. Nothing is downloaded."""
+    """Install ``wheel`` offline into a new environment in ``directory``, and return its ``bin``."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     programs = directory / "bin"
-    # This machine's settings for pip may name other directories, so they are ignored.
+    # Isolated, because pip settings of this machine may name other directories.
     pip = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--python", f"{programs}/python")
     install = ("install", "--quiet", "--no-index", "--find-links", str(requirements()), str(wheel))
     subprocess.run([*pip, *install], check=True)

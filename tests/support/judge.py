@@ -1,7 +1,6 @@
-"""Kafka's own serialization, which checks messages.
+"""Kafka's own serialization as the reference for messages.
 
-The program ``messages/`` uses the newest kafka-clients. For versions that Kafka 4 dropped, it uses those of
-``messages_old/``.
+``messages/`` uses the newest kafka-clients. ``messages_old/`` uses older ones, for API versions that Kafka 4 dropped.
 """
 
 import json
@@ -19,7 +18,7 @@ _MAIN = "kafscale.messages.Judge"
 
 @dataclass(frozen=True)
 class Judged:
-    """A frame as parsed by Kafka. ``written``: Kafka's encoding of the values. ``left``: the number of unread bytes."""
+    """A frame as Kafka parses it. ``written``: Kafka's bytes for these values. ``left``: the number of unread bytes."""
 
     header: Mapping[str, Any]
     body: Mapping[str, Any]
@@ -28,7 +27,7 @@ class Judged:
 
 
 class Judge:
-    """The classes of one release, in a JVM that answers line by line."""
+    """The message classes of one Kafka release, in a JVM that answers line by line."""
 
     def __init__(self, name: str, process: "subprocess.Popen[str]") -> None:
         self.name = name
@@ -41,17 +40,17 @@ class Judge:
         return api_key in self.apis and version in self.apis[api_key][1]
 
     def request(self, api_key: int, version: int, frame: bytes) -> Judged:
-        """Parse a complete request, without its size."""
+        """Parse a complete request without its size field."""
         return self._judged(f"request {api_key} {version} {frame.hex()}")
 
     def response(self, api_key: int, version: int, frame: bytes) -> Judged:
-        """Parse a complete response, without its size."""
+        """Parse a complete response without its size field."""
         return self._judged(f"response {api_key} {version} {frame.hex()}")
 
     def filled(self, api_key: int, version: int, how: str = "filled") -> Judged:
-        """Return a request that Kafka creates.
+        """Return a request that Kafka generates.
 
-        "filled": a value in every field; "nulls": null wherever it is allowed; "tagged": filled, with an unknown tag
+        "filled": a value in every field. "nulls": null in every nullable field. "tagged": filled, with an unknown tag
         wherever tags are allowed.
         """
         return self._judged(f"{how} {api_key} {version}")
@@ -59,16 +58,16 @@ class Judge:
     def records(self, batches: bytes) -> list[list[Any]]:
         """Return key, value (base64), offset, timestamp, timestamp type and headers of each record in batches."""
         answer = self._ask(f"records {batches.hex()}")
-        assert "error" not in answer, f"{self.name} refuses the batches: {answer['error']}"
+        assert "error" not in answer, f"{self.name} rejects the batches: {answer['error']}"
         return cast("list[list[Any]]", answer["records"])
 
     def partition(self, key: bytes, count: int) -> int:
-        """Return the partition to which the producer sends records with the key."""
+        """Return the partition to which Kafka's producer sends records with this key."""
         return cast("int", self._ask(f"partition {count} {key.hex()}")["partition"])
 
     def _judged(self, question: str) -> Judged:
         answer = self._ask(question)
-        assert "error" not in answer, f"{self.name} refuses {question}: {answer['error']}"
+        assert "error" not in answer, f"{self.name} rejects {question}: {answer['error']}"
         return Judged(answer["header"], answer["body"], bytes.fromhex(answer["bytes"]), answer.get("left", 0))
 
     def _ask(self, question: str) -> Any:
@@ -81,7 +80,7 @@ class Judge:
 
 @contextmanager
 def judges() -> Iterator[tuple[Judge, Judge]]:
-    """Start the newest release and the last one before Kafka 4."""
+    """Run the newest release and the last one before Kafka 4."""
     program = next(build("messages").glob("java-messages-*.jar"))
     paths = {"the newest": classpath("messages"), "3.9": f"{program}:{classpath('messages_old')}"}
     with ExitStack() as stack:
@@ -91,7 +90,7 @@ def judges() -> Iterator[tuple[Judge, Judge]]:
 
 @contextmanager
 def newest() -> Iterator[Judge]:
-    """Start only the newest release."""
+    """Run only the newest release."""
     with _running("the newest", classpath("messages")) as judge:
         yield judge
 

@@ -1,4 +1,4 @@
-"""Kafka's command line tools in one JVM (``ToolRunner`` of tests/java/apache), and their tables as rows."""
+"""Kafka's command line tools, which run in one JVM (``ToolRunner`` of tests/java/apache), and their parsed tables."""
 
 import contextlib
 import json
@@ -37,24 +37,24 @@ MAINS = {
 """The class behind each script in Kafka's ``bin`` directory."""
 
 _ADDRESS_FIRST = ("kafka-features", "kafka-metadata-quorum", "kafka-transactions")
-"""Tools that expect the address before their command."""
+"""Tools that take the address before their command."""
 
 SECONDS = 60
-"""The timeout of a tool."""
+"""The time limit of a tool."""
 
 Row = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Printed:
-    """The outcome of a tool."""
+    """The exit status and output of a tool."""
 
     status: int
     out: str
     err: str
 
     def rows(self) -> list[Row]:
-        """Return the rows of the printed table by heading. A heading with a space is cut at the space."""
+        """Return the printed table as rows by heading. The only heading with a space loses its second word."""
         lines = self.out.replace("COORDINATOR (ID)", "COORDINATOR ID").splitlines()
         heads = [number for number, line in enumerate(lines) if line.startswith(("GROUP ", "TOPIC ", "ID "))]
         rows: list[Row] = []
@@ -76,7 +76,7 @@ class KafkaTools:
         self._jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def run(self, tool: str, *arguments: object, stdin: str = "", status: int = 0) -> Printed:
-        """Run a tool with the cluster's address. Fail unless it ends with ``status``."""
+        """Run a tool on the cluster. Any exit status except ``status`` is a failure."""
         given, address = [*map(str, arguments)], ["--bootstrap-server", self._bootstrap]
         ordered = [*address, *given] if tool in _ADDRESS_FIRST else [*given, *address]
         return self.run_plain(tool, *ordered, stdin=stdin, status=status)
@@ -84,7 +84,7 @@ class KafkaTools:
     def run_plain(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> Printed:
         """Run a tool with only these arguments."""
         command = {"main": MAINS[tool], "arguments": arguments, "stdin": stdin, "seconds": SECONDS}
-        # If the JVM does not answer, killing it ends the read of its answer.
+        # Kill a JVM that does not answer, which also ends the read of its answer.
         watchdog = threading.Timer(2 * SECONDS, self._jvm.kill)
         watchdog.start()
         try:
@@ -112,5 +112,5 @@ def kafka_tools(bootstrap: str) -> Iterator[KafkaTools]:
 
 
 def fields(line: str) -> Row:
-    """Return the pairs in a line of "Name: value" pairs that are separated by tabs."""
+    """Parse a line of "Name: value" pairs separated by tabs."""
     return dict(re.findall(r"(\S+): ([^\t]*)", line))

@@ -1,4 +1,4 @@
-"""What members of a group do together, within bounded time."""
+"""Actions of several group members, within bounded time."""
 
 import contextlib
 import time
@@ -9,10 +9,10 @@ from tests.support.clients.interface import MatrixClient, Member, Message, Produ
 
 PARTITIONS = 4
 EACH = 10
-"""Records in each partition."""
+"""The number of records in each partition."""
 PATIENCE = 60.0
 QUIET_SECONDS = 1.5
-"""For so long nothing comes where nothing may come."""
+"""The time for which `quiet` waits for unexpected records."""
 
 
 def write(client: MatrixClient, topic: str, values: Iterable[str], partition: int | None = None) -> None:
@@ -22,7 +22,7 @@ def write(client: MatrixClient, topic: str, values: Iterable[str], partition: in
 
 
 def fill(driver: MatrixClient, topic: str, first: int = 0) -> set[str]:
-    """Produce ten records to each partition and give their values."""
+    """Produce ten records to each partition and return their values."""
     values = set()
     for partition in range(PARTITIONS):
         batch = [f"{partition}:{first + number}" for number in range(EACH)]
@@ -33,7 +33,7 @@ def fill(driver: MatrixClient, topic: str, first: int = 0) -> set[str]:
 
 @contextlib.contextmanager
 def joined(member: Member) -> Iterator[Member]:
-    """Close it at the end of a case that fails, too."""
+    """Close the member on exit, even if the case fails."""
     try:
         yield member
     finally:
@@ -41,7 +41,7 @@ def joined(member: Member) -> Iterator[Member]:
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    """What one gateway did, the other learns a moment later, as Kafka's brokers do."""
+    """Wait for a condition, because a gateway learns of another's changes a moment later, like Kafka's brokers."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
@@ -49,7 +49,7 @@ def eventually(true: Callable[[], bool]) -> None:
 
 
 def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record]:
-    """Let the members poll in turn until it is done; what they got meanwhile."""
+    """Poll the members in turn until ``done``. Return the records that they received."""
     got: list[Record] = []
     deadline = time.monotonic() + PATIENCE
     while not done(got):
@@ -60,12 +60,12 @@ def until(done: Callable[[list[Record]], bool], *members: Member) -> list[Record
 
 
 def read(count: int, member: Member) -> list[Record]:
-    """So many records, or more when more came together."""
+    """Read ``count`` records, or more if they arrive together."""
     return until(lambda got: len(got) >= count, member)
 
 
 def quiet(member: Member) -> list[Record]:
-    """What comes for a while in which nothing should."""
+    """Return what arrives within a time in which nothing should."""
     got: list[Record] = []
     deadline = time.monotonic() + QUIET_SECONDS
     while time.monotonic() < deadline:

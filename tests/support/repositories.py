@@ -1,4 +1,4 @@
-"""Git repositories for tests. They do not read the settings of this machine."""
+"""Git repositories for tests, which ignore the git settings of this machine."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ SETTINGS = {
     **{f"GIT_{role}_NAME": "A Tester" for role in ("AUTHOR", "COMMITTER")},
     **{f"GIT_{role}_EMAIL": "tester@example.com" for role in ("AUTHOR", "COMMITTER")},
 }
-"""The environment variables with which git works there."""
+"""Environment variables for git in these repositories."""
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What it prints."""
+    """Run git and return its output."""
     command = ["git", *arguments]
     done = subprocess.run(
         command, cwd=directory, env={**os.environ, **SETTINGS}, check=True, stdout=subprocess.PIPE, text=True
@@ -23,7 +23,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def commit_all(directory: Path) -> None:
-    """Makes ``directory`` a repository, if it is none, with all that is there in a commit."""
+    """Commit everything in ``directory``. Create a repository if there is none."""
     git(directory, "init", "--quiet")
     git(directory, "add", "--all")
     git(directory, "commit", "--quiet", "--message", "Commit all")

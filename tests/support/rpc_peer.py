@@ -1,4 +1,4 @@
-"""A server in its own process, for tests in which the process dies, hangs or returns.
+"""A server in a separate process, for tests that kill, hang or restart it.
 
 ``python -m tests.support.rpc_peer PORT`` (0: any) prints its port and serves a `Carrier` until its standard input
 ends. Fetch hangs for the stream id "hang".
@@ -22,21 +22,21 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Peer:
-    """A running peer, as seen by the test's process."""
+    """A handle of the test for a running server."""
 
     def __init__(self, process: trio.Process, port: int) -> None:
         self.process = process
         self.port = port
 
     async def kill(self) -> None:
-        """Kill the process and wait until it has ended."""
+        """Kill the server and wait until it has ended."""
         self.process.kill()
         await self.process.wait()
 
 
 @asynccontextmanager
 async def running_peer(port: int = 0) -> AsyncIterator[Peer]:
-    """Start a peer, and kill it at the end."""
+    """Run a server, which is killed on exit."""
     command = [sys.executable, "-m", "tests.support.rpc_peer", str(port)]
     process = await trio.lowlevel.open_process(command, stdin=-1, stdout=-1, cwd=_ROOT)
     try:

@@ -1,9 +1,9 @@
-"""Trio made deterministic: one seed, one interleaving; and processes that can be frozen, as SIGSTOP does.
+"""Deterministic Trio, with one interleaving for each seed, and processes that can be frozen as with SIGSTOP.
 
-This rests on internals of Trio, all of them used here and nowhere else: its switch for deterministic scheduling and
-the generator that it shuffles with (Hypothesis and pytest-trio use them too), and the queue of tasks that are ready.
-What the product draws from `random`, `secrets` and `uuid` by itself (jitter, names) is drawn from the seed as well, and
-the clock that counts suspension, where it is not injected, is Trio's.
+This uses internals of Trio, only here: its switch for deterministic scheduling and its random generator for the order
+of tasks, which Hypothesis and pytest-trio use too, and the queue of ready tasks. What the product draws from `random`,
+`secrets` and `uuid` (jitter, names) also comes from the seed. A clock that counts suspension is Trio's clock if it is
+not injected.
 """
 
 import gc
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class FreezableQueue(deque[trio.lowlevel.Task]):
-    """Trio's queue of ready tasks, without those that belong to a frozen process: they wait aside until it thaws."""
+    """Trio's queue of ready tasks. It holds back the tasks of frozen processes until they are thawed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class FreezableQueue(deque[trio.lowlevel.Task]):
         super().append(task)
 
     def freeze(self, root: trio.lowlevel.Task) -> None:
-        """Let neither ``root`` nor any task below it go on, but for the step that is being taken now."""
+        """Stop ``root`` and all its descendant tasks after the current step."""
         self._aside.setdefault(root, [])
         ready = list(self)
         self.clear()
@@ -63,7 +63,7 @@ class FreezableQueue(deque[trio.lowlevel.Task]):
 
 
 def ready_queue() -> FreezableQueue:
-    """This run's queue, made freezable by the first call."""
+    """Return the queue of this run. The first call makes it freezable."""
     runner = trio_run.GLOBAL_RUN_CONTEXT.runner
     if not isinstance(runner.runq, FreezableQueue):
         queue = FreezableQueue()
@@ -75,10 +75,10 @@ def ready_queue() -> FreezableQueue:
 
 
 def run(seed: int, main: Callable[[], Awaitable[T]]) -> T:
-    """Run ``main`` on a virtual clock that begins at 0 and jumps when nothing is left to do."""
+    """Run ``main`` on a virtual clock that starts at 0 and jumps ahead when all tasks wait."""
     collecting = gc.isenabled()
     with _seeded(seed):
-        # Finalizers run when the collector likes; there is not much garbage in one run.
+        # The collector runs finalizers at arbitrary times. One run produces little garbage.
         gc.disable()
         try:
             return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -93,7 +93,7 @@ def _clock(_: int) -> float:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    names = random.Random(f"names {seed}")  # a generator of its own, so that a new name moves no other draw
+    names = random.Random(f"names {seed}")  # a separate generator, so that a new name does not change other draws
 
     def token_hex(size: int = 16) -> str:
         return names.randbytes(size).hex()
@@ -120,6 +120,6 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def collect() -> None:
-    """Between two runs."""
+    """Collect garbage, between two runs."""
     if sys.exc_info() == (None, None, None):
         gc.collect()

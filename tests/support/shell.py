@@ -1,4 +1,4 @@
-"""The `kafscale` command as an operator runs it."""
+"""The `kafscale` command as users run it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ PROGRAM = "from kafscale_tools.cli.main import main; main(prog_name='kafscale')"
 
 
 class Shell:
-    """Runs `kafscale` with ``settings`` and no others of this machine. ``servers``: the gateways to ask."""
+    """Runs `kafscale` with only ``settings``. ``servers`` are the admin servers that it uses."""
 
     def __init__(self, settings: Mapping[str, str], servers: str) -> None:
         others = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
@@ -36,7 +36,7 @@ class Shell:
 
     @contextmanager
     def running(self, command: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a command that continues until SIGINT, even if SIGINT is ignored here. Its standard output is a pipe."""
+        """Run a command that runs until SIGINT, even if this process ignores SIGINT. Its standard output is a pipe."""
         program = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {PROGRAM}"
         args = [sys.executable, "-c", program, *command.split()]
         with subprocess.Popen(args, env=self._environ, stdout=subprocess.PIPE, text=True) as process:
@@ -46,7 +46,7 @@ class Shell:
                 process.kill()
 
     def rows(self, command: str) -> list[list[str]]:
-        """Return the words of each line below the header."""
+        """Return the words of each line below the headings."""
         done = self.run(command)
         assert done.returncode == 0, done.stderr
         return [line.split() for line in done.stdout.splitlines()[1:]]
@@ -58,7 +58,7 @@ class Shell:
 
 
 def once(what: str, look: Callable[[], Any], there: Callable[[Any], bool]) -> Any:
-    """Call ``look`` until ``there`` accepts its result, and return the result."""
+    """Repeat ``look`` until its result satisfies ``there``, and return it."""
     deadline = time.monotonic() + LONG_SECONDS
     while not there(found := look()):
         assert time.monotonic() < deadline, f"{what}: {found}"

@@ -1,4 +1,4 @@
-"""A reader of whole topics like Spark's tasks: gRPC's synchronous client, with only KafScale's messages."""
+"""A reader of topics like Spark's tasks, which uses gRPC's synchronous client and only the messages of KafScale."""
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -25,7 +25,7 @@ _SERVICE = "/kafscale.v1.SegmentStorage/"
 
 
 class TopicReader:
-    """Reads from the storage instance at ``address``. ``window``: bytes of a stream that may be sent ahead."""
+    """Reads from the storage instance at ``address``. ``window`` is the flow control window of a stream in bytes."""
 
     def __init__(self, address: str, *, window: int = 4 << 20) -> None:
         options = [
@@ -53,19 +53,19 @@ class TopicReader:
         return reply
 
     def partitions(self, topic: str) -> list[PartitionRef]:
-        """Return all partitions of a topic."""
+        """Return all partitions of an existing topic."""
         (found,) = self.topics(topic).topics
         return [PartitionRef(topic=found.name, topic_id=found.id, partition=index) for index in range(found.partitions)]
 
     def plan(
         self, refs: Sequence[PartitionRef], *, start: Bound | None = None, end: Bound | None = None, **options: Any
     ) -> list[PartitionPlan]:
-        """Plan from the earliest to the latest offset where no bounds are given."""
+        """Plan a scan, from the earliest to the latest offset by default."""
         start, end = start or Bound(earliest=True), end or Bound(latest=True)
         scans = [PartitionScan(partition=ref, start=start, end=end) for ref in refs]
         reply: PlanScanReply = self._plan(PlanScanRequest(scans=scans, **options), timeout=TIMEOUT)
         return list(reply.plans)
 
     def scan(self, ref: PartitionRef, start: int, end: int, **options: Any) -> Iterator[ScanPiece]:
-        """Yield the pieces of a range as they arrive."""
+        """Return the pieces of a range as they arrive."""
         return iter(self._scan(ScanRequest(partition=ref, start=start, end=end, **options), timeout=TIMEOUT))

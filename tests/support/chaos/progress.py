@@ -1,4 +1,4 @@
-"""Waits, for a bounded time, until the clients of a chaos run have made progress or ended."""
+"""Bounded waits for progress or the end of a chaos run's clients."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,11 +20,11 @@ _LOOK_SECONDS = 0.2
 
 
 class NoProgress(Exception):
-    """The workload did not go on within a generous time though everything is healed."""
+    """The workload made no progress within a generous time although all faults are healed."""
 
 
 async def await_acks(senders: Iterable[Client], seconds: float) -> None:
-    """Each producer has some more acks from each partition. Raises NoProgress."""
+    """Wait until each producer has some more acks from each partition. Raise NoProgress."""
     wanted = {
         (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
         for client in senders
@@ -37,10 +37,10 @@ async def await_acks(senders: Iterable[Client], seconds: float) -> None:
     await until(missing, seconds, "no acks for")
 
 
-async def finish(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
-    """Producers end when all that they sent is acked or failed, readers when they have seen all that was acked."""
+async def finish(senders: Iterable[Client], others: Iterable[Client], report: Callable[[str], None]) -> None:
+    """End producers when all their records are acked or failed, and readers when they have read all acked ones."""
     await _end(senders)
-    tell("the producers are done")
+    report("all producers have finished")
     ends = {at: max(client.highest.get(at, 0) for client in senders) for at in range(PARTITIONS)}
 
     def behind() -> list[str]:
@@ -51,8 +51,8 @@ async def finish(senders: Iterable[Client], others: Iterable[Client], tell: Call
             if who.highest.get(at, 0) < end
         ]
 
-    await until(behind, _PROGRESS_SECONDS, "behind what was acked:")
-    tell("the readers have read everything that was acked")
+    await until(behind, _PROGRESS_SECONDS, "readers behind the acked records:")
+    report("all readers have read all acked records")
     await _end(others)
 
 
@@ -60,18 +60,18 @@ async def _end(clients: Iterable[Client]) -> None:
     for client in clients:
         await client.stop()
     for client in clients:
-        with _bounded(_FINISH_SECONDS, f"{client.name} does not end"):
+        with _bounded(_FINISH_SECONDS, f"{client.name} did not end"):
             await client.wait()
         if client.status != 0:
-            raise NoProgress(f"{client.name} ended with status {client.status}")
+            raise NoProgress(f"{client.name} exited with status {client.status}")
 
 
 async def until(missing: Callable[[], list[str]], seconds: float, complaint: str) -> None:
     """Wait until nothing is missing."""
     deadline = trio.current_time() + seconds
-    while left := missing():
+    while remaining := missing():
         if trio.current_time() > deadline:
-            raise NoProgress(f"{complaint} {', '.join(left)} within {seconds:g} s")
+            raise NoProgress(f"{complaint} {', '.join(remaining)} within {seconds:g} s")
         await trio.sleep(_LOOK_SECONDS)
 
 
