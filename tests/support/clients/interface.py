@@ -130,14 +130,14 @@ class Client(Protocol):
 
 
 class TopicClient(Client, Protocol):
-    """One that creates and deletes topics."""
+    """A client that creates and deletes topics."""
 
     def create_topic(self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
     def delete_topic(self, topic: str) -> None: ...
 
 
 class AskingClient(Client, Protocol):
-    """One whose metadata requests say whether the broker may create the topic."""
+    """A client whose metadata requests can forbid the creation of the topic."""
 
     def touch(self, topic: str, *, auto_create: bool) -> None:
         """Request the topic's metadata as a consumer does."""

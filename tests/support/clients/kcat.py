@@ -36,7 +36,7 @@ _CODES = {
     "Message size too large": MESSAGE_TOO_LARGE,
     "Unknown topic or partition": UNKNOWN_TOPIC_OR_PARTITION,
 }
-_NO_ADMIN = "kcat has no admin commands but -L"
+_NO_ADMIN = "kcat has no admin commands except -L"
 _NO_COMMANDS = "kcat takes no commands while it consumes, only a start offset"
 # No test's keys or values contain these.
 _KEY_END = "\x02\x03\x02\x03"
@@ -142,7 +142,7 @@ class KcatClient:
 
 
 def _one_call(message: Message) -> tuple[Headers, bool, bool]:
-    """Neighbours for which this is equal go through one kcat: its switches hold for all that it sends."""
+    """Return a key: consecutive messages with equal keys are sent by one kcat, whose options apply to all of them."""
     return (message.headers, message.key is None, message.value is None)
 
 
@@ -214,7 +214,7 @@ class _Member:
         return set(self._assigned)
 
     def close(self) -> None:
-        """As its user does, with Ctrl-C: it leaves the group."""
+        """Interrupt it like a user with Ctrl-C, so it leaves the group."""
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(TIMEOUT_SECONDS)

@@ -47,7 +47,7 @@ class PipedClient:
         stdin.flush()
         line = stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args!r} ended with status {self._process.wait()}")
+            raise RuntimeError(f"{self._process.args!r} exited with status {self._process.wait()}")
         answer = json.loads(line)
         if "error" in answer:
             raise PipedError(answer["error"])
@@ -113,12 +113,12 @@ class PipedClient:
         self.call("delete_group", group=group)
 
     def close(self) -> None:
-        """End its input, on which it ends."""
+        """Close the input of the program, which then exits."""
         self._process.communicate(timeout=60)
 
 
 class PipedMember:
-    """A member that the program keeps under a number."""
+    """A member, which the program identifies by a number."""
 
     def __init__(self, client: PipedClient, number: int) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The clients of other languages, each behind a program of its own that is built once into the cache."""
+"""Clients of other languages. The program of each is built once into the cache."""
 
 import fcntl
 import hashlib
@@ -23,7 +23,7 @@ class KafkaJsClient(PipedClient):
     name = "kafkajs"
     version = str(json.loads((_KAFKAJS / "package.json").read_text())["dependencies"]["kafkajs"])
     idempotent = False
-    # It has no other.
+    # Its only assignor.
     assignors: Mapping[str, str] = {ROUND_ROBIN: "RoundRobinAssigner"}
     # KafScale compresses uncompressed batches with Snappy, which it reads only with a plug-in.
     topic_configs: Mapping[str, str] = {"compression.type": "producer"}
@@ -44,7 +44,7 @@ class FranzGoClient(PipedClient):
 
 
 def _node_modules() -> Path:
-    """The driver beside the modules that it needs, installed first when the cache lacks them."""
+    """Return the directory with the driver and its modules. Install them if they are not in the cache."""
     sources = [_KAFKAJS / name for name in ("package.json", "package-lock.json", "driver.js")]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     built = cache_root() / f"kafkajs-{digest}"
@@ -58,13 +58,13 @@ def _node_modules() -> Path:
                 shutil.copy(source, built)
             command = [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"]
             if subprocess.run(command, cwd=built, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-                raise SystemExit("npm could not install KafkaJS: its messages stand above")
+                raise SystemExit("npm could not install KafkaJS: see its messages above")
             (built / "installed").touch()
     return built
 
 
 def build() -> None:
-    """Build and install what they need, where the cache lacks it."""
+    """Build and install everything that is not in the cache."""
     classpath("client")
     _KGO.build()
     _node_modules()

@@ -1,4 +1,4 @@
-"""Exchanges as in ``exchanges.py`` for APIs whose features are missing here. They answer as Kafka does without them."""
+"""Like ``exchanges.py``, for APIs of features that KafScale does not have. It answers like Kafka without them."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ _ACL = {
 
 
 def _since(api_key: int, version: int, **values: Any) -> dict[str, Any]:
-    """Return the ``values`` that the request has in this version."""
+    """Return those of ``values`` that the request has in this version."""
     known = load_request_schema(api_key, version).__dataclass_fields__
     return {name: value for name, value in values.items() if name in known}
 

@@ -31,8 +31,8 @@ class _FakePeer:
 async def admin_of(
     harness: Harness, *, health: Health | None = None, answers: dict[str, ServingAnswer] | None = None
 ) -> AdminService:
-    """``answers`` of members to health checks, by run id; True by default."""
-    by_run = answers or {}
+    """Run the Admin service. ``said`` has the health answers of members by run id, by default True."""
+    answers = said or {}
 
     def connect(member: LiveMember) -> AbstractAsyncContextManager[PeerHealth]:
         @asynccontextmanager
@@ -49,7 +49,7 @@ async def admin_of(
 
 
 class refused:  # noqa: N801 - reads like pytest.raises
-    """Check that the block raises this code, with a message that matches."""
+    """Expect that the block fails with this code and a message that matches."""
 
     def __init__(self, code: grpc.StatusCode, match: str) -> None:
         self._code = code

@@ -1,4 +1,4 @@
-"""Exchanges as in ``exchanges.py`` for configs, and for administrative APIs of topics and the cluster."""
+"""Like ``exchanges.py``, for configs and for administrative requests about topics and the cluster."""
 
 from datetime import timedelta
 from typing import Any

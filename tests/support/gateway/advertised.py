@@ -19,7 +19,7 @@ ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.ver
 
 
 async def closing_line(said: list[EventDict]) -> EventDict:
-    """What the log says of the one connection that was closed."""
+    """Return the log entry of the only closed connection."""
     with trio.fail_after(5):
         while not any(line["event"] == "connection closed" for line in said):  # noqa: ASYNC110  the log has no event
             await trio.sleep(0.001)

@@ -4,7 +4,7 @@ from struct import pack
 
 
 def assignment(**topics: tuple[int, ...]) -> bytes:
-    """As a leader gives it to a consumer."""
+    """Return the assignment that a leader sends to a consumer."""
     named = b"".join(
         pack(">h", len(topic)) + topic.encode() + pack(f">i{len(partitions)}i", len(partitions), *partitions)
         for topic, partitions in topics.items()

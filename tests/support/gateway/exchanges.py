@@ -1,6 +1,6 @@
-"""For every API and version that the gateway advertises: a request of that version, and checks of the reply.
+"""A request and checks of its reply for every API and version that the gateway advertises.
 
-Requests and replies use kio's schemas, or explicit bytes for versions that Kafka 4 removed.
+Requests and replies are encoded with kio's schemas or, for versions that Kafka 4 dropped, by hand.
 """
 
 import struct
@@ -78,7 +78,7 @@ async def metadata(harness: Harness, client: Client, version: int) -> None:
         13: lambda: reply.error_code == 0,
     }
     for first, holds in since.items():
-        assert version < first or holds(), f"added in version {first}"
+        assert version < first or holds(), f"fields since version {first}"
     assert getattr(reply, "cluster_authorized_operations", 8096) == 8096
     await _refused_metadata(client, version)
 
@@ -88,8 +88,8 @@ async def _refused_metadata(client: Client, version: int) -> None:
     if version >= 4:
         requested.append(({"name": "unknown"}, 3))
     if version >= 10:
-        requested = [({**named, "topic_id": None}, error) for named, error in requested]
-        # Before version 12 a topic cannot be requested by its id.
+        asked = [({**named, "topic_id": None}, error) for named, error in asked]
+        # Requests by topic id exist since version 12.
         named = {"name": None if version >= 12 else "t", "topic_id": UNKNOWN_ID}
         requested.append((named, 100 if version >= 12 else 42))
     for named, error in requested:
@@ -255,7 +255,7 @@ async def list_offsets(harness: Harness, client: Client, version: int) -> None:
 
 
 async def _listed(client: Client, version: int, name: str, index: int, timestamp: int) -> Any:
-    """Return the ListOffsets result of one partition."""
+    """Send ListOffsets for one partition."""
     partition = nested(2, version, "ListOffsetsPartition")(partition_index=index, timestamp=timestamp)
     values: dict[str, Any] = {
         "replica_id": -1,

@@ -1,4 +1,4 @@
-"""For every API of consumer groups and each version: requests of that version, and checks of the replies."""
+"""Requests and checks of their replies for every version of each consumer group API."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ async def find_coordinator(harness: Harness, client: Client, version: int) -> No
         assert found == [("g", 0, *here), ("other", 0, *here)]
     if version < 1:
         return
-    # Transactions, share groups, and an invalid type.
+    # Transactions, share groups, and an unknown type.
     for key_type, error in ((1, 31), (2, 42), (7, 42)):
         key: dict[str, Any] = {"coordinator_keys": ("x",)} if version >= 4 else {"key": "x"}
         reply = await client.ask(10, version, key_type=key_type, **key)
@@ -162,7 +162,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     assert (kept.expires_ms is None) == (version >= 5)
     nothing = await commit(client, {unknown: {0: (1, "")}}, version=version, group="nothing")
     assert nothing == [[100 if by_id else 3]]
-    # Members identify themselves.
+    # A static member must send its group.instance.id.
     instance: dict[str, Any] = {"instance": "i"} if version >= 7 else {}
     member_id, generation = await stable(client, group="live", **instance)
     who: dict[str, Any] = {"version": version, "group": "live", **instance}

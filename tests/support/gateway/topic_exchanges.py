@@ -1,4 +1,4 @@
-"""Exchanges as in ``exchanges.py`` for creating and deleting topics, and for deleting records."""
+"""Like ``exchanges.py``, for creating and deleting topics and for deleting records."""
 
 import struct
 from datetime import timedelta
@@ -47,7 +47,7 @@ async def _refused_topic(
         answer = await client.call(19, version, _old_creation(version, name, partitions, config, value))
         expected = struct.pack(">i", 1) + string(name) + struct.pack(">h", error)
         assert answer[: len(expected)] == expected
-        # A message that is not empty.
+        # The error message must not be empty.
         assert len(answer) == len(expected) if version == 0 else len(answer) > len(expected) + 2
         return
     configs = (nested(19, version, "CreatableTopicConfig")(name=config, value=value),)

@@ -1,4 +1,4 @@
-"""The manifests as stored by the API server, and their meaning to a kubelet."""
+"""Applied manifests on the API server, and what a kubelet would make of them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Overlay:
-    """An applied overlay. ``said``: kubectl's standard error."""
+    """An applied overlay. ``said`` is kubectl's standard error."""
 
     kubernetes: Kubernetes
     name: str
@@ -30,20 +30,20 @@ class Overlay:
         return self.kubernetes.kubectl(*here, f"--namespace={self.namespace}").stdout
 
     def apply(self) -> str:
-        """Apply it and return kubectl's line about each object."""
+        """Apply the overlay and return kubectl's line for each object."""
         done = self.kubernetes.kubectl("apply", "-k", str(OVERLAYS / self.name))
         self.said = done.stderr
         return done.stdout
 
     def differences(self) -> str:
-        """Return the changes of applying it again, according to the API server."""
+        """Return what applying the overlay again would change, according to the API server."""
         found = self.kubernetes.kubectl("diff", "-k", str(OVERLAYS / self.name), check=False)
-        # 1: there are differences; above 1: kubectl failed.
+        # Status 1 means differences, above 1 an error.
         assert found.returncode in (0, 1), found.stderr
         return found.stdout
 
     def await_replicas(self) -> None:
-        """Wait until each service has its autoscaler's minimum number of pods and all are ready."""
+        """Wait until each service has the minimum number of pods of its autoscaler, and all are ready."""
         for scaler in self.items("hpa"):
             target, least = scaler["spec"]["scaleTargetRef"], scaler["spec"]["minReplicas"]
             what = f"{target['kind'].lower()}/{target['name']}"
@@ -65,20 +65,20 @@ class Overlay:
         return found
 
     def pods(self, service: str) -> list[Json]:
-        """Return its pods by name, without those that are being deleted."""
+        """Return the pods that are not being deleted, sorted by name."""
         found = self.kubernetes.items("pods", f"--namespace={self.namespace}", f"--selector={NAME}=kafscale-{service}")
         here = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
-        assert here, f"there is no pod of {service}"
+        assert here, f"no pod of {service} exists"
         return sorted(here, key=lambda pod: str(pod["metadata"]["name"]))
 
     def templates(self) -> dict[str, Json]:
-        """Return the pod templates of all workloads and jobs, by the label that names them."""
+        """Return the pod templates of all workloads and jobs, by their name label."""
         found = [workload["spec"]["template"] for workload in self.items("statefulsets,deployments")]
         found += [cron["spec"]["jobTemplate"]["spec"]["template"] for cron in self.items("cronjobs")]
         return {template["metadata"]["labels"][NAME]: template for template in found}
 
     def environment(self, pod: Json, container: Json) -> dict[str, str]:
-        """Return the variables of a container as a kubelet resolves them."""
+        """Return the environment of a container as a kubelet sets it."""
         made: dict[str, str] = {}
         for source in container.get("envFrom", []):
             kind, reference = ("configmap", "configMapRef") if "configMapRef" in source else ("secret", "secretRef")
@@ -90,7 +90,7 @@ class Overlay:
         return made
 
     def _value(self, pod: Json, variable: Json, made: Mapping[str, str]) -> str | None:
-        """Return None for a variable from an optional secret that does not exist."""
+        """Return the value of a variable, or None if it comes from an optional Secret that does not exist."""
         source = variable.get("valueFrom")
         if source is None:
             return _REFERENCE.sub(lambda found: _expanded(found, made), variable.get("value", ""))
@@ -114,13 +114,13 @@ class Overlay:
 
 
 def container(template: Json, name: str | None = None) -> Json:
-    """Return a container of a pod or of a pod's template, by its name or the first."""
+    """Return the container of a pod or a pod template with this name, or the first one."""
     found: Json = next(c for c in template["spec"]["containers"] if name in (None, c["name"]))
     return found
 
 
 def matches(selector: Json, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector selects an object with ``labels``."""
+    """Return whether a label selector matches ``labels``."""
     for expression in selector.get("matchExpressions", []):
         assert expression["operator"] == "In"
         if labels.get(expression["key"]) not in expression["values"]:
@@ -129,18 +129,18 @@ def matches(selector: Json, labels: Mapping[str, str]) -> bool:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels of the pods that a template creates."""
+    """Return the labels of the pods of a template."""
     labels: dict[str, str] = template["metadata"]["labels"]
     return labels
 
 
 def port_names(template: Json) -> dict[str, int]:
-    """Return the ports of all containers of a pod."""
+    """Return the port numbers of all containers of a pod by name."""
     return {p["name"]: p["containerPort"] for c in template["spec"]["containers"] for p in c.get("ports", [])}
 
 
 def outside(services: Iterable[Json]) -> dict[str, Json]:
-    """Return the Services that lead from outside to one pod each, by the pod's name."""
+    """Return the Services for access from outside, each for one pod, by the pod's name."""
     selected = ((s["spec"].get("selector", {}).get("statefulset.kubernetes.io/pod-name"), s) for s in services)
     return {pod: service for pod, service in selected if pod}
 

@@ -1,4 +1,4 @@
-"""Processes with the environment of the manifests' pods. Only addresses are this machine's."""
+"""Processes with the environment of the pods in the manifests, except for addresses on this machine."""
 
 import base64
 import json
@@ -22,9 +22,9 @@ _MEMBER = "kafscale-etcd-0.kafscale-etcd"
 
 
 def add(cluster: Cluster, service: str, environment: Mapping[str, str]) -> ServiceProcess:
-    """Add a process to ``cluster`` with a pod's environment, without starting it."""
+    """Add a process with a pod's environment to ``cluster`` without starting it."""
     addresses = {name for name in environment if name.endswith(("_ADDR", "_ENDPOINTS", "_ENDPOINT"))}
-    # The bucket is the cluster's own, with its keys and region.
+    # Keep the bucket settings of the cluster, with keys and region.
     bucket = {name for name in environment if name.startswith("KAFSCALE_S3_") and name != "KAFSCALE_S3_NAMESPACE"}
     kept = {name: value for name, value in environment.items() if name not in addresses | bucket}
     if "KAFSCALE_LISTENERS" in kept:
@@ -41,14 +41,14 @@ def add(cluster: Cluster, service: str, environment: Mapping[str, str]) -> Servi
 
 
 def listener(process: ServiceProcess, name: str) -> str:
-    """Return the address of a listener of a gateway."""
+    """Return the address of a gateway's listener."""
     [address] = re.findall(rf"{name}://([^,]+)", process.env["KAFSCALE_LISTENERS"])
     return str(address)
 
 
 @contextmanager
 def etcd_member(directory: Path, environment: Mapping[str, str], data: str) -> Iterator[tuple[str, str]]:
-    """Run etcd with only a pod's environment, and yield the addresses for clients and health."""
+    """Run a single etcd member with a pod's environment. Yield its client and health addresses."""
     client, peer, metrics = free_ports(3)
     moved = {_MEMBER: "127.0.0.1", "0.0.0.0": "127.0.0.1", data: str(directory)}
     moved |= {f":{port}": f":{free}" for port, free in ((2379, client), (2380, peer), (2381, metrics))}
@@ -63,7 +63,7 @@ def etcd_member(directory: Path, environment: Mapping[str, str], data: str) -> I
 
 
 def snapshot(client: str) -> bytes:
-    """Return the output of ``etcdctl snapshot save``."""
+    """Return the snapshot of a member that ``etcdctl snapshot save`` writes."""
     reply = httpcore.request("POST", f"http://{client}/v3/maintenance/snapshot", content=b"{}")
     assert reply.status == 200
     answers = [json.loads(line) for line in reply.content.splitlines() if line]
@@ -71,7 +71,7 @@ def snapshot(client: str) -> bytes:
 
 
 def run(command: list[str], environment: Mapping[str, str]) -> str:
-    """Run a command that must succeed, and return its output."""
+    """Run a command, which must succeed, and return its output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("KAFSCALE_", "AWS_"))}
     done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
 
 
 def set_aside(script: Json, volume: Path) -> None:
-    """Run the script that moves a volume's content aside: twice without harm, and never over moved content."""
+    """Run the script that moves data aside. Check that a repetition does no harm and it never overwrites moved data."""
     command = [sys.executable, *script["command"][1:]]
     (volume / "data").mkdir()
     (volume / "data" / "kept").touch()

@@ -1,6 +1,6 @@
-"""An HTTP proxy for S3 that refuses, loses, delays and truncates requests at adjustable rates.
+"""An HTTP proxy for S3 that rejects, loses, delays and truncates at configurable rates.
 
-Other requests are forwarded unchanged, because they are signed, including their Host header.
+It forwards requests unchanged, because they are signed, including the Host header.
 """
 
 from collections.abc import Callable
@@ -18,22 +18,22 @@ _STALL_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class S3Faults:
-    """The fraction (0 to 1) of requests that each fault affects; together at most 1."""
+    """The shares (0 to 1) of requests with each fault. Their sum is at most 1."""
 
     slow_down: float = 0.0
-    """503 SlowDown; the request does not reach the server."""
+    """503 SlowDown. The request does not reach the server."""
     internal: float = 0.0
-    """500 InternalError; the request does not reach the server."""
+    """500 InternalError. The request does not reach the server."""
     lost: float = 0.0
-    """The server executes the request, and the connection ends without an answer."""
+    """The server executes the request, and the connection is closed without a response."""
     late: float = 0.0
-    """The connection ends at once; the server gets the request up to ``late_seconds`` later."""
+    """The connection is closed at once. The server gets the request up to ``late_seconds`` later."""
     slow: float = 0.0
-    """The answer takes up to ``slow_seconds`` longer."""
+    """The response is delayed by up to ``slow_seconds``."""
     stalled: float = 0.0
-    """No answer on an open connection, until the client times out, or for twenty seconds."""
+    """No response on an open connection until the client gives up, for at most twenty seconds."""
     truncated: float = 0.0
-    """The connection ends in the middle of the answer's body. An answer without a body is lost."""
+    """The connection is closed in the middle of the response body. A response without a body is lost."""
 
 
 LATE_SECONDS = 10.0
@@ -57,19 +57,19 @@ _REFUSALS = {"slow_down": _refusal(503, "SlowDown"), "internal": _refusal(500, "
 
 
 class S3FaultProxy:
-    """A proxy for the S3 server ``target`` (host:port). `run` listens on a free port; ``random`` gives 0 to 1."""
+    """A proxy for the S3 server ``target`` (host:port). `run` listens on a free port. ``random`` returns 0 to 1."""
 
     def __init__(self, target: str, random: Callable[[], float]) -> None:
         self.target = target
         self.address = ""
         self.faults = HEALTHY
         self.met: dict[str, int] = {}
-        """The number of requests that met each fault."""
+        """The number of requests with each fault."""
         self._random = random
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Report started when ``address`` is known and connections are accepted."""
+        """Serve until cancelled. Reports `started` when ``address`` is set and connections are accepted."""
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.address = f"127.0.0.1:{port_of(listeners)}"
         async with trio.open_nursery() as self._nursery:
@@ -86,12 +86,12 @@ class S3FaultProxy:
                     break
                 parser.start_next_cycle()
         except (*BROKEN, h11.RemoteProtocolError):
-            pass  # the client left, or the server did: the RST below reports it to the client
+            pass  # the client or the server closed the connection; the RST below notifies the client
         finally:
             reset(client)
 
     async def _answer(self, client: trio.SocketStream, parser: h11.Connection, request: _Message) -> bool:
-        """Return whether the connection stays open."""
+        """Answer a request. Return whether the connection stays open."""
         fault = self._choose()
         if fault in _REFUSALS:
             await client.send_all(_sent(parser, request, _REFUSALS[fault]))
@@ -129,10 +129,10 @@ class S3FaultProxy:
         try:
             await self._ask(request)
         except (*BROKEN, h11.RemoteProtocolError):
-            pass  # nobody waits for the answer
+            pass  # no one waits for the response
 
     async def _ask(self, request: _Message) -> _Message:
-        """Return the server's answer. Raise the errors in BROKEN, or RemoteProtocolError if it ends in the middle."""
+        """Return the server's response. Raise an error of BROKEN, or RemoteProtocolError if it is truncated."""
         host, _, port = self.target.rpartition(":")
         server = await trio.open_tcp_stream(host, int(port))
         async with server:
@@ -146,7 +146,7 @@ class S3FaultProxy:
             await server.send_all(sent + (parser.send(h11.EndOfMessage()) or b""))
             reply = await _receive(server, parser)
             if reply is None:
-                raise h11.RemoteProtocolError("closed before an answer")
+                raise h11.RemoteProtocolError("closed without a response")
             return reply
 
 
@@ -169,7 +169,7 @@ async def _receive(stream: trio.SocketStream, parser: h11.Connection) -> _Messag
 
 
 def _sent(parser: h11.Connection, request: _Message, reply: _Message) -> bytes:
-    """Return the bytes of ``reply``, without its body in answer to HEAD."""
+    """Return the bytes of ``reply``, without the body for HEAD."""
     headers = reply.head.headers.raw_items()
     parts = [parser.send(h11.Response(status_code=reply.head.status_code, headers=headers, reason=reply.head.reason))]
     if request.head.method != b"HEAD":

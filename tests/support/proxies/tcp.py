@@ -1,4 +1,4 @@
-"""A TCP proxy whose links can be cut, stalled, slowed and refused while in use."""
+"""A TCP proxy whose connections can be cut, stalled, slowed and refused while in use."""
 
 import contextlib
 import socket
@@ -21,7 +21,7 @@ BOTH = frozenset(Direction)
 
 
 def reset(stream: trio.SocketStream) -> None:
-    """Close with RST: undelivered bytes are lost, and the peer sees an error."""
+    """Close with RST. Undelivered data is lost, and the peer sees an error."""
     with contextlib.suppress(OSError):
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     stream.socket.close()
@@ -35,8 +35,8 @@ def port_of(listeners: list[trio.SocketListener]) -> int:
 class TcpProxy:
     """Forwards connections to ``target`` (host:port). `run` listens on a free port of 127.0.0.1.
 
-    A stalled link accepts connections and bytes, up to the kernel's buffers, and forwards nothing. `heal` delivers them
-    late; after `cut` they are lost.
+    A stalled proxy accepts connections, and bytes until the kernel's buffers are full, but forwards nothing. `heal`
+    forwards them late; `cut` drops them.
     """
 
     def __init__(self, target: str) -> None:
@@ -49,7 +49,7 @@ class TcpProxy:
         self._scopes: set[trio.CancelScope] = set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Report started when ``address`` is known and connections are accepted."""
+        """Serve until cancelled. Reports `started` when ``address`` is set and connections are accepted."""
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.address = f"127.0.0.1:{port_of(listeners)}"
         task_status.started()
@@ -60,16 +60,16 @@ class TcpProxy:
         return len(self._scopes)
 
     def cut(self) -> None:
-        """End every connection with RST in both directions."""
+        """Close every connection with RST on both sides."""
         for scope in self._scopes:
             scope.cancel()
 
     def stall(self, directions: frozenset[Direction] = BOTH) -> None:
-        """Forward nothing in ``directions``, on existing and new connections."""
+        """Stop forwarding in ``directions`` on current and new connections."""
         self._stalled = directions
 
     def heal(self) -> None:
-        """Forward everything immediately, including held bytes."""
+        """Forward everything again, including what was held back."""
         self._stalled = frozenset()
         self.delay_seconds = 0.0
         self.refusing = False
@@ -84,7 +84,7 @@ class TcpProxy:
                 if not self.refusing:
                     await self._pass_on(client, streams)
             except* BROKEN:
-                pass  # one side has closed: the RST below reports it to the other
+                pass  # one side closed the connection; the RST below notifies the other
             finally:
                 self._scopes.discard(scope)
                 for stream in streams:

@@ -1,4 +1,4 @@
-"""Pages of a catalog and a topic object, small and known."""
+"""Small samples of catalog pages and a topic object."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def segment(base: int, end: int, *, epoch: int = 3, newest: int = 1_000) -> Cata
 
 
 def golden_segments() -> list[CatalogSegment]:
-    """A segment that KafScale 1 wrote, one without timestamps, and one with every field in use."""
+    """Return a segment that KafScale 1 wrote, one without timestamps, and one with all fields set."""
     parsed = parse_segment(KAFSCALE_1_SEGMENT.read_bytes())
     return [
         describe(parsed.data, parsed.positions, parsed.next_offset),

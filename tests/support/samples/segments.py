@@ -18,13 +18,13 @@ CREATED_MS = 1_700_000_000_000
 
 
 def make_batch(timestamps: Sequence[int], *, codec: Codec = Codec.NONE, value: bytes = b"v") -> bytes:
-    """A batch as a producer sends it, with one record per timestamp."""
+    """Return a batch like a producer sends it, with one record per timestamp."""
     records = [Record(number, timestamp, b"k", value) for number, timestamp in enumerate(timestamps)]
     return build_batch(records, base_offset=0, codec=codec)
 
 
 def placed(batches: Iterable[bytes], *, base_offset: int, epoch: int = EPOCH) -> list[tuple[bytes, memoryview]]:
-    """The batches at consecutive offsets, in the two pieces that the writer expects."""
+    """Return the batches with consecutive offsets, each in the two parts that the writer takes."""
     pieces = []
     for batch in batches:
         header = peek_one(batch)
@@ -38,7 +38,7 @@ def make_segment(batches: Iterable[bytes], *, base_offset: int = 0, epoch: int =
 
 
 def small_segment(*, base_offset: int = 1000, batches: int = 3, records: int = 2, epoch: int = EPOCH) -> BuiltSegment:
-    """Record i of the segment has timestamp 10 * i."""
+    """Return a segment whose record i has timestamp 10 * i."""
     return make_segment(
         [make_batch([10 * (number * records + i) for i in range(records)]) for number in range(batches)],
         base_offset=base_offset,

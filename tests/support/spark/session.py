@@ -1,4 +1,4 @@
-"""Spark in the tests' own process: its JVM runs on loopback with little memory."""
+"""Spark in the process of the tests: start its JVM on loopback with little memory, and end it."""
 
 import os
 import re
@@ -15,17 +15,17 @@ from tests.servers.tools import missing
 
 ROOT = Path(__file__).parents[3]
 IMPORT_PATH = os.pathsep.join([str(ROOT / "spark"), str(ROOT)])
-"""The directories of ``kafscale_spark`` and ``kafscale`` in the tree, for Python workers."""
+"""The Python path of workers, with ``kafscale_spark`` and ``kafscale`` from the tree."""
 
 OLDEST_JAVA = 17
 SHARED_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-"""The archive of `classes.py` for this Python's pyspark. A JVM that cannot use it starts without."""
+"""The archive that `classes.py` creates for this pyspark. A JVM that it does not match ignores it."""
 
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 QUICK_JAVA = f"{_QUICK} -XX:SharedArchiveFile={SHARED_CLASSES} -Xlog:disable"
 """JVM options for a fast start instead of high throughput."""
 SHARING_JAVA = f"{_QUICK} -XX:ArchiveClassesAtExit={SHARED_CLASSES} -Xlog:disable"
-"""Options for the JVM whose classes the others share."""
+"""Options of the JVM that creates the shared archive."""
 
 
 def require_java() -> None:
@@ -43,7 +43,7 @@ def require_java() -> None:
 
 
 def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:
-    """Return the settings of every Spark of the tests. ``java``: options of its driver's JVM."""
+    """Return the settings of every Spark in the tests. ``java`` are the JVM options of the driver."""
     java = f"{java} -Djava.io.tmpdir={directory} -Dderby.system.home={directory}"
     return {
         "spark.ui.enabled": "false",
@@ -57,14 +57,14 @@ def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:
         "spark.local.dir": str(directory / "scratch"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # Tasks are not retried unless a test sets this.
+        # No retries of failed tasks, unless a test sets this.
         "spark.task.maxFailures": "1",
         "spark.sql.session.timeZone": "UTC",
     }
 
 
 def environment(python: str = sys.executable) -> dict[str, str]:
-    """Return the variables of a Spark process whose Python workers run ``python`` and import from the tree."""
+    """Return the environment of a Spark process whose workers run ``python`` and import from the tree."""
     return {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": python,
@@ -75,13 +75,13 @@ def environment(python: str = sys.executable) -> dict[str, str]:
 
 @contextmanager
 def spark_session(directory: Path, java: str = QUICK_JAVA) -> Iterator[SparkSession]:
-    """Run the single session of this process, in local mode with two concurrent tasks.
+    """Run the only session of this process, in local mode with two concurrent tasks.
 
-    Afterwards its JVM and its Python workers have ended.
+    On exit, its JVM and the Python workers have ended.
     """
     require_java()
     before = dict(os.environ)
-    # Another Spark's home and settings must not apply.
+    # Ignore home and settings of another Spark.
     for name in [name for name in before if name.startswith(("SPARK_", "PYSPARK_"))]:
         del os.environ[name]
     os.environ.update(environment())
@@ -101,7 +101,7 @@ def spark_session(directory: Path, java: str = QUICK_JAVA) -> Iterator[SparkSess
         assert gateway is not None
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
-        # The JVM ends when its input is closed.
+        # The JVM exits when its input is closed.
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(timeout=30)

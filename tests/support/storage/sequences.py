@@ -7,7 +7,7 @@ from tests.support.storage.harness import Caller
 
 
 def numbered(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
-    """A batch whose values are its sequences."""
+    """Return a batch whose values are its sequence numbers."""
     records = [Record(i, 1000, None, b"%d" % (sequence + i)) for i in range(count)]
     return build_batch(records, base_offset=0, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
@@ -17,7 +17,7 @@ async def send(caller: Caller, ref: PartitionRef, sequence: int, count: int = 1)
 
 
 async def flushed(caller: Caller, ref: PartitionRef, sequences: range) -> None:
-    """Each in a segment of its own."""
+    """Append and flush each sequence number as its own segment."""
     for sequence in sequences:
         assert (await send(caller, ref, sequence)).status == Status.OK
         await caller.flush(ref)

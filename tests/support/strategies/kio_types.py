@@ -15,7 +15,7 @@ _UNSIGNED = {"uint16": 16, "uint32": 32}
 
 
 def entities(schema: Any, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Any entity of ``schema``. ``fixed`` overrides the strategies of fields by name, at any depth."""
+    """Generate entities of ``schema``. ``fixed`` has strategies for fields with these names at any depth."""
     values = {}
     for field in fields(schema):
         strategy = fixed.get(field.name)
@@ -63,11 +63,11 @@ def _plain(kafka_type: str) -> st.SearchStrategy[Any]:
         return st.integers(0, 1 << 31).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
     if kafka_type == "uuid":
         return st.uuids()
-    raise ValueError(f"no values are made for the type {kafka_type}: a new kio has it")
+    raise ValueError(f"no strategy for the type {kafka_type} of a newer kio")
 
 
 def written(entity: Any) -> bytes:
-    """The bytes that kio writes for ``entity``."""
+    """Return the bytes that kio writes for ``entity``."""
     out = io.BytesIO()
     cast(Any, entity_writer(type(entity)))(out, entity)
     return out.getvalue()

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def mutated(draw: st.DrawFn, sources: list[bytes]) -> bytes:
-    """One of ``sources`` with a few bytes changed, ranges cut out or copied, the end missing or doubled."""
+    """Generate one of ``sources`` with changed bytes, removed or copied ranges, or a truncated or repeated end."""
     data = bytearray(draw(st.sampled_from(sources)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))

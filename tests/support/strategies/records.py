@@ -1,4 +1,4 @@
-"""Records for property tests, and legacy message sets made by hand."""
+"""Records for property tests, and legacy message sets encoded by hand."""
 
 import struct
 import zlib
@@ -15,7 +15,7 @@ headers = st.lists(st.tuples(st.text(max_size=20), maybe_bytes), max_size=4).map
 
 @st.composite
 def record_lists(draw: st.DrawFn) -> list[Record]:
-    """1 to 20 records with ascending offsets and gaps, from any base offset."""
+    """Generate 1 to 20 records with increasing offsets, with gaps, from any base offset."""
     offset = draw(st.integers(0, 2**40))
     records = []
     for _ in range(draw(st.integers(1, 20))):
@@ -37,7 +37,7 @@ def message(
     timestamp: int = 0,
     offset: int = 0,
 ) -> bytes:
-    """A message of magic 0 or 1 with a correct CRC-32."""
+    """Return a message of magic 0 or 1 with a valid CRC-32."""
     body = struct.pack(">bb", magic, attributes)
     body += struct.pack(">q", timestamp) if magic else b""
     body += _field(key) + _field(value)
