@@ -1,17 +1,10 @@
-"""Spark's own Kafka source on Apache Kafka beside ours on KafScale: `python -m tests.bench.spark_compare`.
+"""Compare our Spark source on KafScale with Spark's source on Apache Kafka: `python -m tests.bench.spark_compare`.
 
-KafScale is four processes with MinIO and etcd. Both have the same records, JSON padded to a size, put there by Kafka's
-ProducerPerformance, of which the one has all in its segment cache and the other in the page cache; both are read by one
-Spark 4.0.0 in local mode with two tasks at a time, in alternating runs after one that does not count, and written by
-its sinks. A full run takes about forty minutes and 8 GB of disk, ``--quick`` some minutes. Rates are medians; the ratio
-is ours to theirs. CPU seconds are those of the servers that the source or sink uses, of Spark's JVM and of its Python
-processes, medians too.
-
-A change is measured beside what was before by ``--baseline`` with a second checkout. Its source and sink, in a Spark of
-their own, then take the place of Apache Kafka and of Spark's own; both read the same topics:
-
-    git worktree add /tmp/before HEAD
-    python -m tests.bench.spark_compare --baseline /tmp/before --only scan --only-load bench-1000-6 --rounds 9
+KafScale runs as four services with MinIO and etcd. Both brokers have the same records, JSON padded to a size, from
+Kafka's ProducerPerformance. KafScale has them in its segment cache, Kafka in the page cache. One Spark 4.0.0 in local
+mode with two concurrent tasks reads both in alternating runs, after a warm-up run, and writes with both sinks. A full
+run takes about forty minutes and 8 GB of disk, ``--quick`` some minutes. Rates are medians, and the ratio is ours to
+theirs. CPU seconds are medians too: of the servers in use, of Spark's JVM, and of its Python processes.
 """
 
 import itertools
@@ -49,7 +42,7 @@ _LEVELS = ("info", "info", "info", "warning", "error")
 _PAYLOADS = 10_000
 _LEAST_SECONDS = 0.05
 _CACHE = "2GB"
-"""More than any load."""
+"""More records than any load has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +66,21 @@ QUICK = [Load(500_000, 100, 1)]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Seconds by the clock, and those of CPU by the kind of process."""
+    """Wall clock seconds, and CPU seconds by kind of process."""
 
     seconds: float
     cpu: dict[str, float]
 
 
 class Spark:
-    """The program's process: it is asked in lines and says how long it took. ``servers``: process ids by source."""
+    """The process of the Spark program, which answers lines. ``servers`` has process ids by source."""
 
     def __init__(self, process: "subprocess.Popen[str]", servers: dict[str, dict[str, int]]) -> None:
         self._process = process
         self._servers = servers
 
     def run(self, measure: str, expected: int, source: str, **question: Any) -> Taken:
-        """Raises RuntimeError when Spark failed or read another number of rows."""
+        """Run a measure. Raise RuntimeError if Spark fails or reads another number of rows."""
         before = self._cpu(source)
         seconds = self._seconds(measure, expected, source=source, **question)
         return Taken(seconds, {kind: used - before.get(kind, 0.0) for kind, used in self._cpu(source).items()})
@@ -106,10 +99,10 @@ class Spark:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"Spark ended at {measure} {question}: its messages stand above")
+            raise RuntimeError(f"Spark exited during {measure} {question}: see its messages above")
         answer = json.loads(line)
         if answer["rows"] not in (-1, expected):
-            raise RuntimeError(f"{measure} {question}: {answer['rows']} rows of {expected}")
+            raise RuntimeError(f"{measure} {question}: got {answer['rows']} of {expected} rows")
         return float(answer["seconds"])
 
 
@@ -141,11 +134,10 @@ def spark40(
         "spark.jars": ",".join(str(jar) for jar in kafka_source_jars()),
     }
     python = str(spark40_python())
-    # Spark finds the source by itself there, and would not tell it how many tasks `local[2]` runs at a time.
-    path = os.pathsep.join([str(checkout / "spark"), str(checkout)])
-    variables = [f"{n}={value}" for n, value in (environment(python) | {"PYTHONPATH": path, SLOTS: "2"}).items()]
+    # In this mode Spark does not pass the number of concurrent tasks of `local[2]` to the source.
+    variables = [f"{name}={value}" for name, value in (environment(python) | {SLOTS: "2"}).items()]
     command = ["env", *variables, python, str(PROGRAM), json.dumps(settings), bootstrap, endpoints]
-    # Spark makes a directory for artifacts where it is started.
+    # Spark creates a directory for artifacts in its working directory.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
         try:
             yield Spark(process, servers)
@@ -157,7 +149,7 @@ def spark40(
 
 
 def _payloads(path: Path, record_bytes: int) -> Path:
-    """Lines for ProducerPerformance to pick from."""
+    """Write payload lines for ProducerPerformance."""
     chance = random.Random(record_bytes)
     with path.open("w") as lines:
         for _ in range(_PAYLOADS):
@@ -211,8 +203,8 @@ def _written(sides: list[Side], load: Load, rounds: int) -> str:
     return _row("sink", load, taken, load.records * load.record_bytes / 1e6, "MB/s", digits=0)
 
 
-def _measured(sides: list[Side], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
-    """Rows of the table."""
+def _measured(spark: Spark, brokers: dict[str, str], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
+    """Return the rows of the table."""
     for measure, what in (COUNT | MEASURES).items():
         if not only or measure in only:
             yield _compared(sides, load, measure, what, rounds)
@@ -232,13 +224,19 @@ def _used(runs: list[Taken]) -> str:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A tenth of the records of 100 B, in one partition, and one round.")
-@click.option("--rounds", default=3, show_default=True, help="Runs of each measure; the table has their medians.")
-@click.option("--only", multiple=True, type=click.Choice([*COUNT, *MEASURES, "sink"]), help="One or more measures.")
+@click.option("--quick", is_flag=True, help="Only a tenth of the 100 B records, in one partition, and one round.")
+@click.option(
+    "--rounds", default=3, show_default=True, help="The number of runs of each measure. The table has medians."
+)
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice([*COUNT, *MEASURES, "sink"]),
+    help="Run only this measure. Can be repeated.",
+)
 @click.option("--only-load", type=click.Choice([load.topic for load in LOADS]), help="One load.")
-@click.option("--cold", is_flag=True, help="Storage keeps no segments in memory: each read fetches them from MinIO.")
-@click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table there.")
+@click.option("--cold", is_flag=True, help="Disable the segment cache, so that each read fetches segments from MinIO.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table to this file.")
 def main(
     *,
     quick: bool,
@@ -254,7 +252,7 @@ def main(
     rounds = 1 if quick else rounds
     other = ["Spark's own, Apache Kafka", "Apache Kafka"] if baseline is None else [BASELINE, "the baseline"]
     table = [
-        f"| | records | {other[0]} | KafScale | ratio | CPU seconds with {other[1]} | with KafScale |",
+        "| measure | records | Spark's own, Apache Kafka | KafScale | ratio | CPU s, Apache Kafka | CPU s, KafScale |",
         "|---|---|---|---|---|---|---|",
     ]
     with tempfile.TemporaryDirectory(prefix="kafscale-spark-") as scratch, ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""Inject faults into real processes under load for some minutes, then check the acked records.
+"""Faults on real processes with running clients for some minutes, then a check of all acked records.
 
-``python -m tests.chaos [--minutes 0.5] [--seed N] [--keep]``: see `tests.chaos.run`. The faults are in
-`tests.chaos.faults`, the complaints in `tests.support.chaos.history`.
+Usage: ``python -m tests.chaos [--minutes 0.5] [--seed N] [--keep]``. `tests.chaos.run` describes a run,
+`tests.chaos.faults` has the faults, and `tests.support.chaos.history` the checks.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tests.chaos.run import Report, run
 
 
 def main() -> int:
-    """Return 0 without complaints. Otherwise return 1 and keep all logs."""
+    """Return 0 without complaints. Otherwise keep all logs and return 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--minutes", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

@@ -1,4 +1,4 @@
-"""One chaos run: start everything, inject faults for a while, heal everything, and check the history."""
+"""A chaos run: start everything, inject faults for a while, heal them, and check the history."""
 
 import random
 import time
@@ -32,7 +32,7 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Report:
-    """``ended``: nodes that ended unexpectedly, with their status."""
+    """The result of a run. ``ended`` counts unexpected exits by node and status."""
 
     seed: int
     minutes: float
@@ -46,13 +46,13 @@ class Report:
 
 
 async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str], None]) -> Report:
-    """Run and judge. All logs and events are in ``directory``; ``say`` receives lines for a person."""
+    """Run and check. Logs and history are in ``directory``. ``say`` is called with progress messages."""
     report = Report(seed, minutes)
     began = time.monotonic()
     stuck: list[str] = []
 
-    def tell(text: str) -> None:
-        # The monotonic time links this line to the lines of the clients.
+    def report_line(text: str) -> None:
+        # Include the monotonic time, which the lines of the clients have too.
         now = time.monotonic()
         say(f"{now - began:7.1f} s  {text}")
         with (directory / "faults.log").open("a") as log:
@@ -60,41 +60,41 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
 
     def begin(fault: str) -> Callable[[str], None]:
         report.faults[fault] += 1
-        return tell
+        return report_line
 
     async with running_world(directory, random.Random(f"{seed} S3")) as world:
         senders, others = producers(world.bootstrap, directory), readers(world.bootstrap, directory)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_look_after, world, report, tell)
+            nursery.start_soon(_supervise, world, report, report_line)
             try:
                 await trio.to_thread.run_sync(_make_topic, world.bootstrap)
-                tell(f"everything runs; seed {seed}")
+                report_line(f"everything is running; seed {seed}")
                 for client in (*senders, *others):
                     await nursery.start(client.run)
-                nursery.start_soon(_tell_sums, senders, others, tell)
+                nursery.start_soon(_report_sums, senders, others, report_line)
                 await await_acks(senders, _START_SECONDS)
                 with trio.move_on_after(60 * minutes):
                     await storm(world, seed, begin)
                 world.heal()
-                tell("everything is healed")
+                report_line("everything is healed")
                 await await_acks(senders, _PROGRESS_SECONDS)
-                tell("every producer goes on in every partition")
-                await finish(senders, others, tell)
+                report_line("all producers make progress in all partitions")
+                await finish(senders, others, report_line)
             except NoProgress as error:
                 stuck.append(str(error))
-                tell(str(error))
+                report_line(str(error))
                 # Acked records are checked in any case.
                 for client in (*senders, *others):
                     await client.end()
             try:
                 for last in last_readers(world.bootstrap, directory):
-                    with _bounded(_FINISH_SECONDS, f"{last.name} does not reach the end of the log"):
+                    with _bounded(_FINISH_SECONDS, f"{last.name} did not reach the end"):
                         await last.run()
                     if last.status != 0:
-                        raise NoProgress(f"{last.name} ended with status {last.status}")
+                        raise NoProgress(f"{last.name} exited with status {last.status}")
             except NoProgress as error:
                 stuck.append(str(error))
-                tell(str(error))
+                report_line(str(error))
             nursery.cancel_scope.cancel()
     report.verdict = judge(
         events(directory), {client.name: promise for client, promise in senders.items()}, last_reader="librdkafka-last"
@@ -104,16 +104,16 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
 
 
 def _crashes(world: World) -> list[str]:
-    """No fault excuses an unexpected exception."""
+    """Return the nodes that logged a traceback. No fault justifies an unexpected exception."""
     return [
-        f"{node.name} wrote a traceback: {node.log}"
+        f"{node.name} logged a traceback: {node.log}"
         for node in world.nodes
         if node.log.exists() and "Traceback (most recent call last)" in node.log.read_text(errors="replace")
     ]
 
 
 def _make_topic(bootstrap: str) -> None:
-    """Create the topic as soon as a broker answers."""
+    """Create the topic as soon as a gateway serves the request."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
     deadline = time.monotonic() + _START_SECONDS
     while True:
@@ -129,24 +129,24 @@ def _make_topic(bootstrap: str) -> None:
         time.sleep(0.2)
 
 
-async def _look_after(world: World, report: Report, tell: Callable[[str], None]) -> None:
-    """Restart processes that ended unexpectedly, as a service manager does."""
+async def _supervise(world: World, report: Report, report_line: Callable[[str], None]) -> None:
+    """Restart processes that exit unexpectedly, like a service manager."""
     while True:
         for node in world.nodes:
             if node.wanted and not node.running:
-                tell(f"{node.name} ended unexpectedly with status {node.status} and is started again")
+                report_line(f"{node.name} exited unexpectedly with status {node.status} and was restarted")
                 report.ended[f"{node.name}, status {node.status}"] += 1
                 node.start()
         await trio.sleep(1.0)
 
 
-async def _tell_sums(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
-    printed = ""
+async def _report_sums(senders: Iterable[Client], others: Iterable[Client], report_line: Callable[[str], None]) -> None:
+    previous = ""
     while True:
         await trio.sleep(_STATUS_SECONDS)
         acked = ", ".join(f"{client.name} {sum(client.acked.values())}" for client in senders)
         read = ", ".join(f"{client.name} {client.read}" for client in others)
         sums = f"    acked: {acked}; read: {read}"
-        if sums != printed:
-            tell(sums)
-        printed = sums
+        if sums != previous:
+            report_line(sums)
+        previous = sums

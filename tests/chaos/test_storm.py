@@ -81,11 +81,11 @@ def test_the_table_contains_everything_that_was_counted() -> None:
     for line in (
         "minutes of faults 1.5, seed 5",
         "kill storage 2",
-        "ended by themselves 1 storage-1, status 1: 1",
+        "unexpected exits 1 storage-1, status 1: 1",
         "java 12 11 1 3.2 s TIMED_OUT: 1",
         "any ack 4.5 s",
         "checked 11 acked records against a log of 11",
-        "verdict nothing acked lost",
+        "verdict no acked record lost",
     ):
         assert line in " ".join(words)
     report.verdict.complaints.append("lost: 0: one")

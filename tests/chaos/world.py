@@ -1,4 +1,4 @@
-"""The environment of a chaos run: etcd, MinIO and the services as processes, with a proxy on every link."""
+"""The processes of a chaos run: etcd, MinIO and the services, with a proxy on every link between them."""
 
 import random
 import sys
@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _GATEWAYS, _STORAGES, _INDEXERS = 2, 3, 2
 _COMMON = {
     "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
-    # Small segments, so that lagging readers read from S3.
+    # Small, for many segments, so that lagging readers read from S3.
     "KAFSCALE_SEGMENT_BYTES": "32KB",
     "KAFSCALE_CACHE_SIZE": "256KB",
 }
@@ -32,10 +32,7 @@ _COMMON = {
 
 @dataclass
 class World:
-    """``links`` and ``s3`` are keyed by the names of their users.
-
-    The last storage instance is a spare that may come and go.
-    """
+    """The processes and proxies. ``links`` and ``s3`` are by user name. The last storage instance is a spare."""
 
     minio: Node
     etcd: Member
@@ -55,7 +52,7 @@ class World:
         yield from (*self.gateways, *self.storages, *self.indexers)
 
     def heal(self) -> None:
-        """Start everything and open every link. The spare stays as it is."""
+        """Start every process except the spare, and remove all faults of links and S3."""
         for link in self.links.values():
             link.heal()
         for store in self.s3.values():
@@ -71,7 +68,7 @@ class World:
 
 @asynccontextmanager
 async def running_world(directory: Path, dice: random.Random) -> AsyncIterator[World]:
-    """Start everything; services may not serve yet. ``dice`` decides on the faults of S3 proxies."""
+    """Start everything without waiting until all services are ready. ``dice`` drives the faults of S3 proxies."""
     with ExitStack() as servers:
         (port,) = free_ports(1)
         address = f"127.0.0.1:{port}"
@@ -141,7 +138,7 @@ def _minio_command(directory: Path, address: str) -> list[str]:
 
 
 async def _bucket(endpoint: str) -> dict[str, str]:
-    """Return settings of a new bucket, as soon as MinIO creates one."""
+    """Create a bucket as soon as MinIO is ready, and return its settings."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
