@@ -1,8 +1,8 @@
 """Coordinators as processes of the simulation, and the gateways' calls to them.
 
-Calls begin at a coordinator in the order in which they were sent to it. In reality, when a gateway dies while a
-coordinator is stopped, its client's next request may be taken up first; so it may by a stopped broker of Apache Kafka
-when the client connects to it again, and no promise excludes that.
+A coordinator starts calls in the order in which they were sent. In reality, if a gateway dies while a coordinator is
+stopped, the client's next request may be handled first. The same can happen in a stopped Apache Kafka broker after the
+client reconnects, and no promise excludes it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,23 +43,23 @@ SETTINGS = CoordinatorSettings(
     group_topic_check_ms=500,
 )
 BOUND_SECONDS = SETTINGS.lease_ttl_seconds + SETTINGS.group_handover_timeout_ms / 1000 + 5
-"""Within this long every shard is served, as docs/reference/groups.md promises."""
+"""The time within which every shard must be served, see docs/reference/groups.md."""
 
 
 class CoordinatorProcess(Process):
-    """A process with a coordinator in it, once that has started. ``stop`` lets it leave gracefully."""
+    """A process with a coordinator, once it has started. ``stop`` makes it leave gracefully."""
 
     service: CoordinatorService | None = None
 
     def __init__(self, name: str, address: str, defect: Callable[[str, BaseException], None]) -> None:
         super().__init__(name, address, defect)
         self.stop = trio.Event()
-        # Of calls that have not begun: each is set when its call begins, or is given up.
+        # The events of calls that have not started. Each is set when its call starts or is given up.
         self._coming: dict[trio.Event, None] = {}
 
     @property
     def gives_back(self) -> bool:
-        """Whether it goes on, and gives a shard back that still has something to store."""
+        """Whether it is running and releasing a shard with pending writes."""
         going_on = self.serving and not self.stop.is_set()
         run = self.service.current if self.service is not None and going_on else None
         return run is not None and any(
@@ -67,10 +67,10 @@ class CoordinatorProcess(Process):
         )
 
     def in_turn(self, work: Callable[[], Awaitable[T]], *, after: float) -> Callable[[], Awaitable[T]]:
-        """``work`` that begins ``after`` so many seconds, and behind what was sent to this process before it."""
-        # The way takes no longer where the process is frozen.
+        """Return ``work`` delayed by ``after`` seconds, and until all earlier calls to this process have started."""
+        # The arrival time does not change if the process is frozen.
         arrives = trio.current_time() + after
-        # All of them: one that is given up says nothing about those before it.
+        # Wait for all of them, because a call that is given up may precede unstarted ones.
         before, begun = list(self._coming), trio.Event()
         self._coming[begun] = None
 
@@ -88,7 +88,7 @@ class CoordinatorProcess(Process):
 
 
 async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, settings: CoordinatorSettings) -> None:
-    """One coordinator process, until it is told to stop and has given all its groups back."""
+    """Run a coordinator until it is stopped and has released all its groups."""
     metadata = cluster.metadata_of(process)
     members = Members(metadata, NAMESPACE, "coordinator")
     service = CoordinatorService(
@@ -119,7 +119,7 @@ async def connection(
 
 
 class RemoteCoordinator:
-    """The `Peer` that is the coordinator process ``there``, in the gateway process ``here``."""
+    """The `Peer` of the gateway process ``here`` for the coordinator process ``there``."""
 
     def __init__(
         self, here: Process, there: Callable[[], CoordinatorProcess | None], faults: Faults, trace: Trace
@@ -133,7 +133,7 @@ class RemoteCoordinator:
         return await self._call(method.path, lambda peer: peer.call(method, request, timeout=_FOREVER), timeout)
 
     def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
-        raise Refused(f"{method.path} is no method of a coordinator")
+        raise Refused(f"{method.path} is not a method of a coordinator")
 
     async def _call(self, name: str, do: Callable[[Direct], Awaitable[T]], timeout: float) -> T:
         faults = self._faults

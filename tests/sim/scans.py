@@ -1,4 +1,4 @@
-"""Simulated jobs: they plan, scan and count partitions at any instance, by offsets and by time, as Spark's tasks do."""
+"""Simulated jobs, which plan, scan and count partitions at any instance by offset and time, like Spark's tasks."""
 
 from collections.abc import AsyncIterator
 
@@ -29,11 +29,11 @@ _PASSING = (Status.UNAVAILABLE, Status.NOT_OWNER, Status.UNKNOWN_TOPIC, Status.T
 
 
 class _Stopped(Exception):
-    """An answer that is to be asked for again."""
+    """The request must be repeated."""
 
 
 class Scanner:
-    """Of one partition. ``here`` is the process that it runs in, which never fails."""
+    """Scans a partition from the process ``here``, which never fails."""
 
     def __init__(self, view: View, cluster: Cluster, here: Process, partition: Partition, name: str) -> None:
         self._view = view
@@ -45,7 +45,7 @@ class Scanner:
         self._ref = PartitionRef(topic=partition.topic, topic_id=partition.topic_id, partition=partition.index)
 
     async def run(self) -> None:
-        """Until cancelled, or the topic is gone."""
+        """Run until cancelled or the topic is deleted."""
         acts = (self._scan, self._count, self._scan_since, self._fetch, self._plan_by_time)
         while not self._partition.gone:
             await trio.sleep(self._faults.between(0.3, 1.5))
@@ -56,14 +56,14 @@ class Scanner:
                 continue
 
     async def verify(self, address: str) -> None:
-        """What must be answered right when nothing fails. Raises Unavailable."""
+        """Check all requests, which must succeed without faults. Raise Unavailable."""
         for act in (self._scan, self._count, self._scan_since, self._plan_by_time):
             for left in reversed(range(_TRIES)):
                 try:
                     await act(address)
                     break
                 except _Stopped as error:
-                    # Retention may go on meanwhile.
+                    # Retention may advance the log start meanwhile.
                     if not left:
                         raise Unavailable(str(error)) from None
                     await trio.sleep(0.1)
@@ -75,7 +75,7 @@ class Scanner:
         self._view.checker.moved(name, self._partition.log, offset)
         for split in plan.splits:
             if split.start != offset:
-                self._complain("gap", f"{name}: a split begins at {split.start} where {offset} was due")
+                self._complain("gap", f"{name}: a split starts at {split.start} instead of {offset}")
             async for piece in self._pieces(address, ScanRequest(start=split.start, end=split.end)):
                 for at, value, epoch in epoch_records_of(piece.records):
                     if offset <= at < split.end:
@@ -108,7 +108,7 @@ class Scanner:
         }
         missing = [at for at in known if plan.log_start <= at < plan.high_watermark and at not in found]
         if missing:
-            self._complain("left-out", f"a scan at {address} of what is not older than {since} lacks {missing[:5]}")
+            self._complain("left-out", f"a scan at {address} since {since} lacks {missing[:5]}")
 
     async def _plan_by_time(self, address: str) -> None:
         since = self._some_time()
@@ -117,7 +117,7 @@ class Scanner:
         self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.high_watermark)
 
     async def _fetch(self, address: str) -> None:
-        """As consumers that read what others own."""
+        """Fetch like a consumer from an instance that is not the owner."""
         asked, offset = trio.current_time(), self._faults.dice.randint(0, self._partition.known_end)
         fetches = [PartitionFetch(partition=self._ref, offset=offset, max_bytes=4000, leader_epoch=-1)]
         request = FetchRequest(max_bytes=4000, fetches=fetches, scan=True)
@@ -125,7 +125,7 @@ class Scanner:
         if fetched.status == Status.OFFSET_OUT_OF_RANGE:
             return
         self._check(address, fetched.status, fetched.detail, f"a fetch at {offset} of {address}")
-        # Where the log ends is told by any instance as it was some time: only the start counts, as one of then.
+        # A high watermark from any instance may be old, so only check the log start for the time of the request.
         if fetched.high_watermark < offset or asked < 0:
             self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.high_watermark}")
         for at, value, epoch in epoch_records_of(fetched.records):
@@ -144,7 +144,7 @@ class Scanner:
         request.partition.CopyFrom(self._ref)
         for piece in await self._peer(address).pieces(request, timeout=_SECONDS):
             if piece.status == Status.OFFSET_OUT_OF_RANGE and piece.log_start > piece.first_offset:
-                raise _Stopped("the log begins later by now")
+                raise _Stopped("the log start has moved")
             self._check(address, piece.status, piece.detail, f"a scan at {address}, at {piece.first_offset}")
             yield piece
 

@@ -1,4 +1,4 @@
-"""Calls between processes: the direct transport over a network that delays, loses answers and keeps calls under way."""
+"""Calls between processes: the direct transport over a network that delays, loses answers and abandons calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -30,13 +30,13 @@ _STORING = ("/Rebuild", "/WriteCatalogPage")
 
 
 class StorageProcess(Process):
-    """A process with a storage service in it, once that has started."""
+    """A process with a storage service, once it has started."""
 
     service: StorageService
 
 
 class RemoteStorage:
-    """The `Peer` that is the storage process ``there``, in the process ``here``."""
+    """The `Peer` of the process ``here`` for the storage process ``there``."""
 
     def __init__(self, here: Process, there: Callable[[], StorageProcess | None], faults: Faults, trace: Trace) -> None:
         self._here = here
@@ -48,7 +48,7 @@ class RemoteStorage:
         return await self._call(method.path, lambda peer: peer.call(method, request, timeout=_FOREVER), timeout)
 
     async def pieces(self, request: ScanRequest, *, timeout: float) -> list[ScanPiece]:
-        """All pieces of a scan; the last one may tell that it cannot go on."""
+        """Return all pieces of a scan. The last one may be an error."""
 
         async def take(peer: Direct) -> list[ScanPiece]:
             pieces: list[ScanPiece] = []
@@ -97,7 +97,7 @@ class RemoteStorage:
 
     @asynccontextmanager
     async def stream(self, method: Method[Q, A], request: Q) -> AsyncIterator[MessageStream[A]]:
-        """Of commits: nobody else has a stream over the network here."""
+        """Open a commit stream, the only kind of stream in the simulation."""
         sender, receiver = trio.open_memory_channel[A](_BUFFERED)
         stream = _Received(receiver)
         scope = trio.CancelScope()
@@ -113,7 +113,7 @@ class RemoteStorage:
             except KafscaleError as error:
                 stream.ended = error
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # The receiver went first.
+                # The receiver has ended.
                 return
 
         there = self._there()
@@ -121,7 +121,7 @@ class RemoteStorage:
             await trio.sleep(self._faults.latency())
             if there is None or not there.serving:
                 raise Unavailable("connection refused")
-            # Where nobody is reached nothing is received: opening a stream does not wait for the peer.
+            # Opening a stream does not wait for the peer, so an unreachable peer just sends nothing.
             if not self._cut_off(there):
                 there.spawn(lambda: serve(there))
             yield stream
@@ -129,7 +129,7 @@ class RemoteStorage:
             if self._faults.calm or self._faults.dice.random() < 0.7:
                 scope.cancel()
             else:
-                # The peer does not learn that nobody listens.
+                # The peer does not notice that the receiver has ended.
                 self._trace.add("fault: the peer keeps its half of a commit stream")
 
     async def _forward(
@@ -168,7 +168,7 @@ class _Received(Generic[A]):
 
 
 class RemoteIndexer:
-    """The `Peer` that is an indexer that fails now and then. ``later`` does something, some time."""
+    """The `Peer` for an indexer that sometimes fails. ``later`` runs an operation at a later time."""
 
     def __init__(
         self, service: IndexerService, faults: Faults, later: Callable[[Callable[[], Awaitable[object]]], None]
