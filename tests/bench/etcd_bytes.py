@@ -45,8 +45,8 @@ async def _row(
     for number in range(1, rounds + 1):
         await one(number)
     size = (await _in_use(store) - before) / (rounds * each)
-    kept = size * _COMMITS_PER_SECOND * _HISTORY_SECONDS
-    cells = [what, f"{size:.0f}", f"{kept / 1000:.0f}", f"{_GIB / kept:,.0f}", f"{_GIB / (kept * 12):,.0f}"]
+    retained = size * _COMMITS_PER_SECOND * _HISTORY_SECONDS
+    cells = [what, f"{size:.0f}", f"{retained / 1000:.0f}", f"{_GIB / retained:,.0f}", f"{_GIB / (retained * 12):,.0f}"]
     click.echo("| " + " | ".join(cells) + " |")
 
 

@@ -41,18 +41,18 @@ class _Committer:
 
 async def _latencies(calls: list[Callable[[], Awaitable[object]]], each: int) -> list[float]:
     """Run each of ``calls`` ``each`` times, all calls concurrently. Return the sorted latencies in seconds."""
-    taken: list[float] = []
+    latencies: list[float] = []
 
     async def repeat(call: Callable[[], Awaitable[object]]) -> None:
         for _ in range(each):
             started = trio.current_time()
             await call()
-            taken.append(trio.current_time() - started)
+            latencies.append(trio.current_time() - started)
 
     async with trio.open_nursery() as nursery:
         for call in calls:
             nursery.start_soon(repeat, call)
-    return sorted(taken)
+    return sorted(latencies)
 
 
 async def _measure(name: str, store: MetadataStore, count: int) -> None:
@@ -72,11 +72,11 @@ def _keep_alive(store: MetadataStore, lease: int) -> Callable[[], Awaitable[obje
 async def _row(name: str, what: str, calls: list[Callable[[], Awaitable[object]]], each: int) -> None:
     started = trio.current_time()
     with measured(os.getpid()) as usage:
-        taken = await _latencies(calls, each)
+        latencies = await _latencies(calls, each)
     seconds = trio.current_time() - started
-    cells = [name, what, str(len(calls)), f"{len(taken) / seconds:.0f}"]
-    cells += [f"{taken[int(len(taken) * part)] * 1000:.2f}" for part in (0.5, 0.99)]
-    cells.append(f"{usage.cpu_seconds / len(taken) * 1e6:.0f}")
+    cells = [name, what, str(len(calls)), f"{len(latencies) / seconds:.0f}"]
+    cells += [f"{latencies[int(len(latencies) * part)] * 1000:.2f}" for part in (0.5, 0.99)]
+    cells.append(f"{usage.cpu_seconds / len(latencies) * 1e6:.0f}")
     click.echo("| " + " | ".join(cells) + " |")
 
 

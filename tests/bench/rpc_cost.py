@@ -25,12 +25,12 @@ Call = Callable[[], Awaitable[object]]
 
 async def _repeat(call: Call, *, count: int, at_once: int) -> float:
     """Return the seconds for ``count`` calls with ``at_once`` concurrent ones."""
-    left = count
+    remaining = count
 
     async def caller() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
+        nonlocal remaining
+        while remaining > 0:
+            remaining -= 1
             await call()
 
     started = trio.current_time()

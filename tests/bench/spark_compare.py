@@ -65,7 +65,7 @@ QUICK = [Load(500_000, 100, 1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Timing:
     """Wall clock seconds, and CPU seconds by kind of process."""
 
     seconds: float
@@ -79,11 +79,11 @@ class Spark:
         self._process = process
         self._servers = servers
 
-    def run(self, measure: str, expected: int, source: str, **question: Any) -> Taken:
+    def run(self, measure: str, expected: int, source: str, **question: Any) -> Timing:
         """Run a measure. Raise RuntimeError if Spark fails or reads another number of rows."""
         before = self._cpu(source)
         seconds = self._seconds(measure, expected, source=source, **question)
-        return Taken(seconds, {kind: used - before.get(kind, 0.0) for kind, used in self._cpu(source).items()})
+        return Timing(seconds, {kind: used - before.get(kind, 0.0) for kind, used in self._cpu(source).items()})
 
     def _cpu(self, source: str) -> dict[str, float]:
         used = {kind: cpu_seconds(pid) for kind, pid in self._servers[source].items()}
@@ -180,27 +180,27 @@ def _produce(bootstrap: str, load: Load, payloads: Path) -> None:
         raise RuntimeError(f"ProducerPerformance on {bootstrap} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def _compared(sides: list[Side], load: Load, measure: str, what: str, rounds: int) -> str:
-    taken: dict[str, list[Taken]] = {side.name: [] for side in sides}
-    for turn, side in itertools.product(range(rounds + 1), sides):
-        run = side.spark.run(measure, load.records, side.source, topic=load.topic)
+def _compared(spark: Spark, load: Load, measure: str, what: str, rounds: int) -> str:
+    runs: dict[str, list[Timing]] = {THEIRS: [], OURS: []}
+    for turn, source in itertools.product(range(rounds + 1), runs):
+        run = spark.run(measure, load.records, source, topic=load.topic)
         if turn:
-            taken[side.name].append(run)
-    return _row(what, load, taken, load.records / 1e6, "M rows/s", digits=2)
+            runs[source].append(run)
+    return _row(what, load, runs, load.records / 1e6, "M rows/s", digits=2)
 
 
-def _written(sides: list[Side], load: Load, rounds: int) -> str:
-    taken: dict[str, list[Taken]] = {side.name: [] for side in sides}
-    for turn, side in itertools.product(range(rounds + 1), sides):
-        topic = f"sink-{load.topic}-{turn}-{side.name}"
-        client = ConfluentClient(side.bootstrap)
+def _written(spark: Spark, brokers: dict[str, str], load: Load, rounds: int) -> str:
+    runs: dict[str, list[Timing]] = {THEIRS: [], OURS: []}
+    for turn, source in itertools.product(range(rounds + 1), runs):
+        topic = f"sink-{load.topic}-{turn}"
+        client = ConfluentClient(brokers[source])
         client.create_topic(topic, partitions=load.partitions)
         question = {"topic": topic, "records": load.records, "record_bytes": load.record_bytes}
         run = side.spark.run("write", load.records, side.source, **question)
         client.delete_topic(topic)
         if turn:
-            taken[side.name].append(run)
-    return _row("sink", load, taken, load.records * load.record_bytes / 1e6, "MB/s", digits=0)
+            runs[source].append(run)
+    return _row("sink", load, runs, load.records * load.record_bytes / 1e6, "MB/s", digits=0)
 
 
 def _measured(spark: Spark, brokers: dict[str, str], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
@@ -212,13 +212,13 @@ def _measured(spark: Spark, brokers: dict[str, str], load: Load, only: tuple[str
         yield _written(sides, load, rounds)
 
 
-def _row(what: str, load: Load, taken: dict[str, list[Taken]], amount: float, unit: str, *, digits: int) -> str:
-    theirs, ours = (amount / statistics.median(run.seconds for run in runs) for runs in taken.values())
+def _row(what: str, load: Load, runs: dict[str, list[Timing]], amount: float, unit: str, *, digits: int) -> str:
+    theirs, ours = (amount / statistics.median(run.seconds for run in runs[source]) for source in (THEIRS, OURS))
     rates = f"{theirs:.{digits}f} {unit} | {ours:.{digits}f} {unit} | {ours / theirs:.2f}"
-    return f"| {what} | {load.name} | {rates} | {' | '.join(map(_used, taken.values()))} |"
+    return f"| {what} | {load.name} | {rates} | {_used(runs[THEIRS])} | {_used(runs[OURS])} |"
 
 
-def _used(runs: list[Taken]) -> str:
+def _used(runs: list[Timing]) -> str:
     medians = {kind: statistics.median(run.cpu.get(kind, 0.0) for run in runs) for kind in runs[-1].cpu}
     return ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in medians.items() if seconds >= _LEAST_SECONDS)
 

@@ -23,17 +23,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", action="store_true", help="also keep the logs of a run without complaints")
-    given = parser.parse_args()
+    options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kafscale-chaos-"))
 
     async def whole() -> Report:
-        return await run(directory, minutes=given.minutes, seed=given.seed, say=lambda line: print(line, flush=True))
+        return await run(
+            directory, minutes=options.minutes, seed=options.seed, say=lambda line: print(line, flush=True)
+        )
 
     report = trio.run(whole)
     print(table(report))
     for line in shortened(report.complaints):
         print(line)
-    if report.complaints or given.keep:
+    if report.complaints or options.keep:
         print(f"{len(report.complaints)} complaints; logs and history are kept in {directory}")
     else:
         shutil.rmtree(directory)

@@ -87,9 +87,9 @@ class GroupView:
             if errors[one.topic, one.index] is C.none and not one.doomed and one in meant
         }
         self.checker.acked(group, good)
-        told = [error for error in errors.values() if error is not C.none]
-        self.view.trace(group, f"commit {list(offsets.values())} {told[0].name if told else 'acked'}")
-        return told[0] if told else C.none
+        failures = [error for error in errors.values() if error is not C.none]
+        self.view.trace(group, f"commit {list(offsets.values())} {failures[0].name if failures else 'acked'}")
+        return failures[0] if failures else C.none
 
 
 def commit_request(
@@ -227,7 +227,7 @@ class GroupMember:
         return await self._synced(connection, sorted(joined.members, key=lambda one: self._identity(one.member_id)))
 
     async def _synced(self, connection: Connection, members: list[Any]) -> list[int] | None:
-        given = tuple(
+        assignments = tuple(
             wire.part(
                 wire.SYNC_GROUP,
                 "SyncGroupRequestAssignment",
@@ -245,7 +245,7 @@ class GroupMember:
             group_instance_id=self._instance,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=given,
+            assignments=assignments,
         )
         error = C(synced.error_code)
         if self._is_final(error, "sync") or error is not C.none:
@@ -338,12 +338,12 @@ async def _look(groups: GroupView, group: str, connection: Connection) -> None:
     )
     body = wire.request(wire.OFFSET_FETCH, groups=(asked,), require_stable=False)
     answer = wire.response(wire.OFFSET_FETCH, await connection.ask(wire.OFFSET_FETCH, body, timeout=_SECONDS))
-    [told] = answer.groups
-    if C(told.error_code) is not C.none:
+    [committed] = answer.groups
+    if C(committed.error_code) is not C.none:
         return
     found = {
         (topic.name, each.partition_index): int(each.committed_offset)
-        for topic in told.topics
+        for topic in committed.topics
         for each in topic.partitions
         if C(each.error_code) is C.none
     }

@@ -106,8 +106,8 @@ class Groups:
         with trio.move_on_at(self._calm_since + BOUND_SECONDS):
             while await self._unserved():  # noqa: ASYNC110
                 await trio.sleep(0.1)
-        if left := await self._unserved():
-            self.checker.complain("shards", f"{len(left)} shards have no coordinator or two: {left}")
+        if unserved := await self._unserved():
+            self.checker.complain("shards", f"{len(unserved)} shards have no coordinator or two: {unserved}")
         served = trio.current_time()
         with trio.move_on_after(_FORMING_SECONDS):
             while self._idle(served):  # noqa: ASYNC110

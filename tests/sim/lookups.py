@@ -32,24 +32,24 @@ class Lookups:
             "epoch": self._epoch,
         }
         # The lookups without an answer since the faults stopped.
-        self._left = list(self._acts)
+        self._unanswered = list(self._acts)
 
     @property
-    def left(self) -> list[str]:
+    def unanswered(self) -> list[str]:
         """Return the unanswered lookups, which must all succeed once the faults stop."""
-        return [] if self._partition.doomed else [f"{self._name}'s lookup, {what}" for what in self._left]
+        return [] if self._partition.doomed else [f"{self._name}'s lookup, {what}" for what in self._unanswered]
 
     async def run(self) -> None:
         while not self._partition.doomed:
             try:
                 async with connected(self._view.gateways, self._faults) as connection:
                     while not self._partition.doomed and self._faults.dice.random() > 0.1:
-                        urgent = self._view.at_ease and self._left
+                        urgent = self._view.at_ease and self._unanswered
                         await trio.sleep(0.05 if urgent else self._faults.between(0.2, 1.0))
-                        what = self._faults.one_of(self._left if urgent else list(self._acts))
+                        what = self._faults.one_of(self._unanswered if urgent else list(self._acts))
                         at_ease = self._view.at_ease
-                        if await self._acts[what](connection) and at_ease and what in self._left:
-                            self._left.remove(what)
+                        if await self._acts[what](connection) and at_ease and what in self._unanswered:
+                            self._unanswered.remove(what)
             except* ConnectionLost:
                 pass
 

@@ -207,12 +207,12 @@ class RemoteObjects:
         return trio.current_time()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
-        kept = bytes(body)
-        return await self._write(f"PUT {key}", lambda: self._store.put_if_absent(key, kept))
+        data = bytes(body)
+        return await self._write(f"PUT {key}", lambda: self._store.put_if_absent(key, data))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        kept = bytes(body)
-        return await self._write(f"PUT if {etag} {key}", lambda: self._store.replace_if_match(key, kept, etag))
+        data = bytes(body)
+        return await self._write(f"PUT if {etag} {key}", lambda: self._store.replace_if_match(key, data, etag))
 
     async def get(self, key: str) -> Object:
         found = await self._read(key, lambda: self._store.get(key))

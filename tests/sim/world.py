@@ -341,7 +341,7 @@ class _World:
 
     def _unfinished(self) -> list[str]:
         producers = [one.name for one in self._producers if not one.done]
-        return producers + self._admin.under_way + [what for lookups in self._lookups for what in lookups.left]
+        return producers + self._admin.under_way + [what for lookups in self._lookups for what in lookups.unanswered]
 
     def _stuck(self, who: str) -> None:
         self.checker.violations.append(Violation("stuck", who, "not done although there are no faults"))

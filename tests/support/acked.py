@@ -205,12 +205,12 @@ def running_defaults(bootstrap: str, topic: str) -> Iterator[DefaultsAcked]:
 
 def await_acks(producers: Sequence[Acks], more: int, *, timeout: float) -> None:
     """Wait until each producer has ``more`` new acks. Raise TimeoutError after ``timeout`` seconds."""
-    wanted = [len(producer.acked) + more for producer in producers]
+    targets = [len(producer.acked) + more for producer in producers]
     deadline = time.monotonic() + timeout
-    while any(len(producer.acked) < count for producer, count in zip(producers, wanted, strict=True)):
+    while any(len(producer.acked) < count for producer, count in zip(producers, targets, strict=True)):
         if time.monotonic() > deadline:
             counts = {type(producer).__name__: len(producer.acked) for producer in producers}
             raise TimeoutError(
-                f"not {more} more acks for each producer within {timeout} s: {counts}, expected {wanted}"
+                f"not {more} more acks for each producer within {timeout} s: {counts}, expected {targets}"
             )
         time.sleep(0.01)

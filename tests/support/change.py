@@ -35,11 +35,11 @@ class Change:
         function = _function(module, self.function)
         changed = _compiled(module, self._changed(module), self.function)
         # Replace the code object, so that importers of the function get the change too.
-        kept, function.__code__ = function.__code__, changed
+        original, function.__code__ = function.__code__, changed
         try:
             yield
         finally:
-            function.__code__ = kept
+            function.__code__ = original
 
     def _changed(self, module: ModuleType) -> str:
         source = _source(module)

@@ -77,8 +77,8 @@ class KafkaTools:
 
     def run(self, tool: str, *arguments: object, stdin: str = "", status: int = 0) -> Printed:
         """Run a tool on the cluster. Any exit status except ``status`` is a failure."""
-        given, address = [*map(str, arguments)], ["--bootstrap-server", self._bootstrap]
-        ordered = [*address, *given] if tool in _ADDRESS_FIRST else [*given, *address]
+        words, address = [*map(str, arguments)], ["--bootstrap-server", self._bootstrap]
+        ordered = [*address, *words] if tool in _ADDRESS_FIRST else [*words, *address]
         return self.run_plain(tool, *ordered, stdin=stdin, status=status)
 
     def run_plain(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> Printed:

@@ -37,8 +37,8 @@ def partitions_told(bootstrap: str, topic: str) -> set[int]:
 async def _partitions_of(address: str, topic: str) -> int:
     asked = (nested(METADATA, VERSION, "MetadataRequestTopic")(name=topic),)
     async with _connected(address) as client:
-        (found,) = (await client.ask(METADATA, VERSION, topics=asked, allow_auto_topic_creation=False)).topics
-    return len(found.partitions)
+        (described,) = (await client.ask(METADATA, VERSION, topics=asked, allow_auto_topic_creation=False)).topics
+    return len(described.partitions)
 
 
 @asynccontextmanager

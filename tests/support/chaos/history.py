@@ -77,14 +77,14 @@ def _of_client(path: Path) -> Iterator[Event]:
 
 
 def judge(
-    record_ack: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
+    history: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
 ) -> Verdict:
     """Check a history and return the verdict. ``last_reader`` read everything after all other clients had ended.
 
     ``promises`` names the producers. ``repeating`` are readers that may read records again but must not skip any.
     """
     judging = _Judging(promises, last_reader, repeating)
-    for event in record_ack:
+    for event in history:
         judging.hear(event)
     return judging.finish()
 

@@ -81,8 +81,8 @@ def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, s
                 producer.produce(topic, value=value, partition=partition, on_delivery=delivered)
             number += 1
         due = max(due, time.monotonic() - 1) + partitions / rate
-        while (left := due - time.monotonic()) > 0:
-            producer.poll(left)
+        while (remaining := due - time.monotonic()) > 0:
+            producer.poll(remaining)
         producer.poll(0)
     if producer.flush(_FLUSH_SECONDS):
         _report("e", f"{in_flight} records neither acked nor failed in {_FLUSH_SECONDS:g} s")
@@ -200,8 +200,8 @@ def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> No
     With ``enable.auto.commit``, only librdkafka commits, and retries failed commits.
     """
     stopping = _until_input_ends()
-    given = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}
-    members = [ck.Consumer(given) for _ in range(_MEMBERS)]
+    options = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}
+    members = [ck.Consumer(options) for _ in range(_MEMBERS)]
     for number, member in enumerate(members):
         changed = {
             "on_assign": lambda _, assigned, number=number: _report("g", number, len(assigned)),
@@ -229,8 +229,8 @@ def main() -> None:
     partitions, *rest = more
     if command == "produce":
         name, rate, *settings = rest
-        given = dict(text.split("=", 1) for text in settings)
-        produce(bootstrap, topic, int(partitions), name, int(rate), given)
+        options = dict(text.split("=", 1) for text in settings)
+        produce(bootstrap, topic, int(partitions), name, int(rate), options)
     elif command == "read":
         read(bootstrap, topic, int(partitions), float(rest[0]))
     else:

@@ -25,14 +25,14 @@ class NoProgress(Exception):
 
 async def await_acks(senders: Iterable[Client], seconds: float) -> None:
     """Wait until each producer has some more acks from each partition. Raise NoProgress."""
-    wanted = {
+    targets = {
         (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
         for client in senders
         for partition in range(PARTITIONS)
     }
 
     def missing() -> list[str]:
-        return [f"{who.name} in {at}" for (who, at), count in wanted.items() if who.acked.get(at, 0) < count]
+        return [f"{who.name} in {at}" for (who, at), count in targets.items() if who.acked.get(at, 0) < count]
 
     await until(missing, seconds, "no acks for")
 

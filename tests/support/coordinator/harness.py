@@ -129,12 +129,12 @@ class World:
 
     def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, **fields: Any) -> int:
         ticket = self.ticket()
-        parts = [pb.MemberAssignment(member_id=key, assignment=value) for key, value in (assignments or {}).items()]
+        encoded = [pb.MemberAssignment(member_id=key, assignment=value) for key, value in (assignments or {}).items()]
         request = pb.SyncGroupRequest(
             group=GROUP,
             member_id=member_id,
             generation=generation,
-            assignments=parts,
+            assignments=encoded,
             **fields,
         )
         self.done(GROUP, self.groups.sync(request, ticket, self.now))

@@ -137,7 +137,7 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
         reply = await client.ask(49, version, entries=entries, validate_only=validate_only)
         assert reply.throttle_time == timedelta(0)
         results = [(each.error_code, bool(each.error_message)) for each in reply.entries]
-        assert results == [(error, bool(error)) for _, error in requested]
+        assert results == [(error, bool(error)) for _, error in asked]
         assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
             [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
         ]

@@ -37,8 +37,8 @@ class AdminServer:
     def run(self, *arguments: str, input: str | bytes | None = None, **environ: str) -> Result:  # noqa: A002 - click's name
         """Run a command with ``environ`` as the only settings."""
         settings = {name: None for name in os.environ if name.startswith("KAFSCALE_")}
-        given = {**settings, **PATIENT, "KAFSCALE_ADMIN_SERVER": self.address, **environ}
-        return CliRunner().invoke(main, arguments, input=input, env=given)
+        variables = {**settings, **PATIENT, "KAFSCALE_ADMIN_SERVER": self.address, **environ}
+        return CliRunner().invoke(main, arguments, input=input, env=variables)
 
 
 @contextmanager

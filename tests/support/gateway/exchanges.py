@@ -105,13 +105,13 @@ async def produce(harness: Harness, client: Client, version: int) -> None:
     topic = await harness.topic("t", message_timestamp_type="LogAppendTime")
     harness.storage.append_time_ms = 123_000
     records = batch(b"one", b"two")
-    taken = await _produced(client, version, "t", topic.id, 0, records)
-    assert (taken.index, taken.error_code, taken.base_offset) == (0, 0, 0)
-    assert version < 2 or _milliseconds(taken.log_append_time) == 123_000
+    appended = await _produced(client, version, "t", topic.id, 0, records)
+    assert (appended.index, appended.error_code, appended.base_offset) == (0, 0, 0)
+    assert version < 2 or _milliseconds(appended.log_append_time) == 123_000
     if version >= 5:
-        assert taken.log_start_offset == 0
+        assert appended.log_start_offset == 0
     if version >= 8:
-        assert (taken.record_errors, taken.error_message) == ((), None)
+        assert (appended.record_errors, appended.error_message) == ((), None)
     assert len(harness.partition(topic).batches) == 1
     damaged = records[:-1] + bytes([records[-1] ^ 1])
     for name, index, sent, error in (
@@ -290,9 +290,9 @@ async def offset_for_leader_epoch(harness: Harness, client: Client, version: int
         for name, index, error, epoch, end in (("t", 0, 0, 1, 2), ("unknown", 0, 3, -1, -1), ("t", 9, 3, -1, -1)):
             body = struct.pack(">i", 1) + string(name) + struct.pack(">iii", 1, index, 1)
             answer = await client.call(23, version, body)
-            epoch_field = struct.pack(">i", epoch) if version == 1 else b""
+            epoch_bytes = struct.pack(">i", epoch) if version == 1 else b""
             expected = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", 1, error, index)
-            assert answer == expected + epoch_field + struct.pack(">q", end)
+            assert answer == expected + epoch_bytes + struct.pack(">q", end)
         return
     partition = nested(23, version, "OffsetForLeaderPartition")
     requested = (

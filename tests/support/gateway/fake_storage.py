@@ -163,7 +163,7 @@ class FakeStorage(SegmentStorageClient):
         partition = self.partition(append.partition)
         statuses = self.refuse.get((append.partition.topic_id, append.partition.partition))
         if statuses:
-            return PartitionAppended(status=statuses.pop(0), detail="set by the test", log_start=partition.log_start)
+            return PartitionAppended(status=statuses.pop(0), detail="as configured", log_start=partition.log_start)
         base = partition.end
         partition.append(append.records, keep=self.keep_records)
         if self.auto_commit:
@@ -273,9 +273,9 @@ class FakeStorage(SegmentStorageClient):
                 results.append(PartitionOffset(status=refusal[0], owner=refusal[1]))
                 continue
             partition = self.partition(query.partition)
-            preset = self.offsets.get(query.timestamp)
-            if preset is not None:
-                results.append(preset)
+            answer = self.offsets.get(query.timestamp)
+            if answer is not None:
+                results.append(answer)
             else:
                 offset = partition.log_start if query.timestamp == -2 else partition.high_watermark
                 results.append(PartitionOffset(offset=offset, timestamp=-1, leader_epoch=partition.epoch))

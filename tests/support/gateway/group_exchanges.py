@@ -84,7 +84,7 @@ async def join_group(harness: Harness, client: Client, version: int) -> None:
 async def sync_group(harness: Harness, client: Client, version: int) -> None:
     options: dict[str, Any] = {"instance": "i"} if version >= 3 else {}
     member = await joined(client, 5, **options)
-    assignments = {member.member_id: b"\x00any bytes\xff"}
+    assignments = {member.member_id: b"\x00bytes as they are\xff"}
     reply = await asking.sync(client, version, 1, member.member_id, assignments, **options)
     assert (reply.error_code, reply.assignment) == (0, assignments[member.member_id])
     assert version < 1 or reply.throttle_time == NO_TIME
@@ -157,9 +157,9 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     assert errors == [[(0, 0), (7, 3), (1, 12)], [(0, 100 if by_id else 3)]]
     stored = harness.coordinator.groups["g"].offsets
     assert list(stored) == [("t", 0)]
-    kept = stored["t", 0]
-    assert (kept.offset, kept.metadata, kept.leader_epoch) == (5, "", 3 if version >= 6 else -1)
-    assert (kept.expires_ms is None) == (version >= 5)
+    committed = stored["t", 0]
+    assert (committed.offset, committed.metadata, committed.leader_epoch) == (5, "", 3 if version >= 6 else -1)
+    assert (committed.expires_ms is None) == (version >= 5)
     nothing = await commit(client, {unknown: {0: (1, "")}}, version=version, group="nothing")
     assert nothing == [[100 if by_id else 3]]
     # A static member must send its group.instance.id.
@@ -220,7 +220,7 @@ async def offset_fetch(harness: Harness, client: Client, version: int) -> None:
 
 async def describe_groups(harness: Harness, client: Client, version: int) -> None:
     instance: dict[str, Any] = {"instance": "i"} if version >= 4 else {}
-    member_id, _ = await stable(client, assignment=b"given", **instance)
+    member_id, _ = await stable(client, assignment=b"assigned", **instance)
     asked_for = known_in(15, version, include_authorized_operations=True)
     reply = await client.ask(15, version, groups=("g", "unknown"), **asked_for)
     assert version < 1 or reply.throttle_time == NO_TIME
@@ -229,7 +229,7 @@ async def describe_groups(harness: Harness, client: Client, version: int) -> Non
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
     (member,) = group.members
     assert (member.member_id, member.client_id, member.client_host) == (member_id, "test", "/127.0.0.1")
-    assert (member.member_metadata, member.member_assignment) == (subscription("t"), b"given")
+    assert (member.member_metadata, member.member_assignment) == (subscription("t"), b"assigned")
     assert version < 4 or member.group_instance_id == "i"
     if version >= 3:
         assert group.authorized_operations == (1 << 3) + (1 << 6) + (1 << 8)

@@ -158,9 +158,9 @@ class Cluster:
         self.coordinators[run_id] = coordinator
         members = [LiveMember(Member(run_id=name, address=f"{name}:9096"), 1) for name in self.coordinators]
         view = MembersView.of(1, members)
-        assigned = {shard: view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
+        owners = {shard: view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
         for name, each in self.coordinators.items():
-            each.shards = [shard for shard, owner in assigned.items() if owner is not None and owner.run_id == name]
+            each.shards = [shard for shard, owner in owners.items() if owner is not None and owner.run_id == name]
         member = Member(format=1, run_id=run_id, service="coordinator", address=f"{run_id}:9096")
         key = paths.member_key(NAMESPACE, "coordinator", run_id)
         await self.metadata.txn((), [Put(key, member.SerializeToString())])

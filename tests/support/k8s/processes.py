@@ -26,18 +26,18 @@ def add(cluster: Cluster, service: str, environment: Mapping[str, str]) -> Servi
     addresses = {name for name in environment if name.endswith(("_ADDR", "_ENDPOINTS", "_ENDPOINT"))}
     # Keep the bucket settings of the cluster, with keys and region.
     bucket = {name for name in environment if name.startswith("KAFSCALE_S3_") and name != "KAFSCALE_S3_NAMESPACE"}
-    kept = {name: value for name, value in environment.items() if name not in addresses | bucket}
-    if "KAFSCALE_LISTENERS" in kept:
-        names = re.findall(r"(\w+)://", kept["KAFSCALE_LISTENERS"])
-        assert names == re.findall(r"(\w+)://", kept["KAFSCALE_ADVERTISED_LISTENERS"])
+    variables = {name: value for name, value in environment.items() if name not in addresses | bucket}
+    if "KAFSCALE_LISTENERS" in variables:
+        names = re.findall(r"(\w+)://", variables["KAFSCALE_LISTENERS"])
+        assert names == re.findall(r"(\w+)://", variables["KAFSCALE_ADVERTISED_LISTENERS"])
         here = zip(names, free_ports(len(names)), strict=True)
         listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in here)
-        kept |= {
+        variables |= {
             "KAFSCALE_LISTENERS": listeners,
             "KAFSCALE_ADVERTISED_LISTENERS": listeners,
             "KAFSCALE_BROKER_ADDR": "",
         }
-    return cluster.add(service, **kept)
+    return cluster.add(service, **variables)
 
 
 def listener(process: ServiceProcess, name: str) -> str:
@@ -82,9 +82,9 @@ def set_aside(script: Json, volume: Path) -> None:
     """Run the script that moves data aside. Check that a repetition does no harm and it never overwrites moved data."""
     command = [sys.executable, *script["command"][1:]]
     (volume / "data").mkdir()
-    (volume / "data" / "kept").touch()
+    (volume / "data" / "variables").touch()
     for _ in range(2):
         subprocess.run(command, cwd=volume, check=True)
-        assert (volume / "data.before-restore" / "kept").exists()
+        assert (volume / "data.before-restore" / "variables").exists()
     (volume / "data").mkdir()
     assert subprocess.run(command, cwd=volume, check=False, capture_output=True).returncode != 0

@@ -32,14 +32,14 @@ def require_java() -> None:
     """Raise ToolMissing if the Java that Spark would use is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
-    wanted = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
+    error = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
-        raise wanted from None
+        raise error from None
     version = re.search(r'version "(?:1\.)?(\d+)', output)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        raise wanted
+        raise error
 
 
 def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:

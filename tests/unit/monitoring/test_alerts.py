@@ -29,12 +29,12 @@ def test_each_alert_has_a_unique_name_and_a_runbook_section() -> None:
 @pytest.mark.parametrize(
     ("expression", "complaint"),
     [
-        ("kafscale_readi == 0", "there is no kafscale_readi"),
-        ('kafscale_health_state{chek="s3"} == 2', "kafscale_health_state has no chek"),
-        ("sum by (operatoin) (rate(kafscale_s3_requests_total[5m]))", "no metric of it has the label operatoin"),
+        ("kafscale_readi == 0", "no metric kafscale_readi"),
+        ('kafscale_health_state{chek="s3"} == 2', "kafscale_health_state has no label chek"),
+        ("sum by (operatoin) (rate(kafscale_s3_requests_total[5m]))", "none of its metrics has the label operatoin"),
         ("rate(kafscale_ready[5m]) > 0", "kafscale_ready is a gauge"),
         ("kafscale_s3_requests_total > 0", "kafscale_s3_requests_total is a counter"),
-        ("kafscale_s3_request_seconds > 1", "there is no kafscale_s3_request_seconds"),
+        ("kafscale_s3_request_seconds > 1", "no metric kafscale_s3_request_seconds"),
     ],
 )
 def test_unknown_names_cause_a_complaint(expression: str, complaint: str) -> None:
