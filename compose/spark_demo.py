@@ -16,7 +16,7 @@ spark = (
     .config("spark.sql.python.filterPushdown.enabled", "true")
     .getOrCreate()
 )
-# All readings of a run have the same timestamp, which tells them from readings of earlier runs.
+# All readings of a run have the same timestamp, which distinguishes them from earlier runs.
 now = f.lit(datetime.now(UTC).replace(microsecond=0))
 readings = spark.range(_READINGS, numPartitions=2).select(
     f.concat(f.lit("sensor-"), f.col("id") % 5).alias("key"),

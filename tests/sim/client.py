@@ -59,11 +59,11 @@ class Connection:
             pending.answered.set()
         else:
             self._pending.append(pending)
-            self.tell(api_key, body, version)
+            self.send_only(api_key, body, version)
         return pending
 
-    def tell(self, api_key: int, body: bytes, version: int = 0) -> None:
-        """Send a request without a response: Produce with acks=0."""
+    def send_only(self, api_key: int, body: bytes, version: int = 0) -> None:
+        """Send a request without expecting a response, such as Produce with acks=0."""
         self._correlation += 1
         self._outgoing.append(wire.frame(api_key, self._correlation, body, version))
         self._wake.set()

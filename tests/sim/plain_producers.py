@@ -109,7 +109,7 @@ class PlainProducer:
                     )
                     source.sends(batch, connection)
                     if self._promise is UNANSWERED:
-                        connection.tell(wire.PRODUCE, body, self._version)
+                        connection.send_only(wire.PRODUCE, body, self._version)
                         continue
                     flying.acquire_on_behalf_of_nowait(batch)
                     pending = connection.send(wire.PRODUCE, body, self._version)

@@ -85,7 +85,7 @@ def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, s
             producer.poll(remaining)
         producer.poll(0)
     if producer.flush(_FLUSH_SECONDS):
-        _report("e", f"{in_flight} records neither acked nor failed in {_FLUSH_SECONDS:g} s")
+        _report("e", f"{in_flight} records not acked or failed within {_FLUSH_SECONDS:g} s")
 
 
 def _consumer(bootstrap: str) -> ck.Consumer:

@@ -1,4 +1,4 @@
-"""aiokafka, in an asyncio loop that runs in a thread of its own."""
+"""aiokafka, in an asyncio loop that runs in a separate thread."""
 
 import asyncio
 import threading
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """A loop that runs in a thread, so that members go on between calls."""
+    """A loop that runs in a thread, so that members keep running between calls."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -19,7 +19,7 @@ ServingAnswer = bool | Exception
 
 
 class _FakePeer:
-    def __init__(self, answer: ServingAnswer) -> None:
+    def __init__(self, answer: Said) -> None:
         self._answer = answer
 
     async def serving(self, service: str = "", *, timeout: float) -> bool:
