@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.servers.kubernetes import Kubernetes
 
-OVERLAYS = Path(__file__).parents[2] / "k8s" / "overlays"
+OVERLAYS = Path(__file__).parents[3] / "k8s" / "overlays"
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
 NAME = "app.kubernetes.io/name"
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
