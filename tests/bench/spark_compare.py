@@ -1,10 +1,17 @@
-"""Compare our Spark source on KafScale with Spark's source on Apache Kafka: `python -m tests.bench.spark_compare`.
+"""Spark's own Kafka source on Apache Kafka beside ours on KafScale: `python -m tests.bench.spark_compare`.
 
-KafScale runs as four services with MinIO and etcd. Both brokers have the same records, JSON padded to a size, from
-Kafka's ProducerPerformance. KafScale has them in its segment cache, Kafka in the page cache. One Spark 4.0.0 in local
-mode with two concurrent tasks reads both in alternating runs, after a warm-up run, and writes with both sinks. A full
-run takes about forty minutes and 8 GB of disk, ``--quick`` some minutes. Rates are medians, and the ratio is ours to
-theirs. CPU seconds are medians too: of the servers in use, of Spark's JVM, and of its Python processes.
+KafScale is four processes with MinIO and etcd. Both have the same records, JSON padded to a size, put there by Kafka's
+ProducerPerformance, of which the one has all in its segment cache and the other in the page cache; both are read by one
+Spark 4.0.0 in local mode with two tasks at a time, in alternating runs after one that does not count, and written by
+its sinks. A full run takes about forty minutes and 8 GB of disk, ``--quick`` some minutes. Rates are medians; the ratio
+is ours to theirs. CPU seconds are those of the servers that the source or sink uses, of Spark's JVM and of its Python
+processes, medians too.
+
+A change is measured beside what was before by ``--baseline`` with a second checkout. Its source and sink, in a Spark of
+their own, then take the place of Apache Kafka and of Spark's own; both read the same topics:
+
+    git worktree add /tmp/before HEAD
+    python -m tests.bench.spark_compare --baseline /tmp/before --only scan --only-load bench-1000-6 --rounds 9
 """
 
 import itertools
@@ -42,7 +49,7 @@ _LEVELS = ("info", "info", "info", "warning", "error")
 _PAYLOADS = 10_000
 _LEAST_SECONDS = 0.05
 _CACHE = "2GB"
-"""More records than any load has."""
+"""More than any load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +72,25 @@ QUICK = [Load(500_000, 100, 1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Wall clock seconds, and CPU seconds by kind of process."""
+class Taken:
+    """Seconds by the clock, and those of CPU by the kind of process."""
 
     seconds: float
     cpu: dict[str, float]
 
 
 class Spark:
-    """The process of the Spark program, which answers lines. ``servers`` has process ids by source."""
+    """The program's process: it is asked in lines and says how long it took. ``servers``: process ids by source."""
 
     def __init__(self, process: "subprocess.Popen[str]", servers: dict[str, dict[str, int]]) -> None:
         self._process = process
         self._servers = servers
 
-    def run(self, measure: str, expected: int, source: str, **question: Any) -> Timing:
-        """Run a measure. Raise RuntimeError if Spark fails or reads another number of rows."""
+    def run(self, measure: str, expected: int, source: str, **question: Any) -> Taken:
+        """Raises RuntimeError when Spark failed or read another number of rows."""
         before = self._cpu(source)
         seconds = self._seconds(measure, expected, source=source, **question)
-        return Timing(seconds, {kind: used - before.get(kind, 0.0) for kind, used in self._cpu(source).items()})
+        return Taken(seconds, {kind: used - before.get(kind, 0.0) for kind, used in self._cpu(source).items()})
 
     def _cpu(self, source: str) -> dict[str, float]:
         used = {kind: cpu_seconds(pid) for kind, pid in self._servers[source].items()}
@@ -99,10 +106,10 @@ class Spark:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"Spark exited during {measure} {question}: see its messages above")
+            raise RuntimeError(f"Spark ended at {measure} {question}: its messages stand above")
         answer = json.loads(line)
         if answer["rows"] not in (-1, expected):
-            raise RuntimeError(f"{measure} {question}: got {answer['rows']} of {expected} rows")
+            raise RuntimeError(f"{measure} {question}: {answer['rows']} rows of {expected}")
         return float(answer["seconds"])
 
 
@@ -134,10 +141,11 @@ def spark40(
         "spark.jars": ",".join(str(jar) for jar in kafka_source_jars()),
     }
     python = str(spark40_python())
-    # In this mode Spark does not pass the number of concurrent tasks of `local[2]` to the source.
-    variables = [f"{name}={value}" for name, value in (environment(python) | {SLOTS: "2"}).items()]
+    # Spark finds the source by itself there, and would not tell it how many tasks `local[2]` runs at a time.
+    path = os.pathsep.join([str(checkout / "spark"), str(checkout)])
+    variables = [f"{n}={value}" for n, value in (environment(python) | {"PYTHONPATH": path, SLOTS: "2"}).items()]
     command = ["env", *variables, python, str(PROGRAM), json.dumps(settings), bootstrap, endpoints]
-    # Spark creates a directory for artifacts in its working directory.
+    # Spark makes a directory for artifacts where it is started.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
         try:
             yield Spark(process, servers)
@@ -149,7 +157,7 @@ def spark40(
 
 
 def _payloads(path: Path, record_bytes: int) -> Path:
-    """Write payload lines for ProducerPerformance."""
+    """Lines for ProducerPerformance to pick from."""
     chance = random.Random(record_bytes)
     with path.open("w") as lines:
         for _ in range(_PAYLOADS):
@@ -180,31 +188,31 @@ def _produce(bootstrap: str, load: Load, payloads: Path) -> None:
         raise RuntimeError(f"ProducerPerformance on {bootstrap} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def _compared(spark: Spark, load: Load, measure: str, what: str, rounds: int) -> str:
-    runs: dict[str, list[Timing]] = {THEIRS: [], OURS: []}
-    for turn, source in itertools.product(range(rounds + 1), runs):
-        run = spark.run(measure, load.records, source, topic=load.topic)
+def _compared(sides: list[Side], load: Load, measure: str, what: str, rounds: int) -> str:
+    taken: dict[str, list[Taken]] = {side.name: [] for side in sides}
+    for turn, side in itertools.product(range(rounds + 1), sides):
+        run = side.spark.run(measure, load.records, side.source, topic=load.topic)
         if turn:
-            runs[source].append(run)
-    return _row(what, load, runs, load.records / 1e6, "M rows/s", digits=2)
+            taken[side.name].append(run)
+    return _row(what, load, taken, load.records / 1e6, "M rows/s", digits=2)
 
 
-def _written(spark: Spark, brokers: dict[str, str], load: Load, rounds: int) -> str:
-    runs: dict[str, list[Timing]] = {THEIRS: [], OURS: []}
-    for turn, source in itertools.product(range(rounds + 1), runs):
-        topic = f"sink-{load.topic}-{turn}"
-        client = ConfluentClient(brokers[source])
+def _written(sides: list[Side], load: Load, rounds: int) -> str:
+    taken: dict[str, list[Taken]] = {side.name: [] for side in sides}
+    for turn, side in itertools.product(range(rounds + 1), sides):
+        topic = f"sink-{load.topic}-{turn}-{side.name}"
+        client = ConfluentClient(side.bootstrap)
         client.create_topic(topic, partitions=load.partitions)
         question = {"topic": topic, "records": load.records, "record_bytes": load.record_bytes}
         run = side.spark.run("write", load.records, side.source, **question)
         client.delete_topic(topic)
         if turn:
-            runs[source].append(run)
-    return _row("sink", load, runs, load.records * load.record_bytes / 1e6, "MB/s", digits=0)
+            taken[side.name].append(run)
+    return _row("sink", load, taken, load.records * load.record_bytes / 1e6, "MB/s", digits=0)
 
 
-def _measured(spark: Spark, brokers: dict[str, str], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
-    """Return the rows of the table."""
+def _measured(sides: list[Side], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
+    """Rows of the table."""
     for measure, what in (COUNT | MEASURES).items():
         if not only or measure in only:
             yield _compared(sides, load, measure, what, rounds)
@@ -212,31 +220,25 @@ def _measured(spark: Spark, brokers: dict[str, str], load: Load, only: tuple[str
         yield _written(sides, load, rounds)
 
 
-def _row(what: str, load: Load, runs: dict[str, list[Timing]], amount: float, unit: str, *, digits: int) -> str:
-    theirs, ours = (amount / statistics.median(run.seconds for run in runs[source]) for source in (THEIRS, OURS))
+def _row(what: str, load: Load, taken: dict[str, list[Taken]], amount: float, unit: str, *, digits: int) -> str:
+    theirs, ours = (amount / statistics.median(run.seconds for run in runs) for runs in taken.values())
     rates = f"{theirs:.{digits}f} {unit} | {ours:.{digits}f} {unit} | {ours / theirs:.2f}"
-    return f"| {what} | {load.name} | {rates} | {_used(runs[THEIRS])} | {_used(runs[OURS])} |"
+    return f"| {what} | {load.name} | {rates} | {' | '.join(map(_used, taken.values()))} |"
 
 
-def _used(runs: list[Timing]) -> str:
+def _used(runs: list[Taken]) -> str:
     medians = {kind: statistics.median(run.cpu.get(kind, 0.0) for run in runs) for kind in runs[-1].cpu}
     return ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in medians.items() if seconds >= _LEAST_SECONDS)
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Only a tenth of the 100 B records, in one partition, and one round.")
-@click.option(
-    "--rounds", default=3, show_default=True, help="The number of runs of each measure. The table has medians."
-)
-@click.option(
-    "--only",
-    multiple=True,
-    type=click.Choice([*COUNT, *MEASURES, "sink"]),
-    help="Run only this measure. Can be repeated.",
-)
+@click.option("--quick", is_flag=True, help="A tenth of the records of 100 B, in one partition, and one round.")
+@click.option("--rounds", default=3, show_default=True, help="Runs of each measure; the table has their medians.")
+@click.option("--only", multiple=True, type=click.Choice([*COUNT, *MEASURES, "sink"]), help="One or more measures.")
 @click.option("--only-load", type=click.Choice([load.topic for load in LOADS]), help="One load.")
-@click.option("--cold", is_flag=True, help="Disable the segment cache, so that each read fetches segments from MinIO.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table to this file.")
+@click.option("--cold", is_flag=True, help="Storage keeps no segments in memory: each read fetches them from MinIO.")
+@click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table there.")
 def main(
     *,
     quick: bool,
@@ -252,7 +254,7 @@ def main(
     rounds = 1 if quick else rounds
     other = ["Spark's own, Apache Kafka", "Apache Kafka"] if baseline is None else [BASELINE, "the baseline"]
     table = [
-        "| measure | records | Spark's own, Apache Kafka | KafScale | ratio | CPU s, Apache Kafka | CPU s, KafScale |",
+        f"| | records | {other[0]} | KafScale | ratio | CPU seconds with {other[1]} | with KafScale |",
         "|---|---|---|---|---|---|---|",
     ]
     with tempfile.TemporaryDirectory(prefix="kafscale-spark-") as scratch, ExitStack() as stack:

@@ -44,19 +44,19 @@ def _variant(why: str, *changes: Change, boost: Mapping[str, float], first_seed:
 
 GROUP_VARIANTS: dict[str, Variant] = {
     "claim-left": _variant(
-        "a coordinator keeps its claim after a lost answer although the shard is assigned to another",
-        Change("services.coordinator.run", "Run._reconcile", _OWNED, "elif False:"),
+        "a coordinator keeps a shard that a lost answer claimed for it and that was assigned to another",
+        Change("services.coordinator.run", "Run._settle", _OWNED, "elif False:"),
         boost=_COMING_AND_GOING | _LOST_WRITES,
         first_seed=4,
     ),
     "write-fails-while-given-back": _variant(
-        "a shard that is dropped during its release, because a write fails, is not released",
+        "a shard that is dropped during its release because a write fails is not released",
         *_NOT_RELEASED_WHEN_DROPPED,
         boost=_COMING_AND_GOING | _LOST_WRITES | dict.fromkeys(_WITHOUT_PROOF, 0.0),
         first_seed=18,
     ),
     "unproven-while-given-back": _variant(
-        "a shard that is dropped during its release, because the lease is briefly unproven, is not released",
+        "a shard that is dropped during its release because the lease cannot be proven is not released",
         *_NOT_RELEASED_WHEN_DROPPED,
         boost={"coordinator-leave": 2.0, "coordinator-unproven-giving-back": 20.0, "metadata-slow": 8.0}
         | dict.fromkeys(("metadata-error", "metadata-lost-answer", "metadata-late", "metadata-down"), 0.0)
@@ -77,7 +77,7 @@ GROUP_VARIANTS: dict[str, Variant] = {
         first_seed=8,
     ),
     "released-while-dropped": _variant(
-        "a shard that is dropped during its release is removed twice",
+        "a shard that is dropped during its release is removed a second time",
         Change(
             "services.coordinator.run",
             "Run._hand_over",
@@ -90,13 +90,13 @@ GROUP_VARIANTS: dict[str, Variant] = {
         boost=_COMING_AND_GOING | {"coordinator-clock-jump": 6.0, "coordinator-pause": 2.0, "metadata-slow": 3.0},
     ),
     "paused-gateway": _variant(
-        "a gateway executes requests after a pause although the clients have given them up",
+        "a gateway executes requests from before its pause although their clients have given up",
         Change("services.gateway.pauses", "Pauses.look", "if passed <= self._limit:", "if True:"),
         boost={"gateway-long-pause": 6.0, "connection-end-unseen": 3.0},
         first_seed=2,
     ),
     "former-topic-committed": _variant(
-        "a gateway that missed the deletion of a topic overwrites the committed offset of the new topic",
+        "a gateway with a stale view commits an offset of a deleted topic to its successor",
         Change(
             "services.coordinator.service",
             "CoordinatorService.offset_commit",

@@ -9,7 +9,7 @@ _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 
 VARIANTS: dict[str, Variant] = {
     "sink-done-when-buffered": Variant(
-        "a partition is removed from a sink's record when the epoch is only in its buffer",
+        "a sink's progress counts an epoch as applied when it is only in the write buffer",
         (
             Change(
                 "services.storage.sinks.appends",
@@ -21,7 +21,7 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "sink-appended-anew": Variant(
-        "a new owner appends an epoch without a check of what the log already has",
+        "a new owner appends an epoch without a check of how much the log already has",
         (
             Change(
                 "services.storage.log.sink_progress",
@@ -46,7 +46,7 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "plain-put": Variant(
-        "objects are written even if the name is taken",
+        "objects are written even if the key exists",
         (
             Change(
                 "kafscale.objects.memory",
@@ -99,7 +99,7 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "no-epoch-test-on-read": Variant(
-        "any object with a base below the high watermark counts as part of the log",
+        "an object at a base below the high watermark is assumed to belong to the log",
         (
             Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
             Change(
@@ -118,7 +118,7 @@ VARIANTS: dict[str, Variant] = {
         {"cut-from-metadata": 12.0, "metadata-down": 4.0, "crash": 2.0},
     ),
     "offsets-reused": Variant(
-        "a commit without an answer counts as failed, and its offsets are reused in the same epoch",
+        "a commit without an answer counts as failed, and its offsets are used again in the same epoch",
         (
             Change(
                 "services.storage.writing.committer",
@@ -148,7 +148,7 @@ VARIANTS: dict[str, Variant] = {
         first_seed=2,
     ),
     "cache-filled-at-put": Variant(
-        "stored segments enter the cache before their commit, by base offset only",
+        "a segment enters the cache before its commit, keyed by its base alone",
         (
             Change(
                 "services.storage.run",
@@ -183,7 +183,7 @@ VARIANTS: dict[str, Variant] = {
             "come-and-go": 20.0,
             "commit-late": 15.0,
             "reader-begins-anew": 10.0,
-            # The process with the segment in its cache must survive.
+            # The run that has the segment in its cache must survive.
             **dict.fromkeys(("crash", "pause", "leave", "ping-pong", "lease-lost", "metadata-down"), 0.0),
             **dict.fromkeys(
                 ("crash-at-point", "crash-after-put", "pause-at-point", "pause-before-put", "pause-after-put"), 0.0
@@ -206,7 +206,7 @@ VARIANTS: dict[str, Variant] = {
         first_seed=47,
     ),
     "log-start-passes-the-snapshot": Variant(
-        "the log start passes batches that are the only record of their producers",
+        "the log start moves over batches that alone hold the state of their producers",
         (
             Change(
                 "services.storage.run",
@@ -232,7 +232,7 @@ VARIANTS: dict[str, Variant] = {
         first_seed=2,
     ),
     "epochs-begin-anew": Variant(
-        "a new topic reuses the epochs of a deleted topic of that name",
+        "a topic starts with the epochs that a deleted topic of its name had",
         (
             Change(
                 "services.storage.upkeep.deletion",

@@ -7,7 +7,7 @@ _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 
 WIDER_VARIANTS: dict[str, Variant] = {
     "stopped-by-a-foreign-key": Variant(
-        "a listing stops at a key that is not a segment",
+        "a listing ends at a key that is not a segment's",
         (
             Change(
                 "services.storage.reading.finder",
@@ -32,7 +32,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "topics-kept-as-first-seen": Variant(
-        "a gateway never updates the partition count of a topic",
+        "a gateway keeps the partitions that a topic had at its first use",
         (
             Change(
                 "services.gateway.topic_cache",
@@ -44,7 +44,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"partitions-added": 15.0},
     ),
     "unmarked-bucket-believed": Variant(
-        "objects missing from a listing count as deleted even in an unmarked bucket",
+        "objects missing in a listing count as deleted, even in a bucket without the cluster mark",
         (
             Change(
                 "services.storage.reading.old_end",
@@ -77,19 +77,19 @@ WIDER_VARIANTS: dict[str, Variant] = {
         (Change("services.gateway.apis.produce", "_Produce._reply", "if self._acks != 0:", "if True:"),),
     ),
     "offsets-never-listed": Variant(
-        "ListOffsets always answers that the client must ask another broker",
+        "ListOffsets always refers the client to another broker",
         (Change("services.gateway.apis.list_offsets", "_ask", "if asked.question.results:", "if False:"),),
     ),
     "epoch-ends-never-told": Variant(
-        "OffsetForLeaderEpoch always answers that the client must ask another broker",
+        "OffsetForLeaderEpoch always refers the client to another broker",
         (Change("services.gateway.apis.offset_for_leader_epoch", "_ask", "if not question.results:", "if True:"),),
     ),
     "deletion-never-answered": Variant(
-        "DeleteRecords always answers that the client must ask another broker",
+        "DeleteRecords always refers the client to another broker",
         (Change("services.gateway.apis.delete_records", "_ask", "if not question.results:", "if True:"),),
     ),
     "several-topics-refused": Variant(
-        "a request with records for several topics is always rejected",
+        "a request with records for several topics is always refused",
         (
             Change(
                 "services.gateway.apis.produce",
@@ -112,7 +112,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"foreign-object": 12.0},
     ),
     "deeper-deleted-with-the-log": Variant(
-        "deletion below the log start deletes another cluster's objects at deeper keys",
+        "deletion below the log start deletes another cluster's objects below the partition's prefix",
         (
             Change(
                 "services.storage.upkeep.retention",
@@ -124,7 +124,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"foreign-object": 12.0},
     ),
     "snapshots-left-behind": Variant(
-        "a deleted topic's producer snapshots are not deleted",
+        "the producer snapshots of a deleted topic stay",
         (
             Change(
                 "services.storage.upkeep.deletion",
@@ -135,7 +135,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "applied-stages-kept": Variant(
-        "stages are not deleted when all logs have the epoch",
+        "the stages of a sink stay after all logs have their records",
         (
             Change(
                 "services.storage.sinks.appends",
@@ -146,7 +146,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "discarded-stages-kept": Variant(
-        "discarded stages are not deleted",
+        "stages that a sink discards stay",
         (
             Change(
                 "services.storage.sinks.staging",
@@ -157,7 +157,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "old-stages-kept": Variant(
-        "abandoned stages are never deleted",
+        "abandoned stages of a sink stay forever",
         (
             Change(
                 "services.storage.sinks.upkeep",
@@ -168,7 +168,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "topics-never-deleted": Variant(
-        "DeleteTopics is answered but not executed",
+        "DeleteTopics is answered but deletes nothing",
         (
             Change(
                 "services.gateway.apis.delete_topics",
@@ -179,7 +179,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "offline-for-good": Variant(
-        "a partition that could not be read at its takeover is never tried again",
+        "a partition that could not be read at its take-over is never read again",
         (
             Change(
                 "services.storage.owning.offline",
@@ -192,7 +192,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=6,
     ),
     "header-believed": Variant(
-        "a single read of a header decides the epoch of an object",
+        "the epoch of an object is trusted after one read of its header",
         (
             Change(
                 "services.storage.reading.reader",
@@ -206,7 +206,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=101,
     ),
     "ages-by-a-clock-that-jumps": Variant(
-        "retention by time does not check its clock",
+        "retention by time uses a clock that is not checked",
         (
             Change(
                 "services.storage.upkeep.retention",
@@ -219,7 +219,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=8,
     ),
     "producers-expired-by-a-clock-that-jumps": Variant(
-        "idle producers expire by an unverified clock",
+        "idle producers expire by a clock that is not checked",
         (
             Change(
                 "services.storage.owning.snapshots",
@@ -244,7 +244,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=17,
     ),
     "missing-objects-hold-up-the-log": Variant(
-        "the log start does not pass objects that someone else deleted",
+        "the log start does not move over objects that were deleted externally",
         (
             Change(
                 "services.storage.upkeep.retention",

@@ -1,4 +1,4 @@
-"""Information that no client exposes: the producer id of a batch, and each gateway's view of a topic."""
+"""Facts that no client reports: the producer of a batch, and each gateway's view of a topic."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ VERSION = 4
 
 
 def producer_id(bootstrap: str, topic: str, partition: int) -> int:
-    """Return the producer id of a partition's first batch, or -1 if its producer was not idempotent."""
+    """Return the producer id of a partition's first batch, or -1 without an idempotent producer."""
     return trio.run(_producer_id, bootstrap.partition(",")[0], topic, partition)
 
 
@@ -29,16 +29,16 @@ async def _producer_id(address: str, topic: str, partition: int) -> int:
     return peek(read.records).producer_id
 
 
-def partitions_told(bootstrap: str, topic: str) -> set[int]:
-    """Return the partition counts of a topic that the gateways report. The count of an unknown topic is 0."""
-    return {trio.run(_partitions_told, address, topic) for address in bootstrap.split(",")}
+def gateways_partitions(bootstrap: str, topic: str) -> set[int]:
+    """Return the set of partition counts that the gateways report: one number if they agree, 0 for an unknown topic."""
+    return {trio.run(_partitions_of, address, topic) for address in bootstrap.split(",")}
 
 
 async def _partitions_of(address: str, topic: str) -> int:
     asked = (nested(METADATA, VERSION, "MetadataRequestTopic")(name=topic),)
     async with _connected(address) as client:
-        (described,) = (await client.ask(METADATA, VERSION, topics=asked, allow_auto_topic_creation=False)).topics
-    return len(described.partitions)
+        (found,) = (await client.ask(METADATA, VERSION, topics=asked, allow_auto_topic_creation=False)).topics
+    return len(found.partitions)
 
 
 @asynccontextmanager

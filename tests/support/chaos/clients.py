@@ -1,4 +1,4 @@
-"""The producers and readers of a chaos run. Each is a process whose output lines are stored and counted."""
+"""The producers and readers of a chaos run. Each is a process whose output lines are kept and counted."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(eq=False)
 class Client:
-    """A client process. ``run`` starts it and reads its output; `stop` lets it finish its outstanding work."""
+    """`run` starts the process and reads its lines. `stop` lets it finish its current work."""
 
     name: str
     argv: Sequence[str]
@@ -32,16 +32,16 @@ class Client:
     acked: dict[int, int] = field(default_factory=dict)
     """Acks by partition."""
     highest: dict[int, int] = field(default_factory=dict)
-    """By partition, the offset after the highest acked or the last read record."""
+    """The offset after the highest one acked or the last one read, by partition."""
     given: dict[int, int] = field(default_factory=dict)
-    """The number of partitions by member of a group."""
+    """Numbers of partitions by member of a group."""
     read: int = 0
     status: int | None = None
     _process: trio.Process | None = None
     _ended: trio.Event = field(default_factory=trio.Event)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until the process has ended. Reports `started` when the process runs."""
+        """Run until the process has ended. Report started when the process has started."""
         with (self.directory / f"{self.name}.stderr").open("wb") as errors:
             self._process = process = await trio.lowlevel.open_process(
                 list(self.argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
@@ -61,7 +61,7 @@ class Client:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Close its standard input, which asks the client to finish."""
+        """Close its standard input, which asks it to finish."""
         if self._process is not None and self._process.stdin is not None:
             await self._process.stdin.aclose()
 
@@ -69,7 +69,7 @@ class Client:
         await self._ended.wait()
 
     async def end(self) -> None:
-        """Kill the process if it was started."""
+        """Kill it if it was started."""
         if self._process is not None:
             if self._process.returncode is None:
                 self._process.kill()
@@ -100,11 +100,11 @@ class Client:
 
 
 def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
-    """Return producers with and without idempotence, and the guarantees for each. They use the defaults otherwise.
+    """Producers with and without idempotence, otherwise with default settings, and what each may rely on.
 
-    Only delivery timeouts are longer, and librdkafka's backoffs shorter, so that a slow machine is not reported as
-    broken. Only the Java producer tests that nothing is sent twice: even with retries=0, librdkafka 2.16 resends what
-    was in flight to a broker that is no longer in Metadata, and assumes that it was not written.
+    Only their delivery timeouts are longer, and librdkafka's pauses shorter, so that a slow machine does not cause
+    failures. Only Java shows that nothing is repeated: even with retries=0, librdkafka 2.16 sends requests in flight
+    again if Metadata no longer lists their broker, because it considers them unwritten.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "produce", *where]
@@ -130,10 +130,10 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
 
 
 def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
-    """Return producers with the defaults of their libraries, except that librdkafka is idempotent, like Java's default.
+    """Producers with default settings, and librdkafka also with idempotence, which is Java's default.
 
-    Without idempotence, librdkafka sends more batches while a rejected one waits for its retry, so it does not keep the
-    order, with Kafka either.
+    Without idempotence librdkafka keeps no order: it sends more batches while a refused one waits for its retry, to
+    Kafka as well.
     """
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "produce", *where]
@@ -150,7 +150,7 @@ def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
 
 
 def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
-    """Return two groups of two members, with the defaults of their libraries except ``settings``."""
+    """Two groups of two members, with default settings except for ``settings``."""
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "join", bootstrap, TOPIC, "librdkafka-group"]
     java = [*_JAVA, classpath("client"), "kafscale.client.GroupReader", bootstrap, TOPIC, "java-group"]
     return [
@@ -160,7 +160,7 @@ def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
 
 
 def readers(bootstrap: str, directory: Path) -> list[Client]:
-    """Return readers for the time of the faults. The first one rewinds to earlier offsets now and then."""
+    """The readers during the faults. The first one now and then starts again from earlier offsets."""
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "read", *where, _REWIND_SECONDS]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "read", *where]
@@ -168,7 +168,7 @@ def readers(bootstrap: str, directory: Path) -> list[Client]:
 
 
 def last_readers(bootstrap: str, directory: Path) -> list[Client]:
-    """Return readers that read everything once at the end. The checker uses the last one as the final log."""
+    """The readers that read everything once at the end. The last of them is the checker's witness."""
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "reread", *where]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "reread", *where]

@@ -1,16 +1,16 @@
-"""The history files of a chaos run's clients, and how they are fed to the checker.
+"""Events of the clients of a chaos run, as files, and how they are passed to the checker.
 
-Each client writes lines with the time (seconds of the machine's monotonic clock), a letter, a partition and more. A
-record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
+Each client writes a file of lines: the time (seconds of the machine's monotonic clock), a letter, a partition and more.
+A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
 
-    s PARTITION NUMBER              a producer is about to send a record for the first time
-    a PARTITION NUMBER OFFSET       the record was acked
-    f PARTITION NUMBER ERROR        the client gave up the record, which may be in the log or not
-    r PARTITION OFFSET NAME         a reader received a record, directly after its previous one
-    m PARTITION OFFSET              the reader continues at this offset
-    g MEMBER NUMBER                 a group member was assigned this number of partitions, or, if negative, lost them
-    w PARTITION START END ASKED     log start and end (-1: not requested), and the time of the request
-    n ERROR TEXT                    the client reported an error from which it recovers by itself
+    s PARTITION NUMBER              a producer is about to send it for the first time
+    a PARTITION NUMBER OFFSET       it was acked
+    f PARTITION NUMBER ERROR        the client failed it; it may be in the log or not
+    r PARTITION OFFSET NAME         a reader received it, directly after its previous record
+    m PARTITION OFFSET              the reader continues from there
+    g MEMBER NUMBER                 a group member was assigned (or, if negative, lost) this many partitions
+    w PARTITION START END ASKED     the ends of the log, as answered to a request sent at a time; -1: not requested
+    n ERROR TEXT                    the client reported an error to its application and recovers from it
     e TEXT                          an error that no fault excuses: it ended the client or made it skip records
 """
 
@@ -22,9 +22,9 @@ from pathlib import Path
 from tests.support.checker import IDEMPOTENT, Checker, Promise
 
 RECONNECTING = Promise(durable=True, once=True, ordered=False)
-"""acks=all without retries, on successive connections. A record given up on one may arrive after later records."""
+"""acks=all without retries. A record that failed on one connection may be appended after the first of the next."""
 RETRYING = Promise(durable=True, once=False, ordered=False)
-"""acks=all with retries and several requests in flight. Records are sent again if an ack is late."""
+"""acks=all with retries and several requests in flight. A batch that is acked slowly is sent again."""
 
 Event = tuple[float, str, list[str]]
 """Time, client, words."""
@@ -32,7 +32,7 @@ Event = tuple[float, str, list[str]]
 
 @dataclass(slots=True)
 class ProducerSums:
-    """The results of one producer's records."""
+    """The outcome of one producer's records."""
 
     sent: int = 0
     acked: int = 0
@@ -42,8 +42,8 @@ class ProducerSums:
     """The longest time without an ack while it ran, in seconds."""
     last_at: float | None = None
 
-    def progressed(self, time: float) -> None:
-        """Record that the producer started or got an ack at ``time``."""
+    def record_ack(self, time: float) -> None:
+        """The producer started, or got an ack, at ``time``."""
         if self.last_at is not None:
             self.longest_wait = max(self.longest_wait, time - self.last_at)
         self.last_at = time
@@ -51,7 +51,7 @@ class ProducerSums:
 
 @dataclass(slots=True)
 class Verdict:
-    """The complaints of the checker and the clients, and what was checked."""
+    """The complaints of the checker and the clients, and the amounts checked."""
 
     complaints: list[str]
     producers: dict[str, ProducerSums]
@@ -59,13 +59,13 @@ class Verdict:
     """The number of records by reader."""
     in_log: int
     longest_wait: float
-    """The longest time in which no producer got an ack, in seconds."""
+    """Seconds in which no producer got an ack."""
     noted: dict[str, set[str]] = field(default_factory=dict)
-    """By client, the reported errors from which it recovered."""
+    """By client, the errors that it reported to its application and recovered from."""
 
 
 def events(directory: Path) -> Iterator[Event]:
-    """Return the events of all clients in the order of time."""
+    """All events of the clients, in the order of time."""
     return heapq.merge(*(_of_client(path) for path in sorted(directory.glob("*.history"))))
 
 
@@ -77,14 +77,14 @@ def _of_client(path: Path) -> Iterator[Event]:
 
 
 def judge(
-    history: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
+    record_ack: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
 ) -> Verdict:
-    """Check a history and return the verdict. ``last_reader`` read everything after all other clients had ended.
+    """Return the verdict. ``promises`` names the producers; ``last_reader`` read everything after the run.
 
-    ``promises`` names the producers. ``repeating`` are readers that may read records again but must not skip any.
+    ``repeating``: readers of everything that may read records again, but skip none.
     """
     judging = _Judging(promises, last_reader, repeating)
-    for event in history:
+    for event in record_ack:
         judging.hear(event)
     return judging.finish()
 
@@ -146,7 +146,7 @@ class _Judging:
                 self._verdict.complaints.append(f"{client} gave up {name.decode()}: {' '.join(words)}")
         for waiting in (sums, self._anybody):
             if letter == "a" or waiting.last_at is None:
-                waiting.progressed(time)
+                waiting.record_ack(time)
 
     def finish(self) -> Verdict:
         verdict = self._verdict

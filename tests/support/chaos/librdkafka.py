@@ -1,11 +1,11 @@
 """The librdkafka clients of a chaos run: ``python -m tests.support.chaos.librdkafka produce|read ...``.
 
-They print a line for each event of a record, and end when their standard input ends.
+They print a line for each event of a record and end when their standard input does.
 
     produce BOOTSTRAP TOPIC PARTITIONS NAME RATE [SETTING=VALUE ...]
-    read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads new records, and sometimes rewinds to an earlier offset
-    reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the log ends at its start
-    join BOOTSTRAP TOPIC GROUP [SETTING=VALUE ...]      two group members, which read and commit
+    read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads continuously, now and then again from an earlier offset
+    reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the end offsets at its start
+    join BOOTSTRAP TOPIC GROUP [SETTING=VALUE ...]      two members of a group that read and commit
 """
 
 import random
@@ -23,19 +23,19 @@ _FLUSH_SECONDS = 630.0  # longer than the configured delivery timeout
 _PAUSE_SECONDS = 0.3
 _MEMBERS = 2
 _FARTHEST = 2000
-"""The maximum number of offsets that a reader rewinds."""
+"""The most offsets that a reader goes back."""
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _SOON: dict[str, str | int | float | bool] = {"reconnect.backoff.max.ms": 1000, "log_level": 0}
 
 
-def _report(*words: object) -> None:
+def _tell(*words: object) -> None:
     sys.stdout.write(f"{time.monotonic():.6f} {' '.join(map(str, words))}\n")
     sys.stdout.flush()
 
 
 def _until_input_ends() -> Callable[[], bool]:
-    """Return a function that returns whether standard input has ended."""
+    """Whether standard input has ended."""
     ended = threading.Event()
 
     def wait() -> None:
@@ -48,13 +48,13 @@ def _until_input_ends() -> Callable[[], bool]:
 
 def _on_error(error: ck.KafkaError) -> None:
     if error.fatal():
-        _report("e", error.str())
+        _tell("e", error.str())
     else:
-        _report("n", error.name(), error.str())
+        _tell("n", error.name(), error.str())
 
 
 def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, settings: dict[str, str]) -> None:
-    """Send ``rate`` records/s to the partitions in turn until standard input ends, then wait for outstanding acks."""
+    """Produce ``rate`` records a second to each partition in turn until standard input ends, then flush."""
     stopping = _until_input_ends()
     in_flight = 0
 
@@ -65,9 +65,9 @@ def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, s
         in_flight -= 1
         number = (message.value() or b"").partition(b" ")[0].decode().rpartition("/")[2]
         if error is None:
-            _report("a", message.partition(), number, message.offset())
+            _tell("a", message.partition(), number, message.offset())
         else:
-            _report("f", message.partition(), number, error.name(), error.str())
+            _tell("f", message.partition(), number, error.name(), error.str())
 
     sizes = random.Random(name)
     number = 0
@@ -75,17 +75,17 @@ def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, s
     while not stopping():
         if in_flight < _MOST_IN_FLIGHT:
             for partition in range(partitions):
-                _report("s", partition, number)
+                _tell("s", partition, number)
                 value = f"{name}/{partition}/{number} {'.' * sizes.randrange(600)}"
                 in_flight += 1
                 producer.produce(topic, value=value, partition=partition, on_delivery=delivered)
             number += 1
         due = max(due, time.monotonic() - 1) + partitions / rate
-        while (remaining := due - time.monotonic()) > 0:
-            producer.poll(remaining)
+        while (left := due - time.monotonic()) > 0:
+            producer.poll(left)
         producer.poll(0)
     if producer.flush(_FLUSH_SECONDS):
-        _report("e", f"{in_flight} records not acked or failed within {_FLUSH_SECONDS:g} s")
+        _tell("e", f"{in_flight} records neither acked nor failed in {_FLUSH_SECONDS:g} s")
 
 
 def _consumer(bootstrap: str) -> ck.Consumer:
@@ -106,15 +106,15 @@ def _got(message: ck.Message) -> None:
     error = message.error()
     if error is None:
         name = (message.value() or b"").partition(b" ")[0].decode(errors="backslashreplace")
-        _report("r", message.partition(), message.offset(), name)
+        _tell("r", message.partition(), message.offset(), name)
     elif error.fatal() or error.code() in (ck.KafkaError._AUTO_OFFSET_RESET, ck.KafkaError.OFFSET_OUT_OF_RANGE):
-        _report("e", error.str())
+        _tell("e", error.str())
 
 
-class _Offsets:
-    """Requests the start and end of logs and reports every answer.
+class _Asker:
+    """Requests the ends of the log and reports every answer.
 
-    It uses the admin client, because a consumer's ``get_watermark_offsets`` may wait forever when brokers come and go.
+    Uses the admin client, because a consumer's ``get_watermark_offsets`` may wait forever when brokers change.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -122,7 +122,7 @@ class _Offsets:
         self._topic = topic
 
     def start(self, partition: int) -> int | None:
-        """Return the log start, or None without an answer."""
+        """None without an answer."""
         return self._ask(partition, _EARLIEST, "{} -1")
 
     def end(self, partition: int) -> int | None:
@@ -137,23 +137,23 @@ class _Offsets:
             offset: int = answer.result(2 * _ASK_SECONDS).offset
         except (ck.KafkaException, TimeoutError):
             return None
-        _report("w", partition, shown.format(offset), f"{asked:.6f}")
+        _tell("w", partition, shown.format(offset), f"{asked:.6f}")
         return offset
 
 
 def read(bootstrap: str, topic: str, partitions: int, rewind_seconds: float) -> None:
     stopping = _until_input_ends()
-    consumer, offsets = _consumer(bootstrap), _Offsets(bootstrap, topic)
+    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, topic)
     next_of = dict.fromkeys(range(partitions), 0)
     for partition in next_of:
-        _report("m", partition, 0)
+        _tell("m", partition, 0)
     consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in next_of])
 
     def ask() -> None:
         while not stopping():
             for partition in range(partitions):
-                offsets.end(partition)
-                offsets.start(partition)
+                asker.end(partition)
+                asker.start(partition)
             time.sleep(_PAUSE_SECONDS)
 
     threading.Thread(target=ask, daemon=True).start()
@@ -165,25 +165,25 @@ def read(bootstrap: str, topic: str, partitions: int, rewind_seconds: float) -> 
             _got(message)
             if message.error() is None:
                 next_of[message.partition() or 0] = (message.offset() or 0) + 1
-        # Only after it has caught up from the last rewind, so that it keeps up with the others overall.
+        # It must first reach the position of its last rewind, so that it keeps up with the others on average.
         if time.monotonic() > rewind_at and next_of[rewound[0]] >= rewound[1]:
             rewind_at = time.monotonic() + rewind_seconds
             partition = dice.randrange(partitions)
             rewound = (partition, next_of[partition])
             next_of[partition] = max(0, next_of[partition] - dice.randrange(_FARTHEST))
-            _report("m", partition, next_of[partition])
+            _tell("m", partition, next_of[partition])
             consumer.seek(ck.TopicPartition(topic, partition, next_of[partition]))
     consumer.close()
 
 
 def reread(bootstrap: str, topic: str, partitions: int) -> None:
-    consumer, offsets = _consumer(bootstrap), _Offsets(bootstrap, topic)
+    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, topic)
     ends = {}
     for partition in range(partitions):
-        while (start := offsets.start(partition)) is None or (end := offsets.end(partition)) is None:
+        while (start := asker.start(partition)) is None or (end := asker.end(partition)) is None:
             time.sleep(_PAUSE_SECONDS)
         ends[partition] = end
-        _report("m", partition, start)
+        _tell("m", partition, start)
     waiting = {partition for partition, end in ends.items() if end}
     consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in waiting])
     while waiting:
@@ -195,17 +195,17 @@ def reread(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> None:
-    """Run two members with librdkafka's defaults except ``settings``. Report every error that reaches a member.
+    """Run two members with librdkafka's defaults and ``settings``. Any error that reaches a member is reported.
 
-    With ``enable.auto.commit``, only librdkafka commits, and retries failed commits.
+    With ``enable.auto.commit`` librdkafka alone commits and retries failed commits.
     """
     stopping = _until_input_ends()
-    options = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}
-    members = [ck.Consumer(options) for _ in range(_MEMBERS)]
+    given = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}
+    members = [ck.Consumer(given) for _ in range(_MEMBERS)]
     for number, member in enumerate(members):
         changed = {
-            "on_assign": lambda _, assigned, number=number: _report("g", number, len(assigned)),
-            "on_revoke": lambda _, revoked, number=number: _report("g", number, -len(revoked)),
+            "on_assign": lambda _, given, number=number: _tell("g", number, len(given)),
+            "on_revoke": lambda _, taken, number=number: _tell("g", number, -len(taken)),
         }
         member.subscribe([topic], **changed)
     while not stopping():
@@ -214,7 +214,7 @@ def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> No
             for message in messages:
                 _got(message)
                 if (error := message.error()) is not None:
-                    _report("e", error.str())
+                    _tell("e", error.str())
             if messages and "enable.auto.commit" not in settings:
                 member.commit(asynchronous=False)
     for member in members:
@@ -229,8 +229,8 @@ def main() -> None:
     partitions, *rest = more
     if command == "produce":
         name, rate, *settings = rest
-        options = dict(text.split("=", 1) for text in settings)
-        produce(bootstrap, topic, int(partitions), name, int(rate), options)
+        given = dict(text.split("=", 1) for text in settings)
+        produce(bootstrap, topic, int(partitions), name, int(rate), given)
     elif command == "read":
         read(bootstrap, topic, int(partitions), float(rest[0]))
     else:

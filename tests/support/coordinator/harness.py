@@ -1,4 +1,4 @@
-"""Groups with a clock that the test advances, a store for persisted values, and timers."""
+"""Groups with a clock that the test moves, an in-memory store, and timers that fire with the clock."""
 
 from dataclasses import dataclass, field, replace
 from struct import pack
@@ -25,14 +25,14 @@ def topic_id(topic: str) -> bytes:
 
 
 def subscription(*topics: str, owned: bytes = b"") -> bytes:
-    """Return the subscription that a consumer sends to its leader."""
+    """Encode a consumer's subscription for the leader."""
     names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
     return pack(">hi", 0, len(topics)) + names + pack(">i", len(owned)) + owned
 
 
 @dataclass
 class World:
-    """``store`` has the persisted values. ``replies`` has the replies by ticket, each checked to be sent only once."""
+    """``store`` has the persisted values. ``replies`` has the replies by ticket; each ticket gets one reply."""
 
     limits: GroupLimits = LIMITS
     revision: int = 1
@@ -52,7 +52,7 @@ class World:
         return Now(self.now_ms, WALL + self.now_ms)
 
     def done(self, group: str, effects: Effects) -> Effects:
-        """Apply the effects like a coordinator."""
+        """Apply the effects as a coordinator does."""
         self.last = effects
         self.writes += effects.writes
         for record in [*effects.stage, *effects.commit]:
@@ -79,7 +79,7 @@ class World:
         return self.tickets
 
     def advance(self, ms: int) -> None:
-        """Advance the clock. Timers fire in their order."""
+        """Advance the clock and fire due timers in order."""
         end = self.now_ms + ms
         while (due := self.next_timer()) is not None and self.deadlines[due] <= end:
             self.fire(due)
@@ -89,7 +89,7 @@ class World:
         return min(self.deadlines, key=lambda each: self.deadlines[each], default=None)
 
     def fire(self, due: tuple[str, Timer]) -> None:
-        """Fire a timer that is due."""
+        """Advance the clock to the timer's deadline and fire the timer."""
         group, timer = due
         self.now_ms = max(self.now_ms, self.deadlines.pop(due))
         self.done(group, self.groups.expire(group, timer, self.now))
@@ -104,7 +104,7 @@ class World:
         return self.groups[GROUP].state
 
     def join(self, member_id: str = "", **fields: Any) -> int:
-        """Send JoinGroup with the protocols ``names``, which all have the same ``metadata``."""
+        """Send JoinGroup with ``metadata`` for all protocols in ``names``."""
         metadata = fields.pop("metadata", subscription("t"))
         names = fields.pop("names", ("range",))
         assert isinstance(names, tuple)
@@ -129,12 +129,12 @@ class World:
 
     def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, **fields: Any) -> int:
         ticket = self.ticket()
-        encoded = [pb.MemberAssignment(member_id=key, assignment=value) for key, value in (assignments or {}).items()]
+        parts = [pb.MemberAssignment(member_id=key, assignment=value) for key, value in (assignments or {}).items()]
         request = pb.SyncGroupRequest(
             group=GROUP,
             member_id=member_id,
             generation=generation,
-            assignments=encoded,
+            assignments=parts,
             **fields,
         )
         self.done(GROUP, self.groups.sync(request, ticket, self.now))
@@ -182,7 +182,7 @@ class World:
         return self.reply(ticket, pb.OffsetCommitReply)
 
     def fetch(self, *partitions: tuple[str, int], group: str = GROUP) -> pb.GroupOffsets:
-        """Fetch the offsets of these partitions, or all offsets if there are none."""
+        """Fetch the offsets of these partitions, or all offsets."""
         ticket = self.ticket()
         query = pb.GroupOffsetsQuery(group=group, all=not partitions)
         for topic, partition in partitions:
@@ -212,12 +212,12 @@ class World:
         return self.reply(ticket, pb.DescribedGroup)
 
     def expire_offsets(self, *gone: str) -> None:
-        """Expire offsets. ``gone`` are deleted topics."""
+        """Expire offsets, with the topics ``gone`` deleted."""
         for group in list(self.groups):
             self.done(group, self.groups.expire_offsets(group, self.now, gone=set(map(topic_id, gone))))
 
     def successor(self, **limits: int) -> "World":
-        """Return another coordinator that has loaded everything some seconds later."""
+        """Return another coordinator that has loaded everything, some seconds later."""
         other = World(replace(self.limits, **limits), self.revision + 1000, self.now_ms + 5000, dict(self.store))
         for group in self.groups:
             prefix = GroupKeys("ns", group).prefix
@@ -226,7 +226,7 @@ class World:
         return other
 
     def stable(self, count: int = 2, **fields: Any) -> list[str]:
-        """Form a group in generation 1 whose members are assigned ``p`` and their number. Return the member ids."""
+        """Form a group in generation 1 whose members are assigned ``p`` and their number. Return their ids."""
         tickets = [self.join(client_id=f"c{number}", **fields) for number in range(count)]
         while not all(ticket in self.replies for ticket in tickets):
             self.advance(self.limits.initial_rebalance_delay_ms)

@@ -1,4 +1,4 @@
-"""Several coordinators on one store, and members that find them like a gateway does."""
+"""Several coordinators on one store, and members that find them as a gateway does."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ RETRIABLE = (E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NO
 
 @dataclass(eq=False)
 class Clocks:
-    """Trio's clock plus ``ahead`` seconds of suspension. ``wall_ahead`` is the offset of the wall clock."""
+    """Trio's clock plus ``ahead`` seconds of suspension. The wall clock is ``wall_ahead`` seconds further ahead."""
 
     ahead: float = 0.0
     wall_ahead: float = 0.0
@@ -47,7 +47,7 @@ class Clocks:
 
 @dataclass(eq=False)
 class Instance:
-    """A coordinator in its own task. While ``gate`` is shut, it behaves as if its process were stopped."""
+    """One coordinator in its own task. A shut ``gate`` acts as if its process were suspended."""
 
     address: str
     service: CoordinatorService
@@ -74,7 +74,7 @@ class Instance:
 
 
 class Coordinators:
-    """``asked`` has all answers to `ask`, including retriable errors."""
+    """``refusals`` has the retriable errors that `ask` got."""
 
     def __init__(self, metadata: MetadataStore, nursery: trio.Nursery, members: Members) -> None:
         self.metadata = metadata
@@ -88,13 +88,13 @@ class Coordinators:
         started: Instance = await self._nursery.start(self._serve, address, settings)
         return started
 
-    def given(self, group: str) -> Instance:
-        """Return the instance to which the group is assigned, or any instance while that is unknown."""
+    def assigned(self, group: str) -> Instance:
+        """Return the instance that the group is assigned to, or any instance if that is not known."""
         live = self._members.view.shard_owner(paths.group_shard(group))
         return self._by_run(live.run_id if live else "") or self.instances[0]
 
     async def ask(self, method: str, request: Any, group: str = "g") -> Any:
-        """Call a method, following hints, until the answer is not a retriable error. Return it."""
+        """Send a request until the answer is not retriable, following hints. Return that answer."""
         hint = ""
         with trio.fail_after(TIMEOUT + PATIENCE):
             while True:
@@ -113,7 +113,7 @@ class Coordinators:
                 await trio.sleep(0.1)
 
     async def serving(self, group: str = "g") -> Instance:
-        """Wait until the assigned instance serves the group."""
+        """Wait until the group is served by the instance that it is assigned to."""
         await self.offsets(group)
         return self.assigned(group)
 
@@ -180,7 +180,7 @@ _LISTS = {
 
 
 class Consumer:
-    """A member that joins, syncs and sends heartbeats like Kafka's clients. ``joins`` has its generations so far."""
+    """A member that joins, syncs and sends heartbeats like Kafka's clients. ``joins`` are its generations."""
 
     def __init__(self, coordinators: Coordinators, name: str, group: str = "g", instance: str | None = None) -> None:
         self.coordinators = coordinators
@@ -194,7 +194,7 @@ class Consumer:
         self.errors: list[int] = []
 
     async def join(self, **changes: Any) -> None:
-        """Join until it has an assignment. The leader assigns the names of the members."""
+        """Join until it has an assignment, which the leader makes from the members' numbers."""
         while True:
             values: dict[str, Any] = {
                 "group": self.group,
@@ -240,7 +240,7 @@ class Consumer:
         return reply.results[0].error
 
     async def live(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Join, then send a heartbeat every three seconds, and rejoin when the answer requires it."""
+        """Join, send a heartbeat every three seconds, and rejoin on errors."""
         await self.join()
         task_status.started()
         while True:
@@ -261,7 +261,7 @@ async def create_topic(metadata: MetadataStore, name: str, id_: bytes) -> None:
 
 @asynccontextmanager
 async def coordinators(metadata: MetadataStore, *addresses: str, **settings: Any) -> AsyncIterator[Coordinators]:
-    """Start instances at these addresses and create the topic ``t``. All instances are killed on exit."""
+    """Start instances at these addresses, create the topic ``t``, and kill the instances at the end."""
     if await metadata.get(paths.topic_key(NAMESPACE, "t")) is None:
         await create_topic(metadata, "t", topic_id("t"))
     members = Members(metadata, NAMESPACE, "coordinator")
@@ -275,7 +275,7 @@ async def coordinators(metadata: MetadataStore, *addresses: str, **settings: Any
 
 
 async def stable(made: Coordinators, nursery: trio.Nursery, size: int = 2, group: str = "g") -> list[Consumer]:
-    """Start members, which keep running in the nursery, and wait until they share a generation."""
+    """Start members that live in the nursery, in one generation."""
     members = [Consumer(made, f"c{number}", group) for number in range(size)]
     async with trio.open_nursery() as joining:
         for member in members:

@@ -1,4 +1,4 @@
-"""Like ``exchanges.py``, for APIs of features that KafScale does not have. It answers like Kafka without them."""
+"""Exchanges as in ``exchanges.py`` for APIs whose features are missing here. They answer as Kafka does without them."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ _ACL = {
 
 
 def _since(api_key: int, version: int, **values: Any) -> dict[str, Any]:
-    """Return those of ``values`` that the request has in this version."""
+    """Return the ``values`` that the request has in this version."""
     known = load_request_schema(api_key, version).__dataclass_fields__
     return {name: value for name, value in values.items() if name in known}
 
@@ -137,7 +137,7 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
         reply = await client.ask(49, version, entries=entries, validate_only=validate_only)
         assert reply.throttle_time == timedelta(0)
         results = [(each.error_code, bool(each.error_message)) for each in reply.entries]
-        assert results == [(error, bool(error)) for _, error in asked]
+        assert results == [(error, bool(error)) for _, error in requested]
         assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
             [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
         ]

@@ -19,7 +19,7 @@ ServingAnswer = bool | Exception
 
 
 class _FakePeer:
-    def __init__(self, answer: Said) -> None:
+    def __init__(self, answer: ServingAnswer) -> None:
         self._answer = answer
 
     async def serving(self, service: str = "", *, timeout: float) -> bool:
@@ -31,8 +31,8 @@ class _FakePeer:
 async def admin_of(
     harness: Harness, *, health: Health | None = None, answers: dict[str, ServingAnswer] | None = None
 ) -> AdminService:
-    """Run the Admin service. ``said`` has the health answers of members by run id, by default True."""
-    answers = said or {}
+    """``answers`` of members to health checks, by run id; True by default."""
+    by_run = answers or {}
 
     def connect(member: LiveMember) -> AbstractAsyncContextManager[PeerHealth]:
         @asynccontextmanager
@@ -49,7 +49,7 @@ async def admin_of(
 
 
 class refused:  # noqa: N801 - reads like pytest.raises
-    """Expect that the block fails with this code and a message that matches."""
+    """Check that the block raises this code, with a message that matches."""
 
     def __init__(self, code: grpc.StatusCode, match: str) -> None:
         self._code = code

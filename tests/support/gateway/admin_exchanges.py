@@ -1,4 +1,4 @@
-"""Like ``exchanges.py``, for configs and for administrative requests about topics and the cluster."""
+"""Exchanges as in ``exchanges.py`` for configs, and for administrative APIs of topics and the cluster."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,8 +20,8 @@ async def describe_configs(harness: Harness, client: Client, version: int) -> No
         resource(resource_type=99, resource_name="0", configuration_keys=None),
         *(resource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in (8, 16, 32)),
     )
-    options = {"include_documentation": True} if version >= 3 else {}
-    reply = await client.ask(32, version, resources=asked, include_synonyms=True, **options)
+    documented = {"include_documentation": True} if version >= 3 else {}
+    reply = await client.ask(32, version, resources=requested, include_synonyms=True, **documented)
     assert reply.throttle_time == timedelta(0)
     topic, broker, *refused, loggers, metrics, group = reply.results
     empty = [(each.resource_type, each.error_code, each.configs) for each in (loggers, metrics, group)]
@@ -93,10 +93,10 @@ async def describe_log_dirs(harness: Harness, client: Client, version: int) -> N
         assert reply.throttle_time == timedelta(0)
         (directory,) = reply.results
         assert (directory.error_code, directory.log_dir) == (0, "test")
-        results = [
+        sizes = [
             (each.name, [(p.partition_index, p.partition_size) for p in each.partitions]) for each in directory.topics
         ]
-        assert results == expected
+        assert sizes == expected
         assert all((p.offset_lag, p.is_future_key) == (0, False) for each in directory.topics for p in each.partitions)
         if version >= 3:
             assert reply.error_code == 0

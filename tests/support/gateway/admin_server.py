@@ -1,4 +1,4 @@
-"""A gateway's Admin service over gRPC. It runs in a thread, because commands have their own event loop."""
+"""A gateway's Admin service over gRPC, for commands that run their own event loop. It runs in a thread."""
 
 import os
 import threading
@@ -19,23 +19,23 @@ from tests.support.gateway.harness import Harness, running_gateway
 T = TypeVar("T")
 START_SECONDS = 60.0
 PATIENT = {"KAFSCALE_RPC_CONNECT_TIMEOUT_MS": "60000", "KAFSCALE_RPC_KEEPALIVE_TIMEOUT_MS": "60000"}
-"""A generous timeout, because two threads of one process may take long to connect on a busy machine."""
+"""A TLS handshake between two threads of a process can take long on a busy machine."""
 
 
 @dataclass
 class AdminServer:
-    """A running server. ``harness`` belongs to its thread, so use it only with `there`."""
+    """``harness`` belongs to the server's thread. Use it only in `there`."""
 
     address: str
     harness: Harness
     token: trio.lowlevel.TrioToken
 
     def there(self, do: Callable[..., Any], *arguments: Any) -> Any:
-        """Await ``do`` in the thread of the gateway."""
+        """Await ``do`` in the gateway's thread."""
         return trio.from_thread.run(do, *arguments, trio_token=self.token)
 
     def run(self, *arguments: str, input: str | bytes | None = None, **environ: str) -> Result:  # noqa: A002 - click's name
-        """Run a command with ``environ`` as the only settings."""
+        """Run a command. Of this machine's settings it gets only ``environ``."""
         settings = {name: None for name in os.environ if name.startswith("KAFSCALE_")}
         variables = {**settings, **PATIENT, "KAFSCALE_ADMIN_SERVER": self.address, **environ}
         return CliRunner().invoke(main, arguments, input=input, env=variables)
@@ -43,7 +43,7 @@ class AdminServer:
 
 @contextmanager
 def admin_server(token: str = "", **gateway: Any) -> Iterator[AdminServer]:
-    """Run a gateway with a fake storage instance and a fake coordinator. ``gateway`` are its settings."""
+    """Run a gateway with one fake storage instance and one fake coordinator. ``gateway``: its settings."""
     started, made, failed = threading.Event(), list[AdminServer](), list[BaseException]()
     stop: list[Callable[[], None]] = []
 

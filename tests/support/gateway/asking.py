@@ -21,7 +21,7 @@ def produce_body(
     transactional_id: str | None = None,
     topic_id: bytes = b"",
 ) -> bytes:
-    """Return a Produce request with an entry for each topic and partition."""
+    """Build a Produce request with one entry for each topic and partition."""
     topics = tuple(
         nested(0, version, "TopicProduceData")(
             partition_data=(nested(0, version, "PartitionProduceData")(index=index, records=data),),
@@ -43,7 +43,7 @@ async def produce(
 
 
 async def produced(client: Client, version: int = PRODUCE_VERSION) -> Any:
-    """Return the next reply, which must be to a Produce request with one partition."""
+    """Receive the reply to a Produce of one partition."""
     _, body = await client.receive()
     (topic,) = read_response(0, version, body).responses
     (partition,) = topic.partition_responses
@@ -65,8 +65,8 @@ def fetch_body(
     leader_epoch: int = -1,
     forgotten: dict[str, tuple[int, ...]] | None = None,
 ) -> bytes:
-    """Return a Fetch request with offsets by topic and partition, and the partitions that the session forgets."""
-    asked = tuple(
+    """Build a Fetch request from offsets by topic and partition. ``forgotten`` are partitions by topic."""
+    requested = tuple(
         nested(1, version, "FetchTopic")(
             partitions=(
                 nested(1, version, "FetchPartition")(
@@ -107,5 +107,5 @@ async def fetch(client: Client, partitions: dict[tuple[str, int], int], **option
 
 
 def parts(reply: Any) -> list[Any]:
-    """Return the partitions of a Fetch reply in order."""
+    """Return the partitions of a Fetch reply, in order."""
     return [partition for topic in reply.responses for partition in topic.partitions]

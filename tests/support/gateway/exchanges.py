@@ -1,6 +1,6 @@
-"""A request and checks of its reply for every API and version that the gateway advertises.
+"""For every API and version that the gateway advertises: a request of that version, and checks of the reply.
 
-Requests and replies are encoded with kio's schemas or, for versions that Kafka 4 dropped, by hand.
+Requests and replies use kio's schemas, or explicit bytes for versions that Kafka 4 removed.
 """
 
 import struct
@@ -78,7 +78,7 @@ async def metadata(harness: Harness, client: Client, version: int) -> None:
         13: lambda: reply.error_code == 0,
     }
     for first, holds in since.items():
-        assert version < first or holds(), f"fields since version {first}"
+        assert version < first or holds(), f"added in version {first}"
     assert getattr(reply, "cluster_authorized_operations", 8096) == 8096
     await _refused_metadata(client, version)
 
@@ -88,8 +88,8 @@ async def _refused_metadata(client: Client, version: int) -> None:
     if version >= 4:
         requested.append(({"name": "unknown"}, 3))
     if version >= 10:
-        asked = [({**named, "topic_id": None}, error) for named, error in asked]
-        # Requests by topic id exist since version 12.
+        requested = [({**named, "topic_id": None}, error) for named, error in requested]
+        # Before version 12 a topic cannot be requested by its id.
         named = {"name": None if version >= 12 else "t", "topic_id": UNKNOWN_ID}
         requested.append((named, 100 if version >= 12 else 42))
     for named, error in requested:
@@ -255,7 +255,7 @@ async def list_offsets(harness: Harness, client: Client, version: int) -> None:
 
 
 async def _listed(client: Client, version: int, name: str, index: int, timestamp: int) -> Any:
-    """Send ListOffsets for one partition."""
+    """Return the ListOffsets result of one partition."""
     partition = nested(2, version, "ListOffsetsPartition")(partition_index=index, timestamp=timestamp)
     values: dict[str, Any] = {
         "replica_id": -1,
@@ -290,9 +290,9 @@ async def offset_for_leader_epoch(harness: Harness, client: Client, version: int
         for name, index, error, epoch, end in (("t", 0, 0, 1, 2), ("unknown", 0, 3, -1, -1), ("t", 9, 3, -1, -1)):
             body = struct.pack(">i", 1) + string(name) + struct.pack(">iii", 1, index, 1)
             answer = await client.call(23, version, body)
-            epoch_bytes = struct.pack(">i", epoch) if version == 1 else b""
+            epoch_field = struct.pack(">i", epoch) if version == 1 else b""
             expected = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", 1, error, index)
-            assert answer == expected + epoch_bytes + struct.pack(">q", end)
+            assert answer == expected + epoch_field + struct.pack(">q", end)
         return
     partition = nested(23, version, "OffsetForLeaderPartition")
     requested = (

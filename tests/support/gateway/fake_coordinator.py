@@ -1,4 +1,4 @@
-"""A programmable coordinator with groups in memory, which follows the rules of the real one."""
+"""A coordinator that keeps groups in memory with the rules of the real one, and is controlled by tests."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,16 +19,16 @@ _WALL_MS = 1_700_000_000_000
 
 
 class FakeCoordinator(GroupCoordinatorClient):
-    """A `GroupCoordinatorClient`. Its clock advances only with `pass_time`."""
+    """A `GroupCoordinatorClient`. Its clock moves only in `pass_time`."""
 
     def __init__(self, limits: GroupLimits | None = None) -> None:
         limits = limits or GroupLimits(initial_rebalance_delay_ms=0)
         self.groups = Groups("test", limits, 1)
-        # The run ids of the owners of groups that have moved; empty if unknown.
+        # The runs that own moved groups, empty if unknown.
         self.moved: dict[str, str] = {}
         # The shards that it reports in ListGroups.
         self.shards: list[int] = []
-        # Unless NONE, the error for every group.
+        # The error for requests about any group.
         self.refuses: E.Code = E.NONE
         self.fails: Exception | None = None
         # If set, every call waits for it.
@@ -43,7 +43,7 @@ class FakeCoordinator(GroupCoordinatorClient):
         self._deadlines: dict[tuple[str, Timer], int] = {}
 
     def pass_time(self, ms: int) -> None:
-        """Advance the clock. Timers fire in their order."""
+        """Advance the clock, and fire the timers that become due, in order."""
         end = self._now_ms + ms
         while self._deadlines and min(self._deadlines.values()) <= end:
             group, timer = due = min(self._deadlines, key=lambda key: (self._deadlines[key], key[0]))
@@ -191,7 +191,7 @@ class FakeCoordinator(GroupCoordinatorClient):
         if group in self.groups and self.groups[group].state is State.DEAD:
             self.groups.forget(group)
         self._note()
-        # A delay of 0 ends at once.
+        # A delay of zero ends at once.
         self.pass_time(0)
 
     async def _answer(self, kind: type[M], request: Message, group: str, ticket: int, effects: Effects) -> M:

@@ -1,4 +1,4 @@
-"""A programmable storage instance with batches in memory."""
+"""A storage instance that keeps batches in memory and is controlled by tests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -54,7 +54,7 @@ class Partition:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # base, next offset, bytes
 
     def append(self, records: bytes, *, keep: bool = True) -> None:
-        """Assign offsets to a batch. With ``keep`` it can be read."""
+        """Assign offsets to the batches, and store them if ``keep``."""
         for position, header in walk(records):
             if keep:
                 batch = bytearray(records[position : position + header.size])
@@ -89,35 +89,35 @@ class FakeStorage(SegmentStorageClient):
         self.keep_records = True
         self.append_time_ms = -1
         self.hold_until = 0
-        # Appends are answered with these statuses, in order, and discarded.
+        # Statuses for the next appends to a partition, which are then not stored.
         self.refuse: dict[Key, list[Status]] = {}
-        # Replies to appends wait for the event of their sequence number.
+        # Events that the replies to appends with these sequence numbers wait for.
         self.gates: dict[int, trio.Event] = {}
         self.append_fails: Exception | None = None
         self.fetch_fails: Exception | None = None
         self.on_fetched: Callable[[], None] | None = None
         self.fetch_status: dict[Key, Status] = {}
-        # The run ids of the owners of partitions that have moved; empty if unknown.
+        # The runs that own moved partitions, empty if unknown.
         self.moved: dict[Key, str] = {}
         self.epoch_ends_requests: list[EpochEndsRequest] = []
         # If set, fetches wait for it.
         self.fetch_gate: trio.Event | None = None
-        # A message with more fetches is rejected as too large.
+        # A request with more fetches is refused as too large.
         self.most_fetches = 10_000
         self.offsets: dict[int, PartitionOffset] = {}  # by timestamp
-        self.rotten: set[bytes] = set()  # stored batches that are damaged
-        self.unindexed: set[bytes] = set()  # stored batches without an index
+        self.rotten: set[bytes] = set()  # batches as they are stored
+        self.unindexed: set[bytes] = set()  # likewise
         # The maximum number of segments in a reply.
         self.most_segments = 1000
         self.changed = trio.Event()
 
     def hand_over(self, ref: PartitionRef, to: str) -> None:
-        """Release a partition to the owner ``to``. Later answers name it, and streams are notified."""
+        """Stop being a partition's owner: requests get ``to`` as the owner, and streams get an event."""
         self.moved[ref.topic_id, ref.partition] = to
         self.announce(self.partition(ref), lost=True)
 
     def _refusal(self, ref: PartitionRef, leader_epoch: int = -1) -> tuple[Status, str] | None:
-        """Return status and owner for a partition that has moved or has another leader epoch."""
+        """Return status and owner if the partition has moved, or if its leader epoch is a different one."""
         key = (ref.topic_id, ref.partition)
         if key in self.moved:
             return common_pb2.NOT_OWNER, self.moved[key]
@@ -163,7 +163,7 @@ class FakeStorage(SegmentStorageClient):
         partition = self.partition(append.partition)
         statuses = self.refuse.get((append.partition.topic_id, append.partition.partition))
         if statuses:
-            return PartitionAppended(status=statuses.pop(0), detail="as configured", log_start=partition.log_start)
+            return PartitionAppended(status=statuses.pop(0), detail="set by the test", log_start=partition.log_start)
         base = partition.end
         partition.append(append.records, keep=self.keep_records)
         if self.auto_commit:
@@ -178,7 +178,7 @@ class FakeStorage(SegmentStorageClient):
         )
 
     def commit(self, partition: Partition, end: int | None = None) -> None:
-        """Commit the appended batches up to ``end`` and announce it."""
+        """Commit the appended records (up to ``end``), and announce that."""
         partition.high_watermark = partition.end if end is None else end
         self.announce(partition)
 
@@ -221,7 +221,7 @@ class FakeStorage(SegmentStorageClient):
         if self.fetch_fails is not None:
             raise self.fetch_fails
         if len(request.fetches) > self.most_fetches:
-            raise Refused("the message is too large")
+            raise Refused("the request is too large")
         limits = [request.max_bytes, *request.more_max_bytes]
         remaining = list(limits)
         results = []
@@ -273,16 +273,16 @@ class FakeStorage(SegmentStorageClient):
                 results.append(PartitionOffset(status=refusal[0], owner=refusal[1]))
                 continue
             partition = self.partition(query.partition)
-            answer = self.offsets.get(query.timestamp)
-            if answer is not None:
-                results.append(answer)
+            preset = self.offsets.get(query.timestamp)
+            if preset is not None:
+                results.append(preset)
             else:
                 offset = partition.log_start if query.timestamp == -2 else partition.high_watermark
                 results.append(PartitionOffset(offset=offset, timestamp=-1, leader_epoch=partition.epoch))
         return ListOffsetsReply(results=results)
 
     async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
-        """Commit everything in the partitions."""
+        """Commit all records of the partitions."""
         reply = FlushReply()
         for ref in request.partitions:
             partition, result = self.partition(ref), reply.results.add(partition=ref)
@@ -310,7 +310,7 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
-        """Return the sizes of the committed batches. Each batch is a segment."""
+        """Return the sizes of committed batches. Each batch counts as a segment."""
         reply = LogSizesReply()
         for query in request.queries:
             partition, result = self.partition(query.partition), reply.results.add()
@@ -323,7 +323,7 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        """List the batches. Each one is a segment."""
+        """List batches as segments."""
         refusal = self._refusal(request.partition)
         if refusal is not None:
             return SegmentsReply(status=refusal[0], owner=refusal[1])
@@ -344,7 +344,7 @@ class FakeStorage(SegmentStorageClient):
         return reply
 
     async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
-        """Return the producer of each idempotent batch, as if it had sent only that batch."""
+        """Return the producer of each idempotent batch, as if it had sent no other batch."""
         reply = ProducersReply()
         for query in request.queries:
             result, refusal = reply.results.add(), self._refusal(query.partition, -1)

@@ -1,4 +1,4 @@
-"""Short forms of consumer group requests in any version."""
+"""Helpers for requests about consumer groups, in any version."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -27,13 +27,13 @@ from tests.support.gateway.harness import Client, Harness
 
 
 def subscription(*topics: str) -> bytes:
-    """Return the subscription that a consumer sends to its leader."""
+    """Encode a consumer's subscription for the leader of its group."""
     names = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
     return pack(">hi", 0, len(topics)) + names + pack(">i", 0)
 
 
 def known_in(api_key: int, version: int, **values: Any) -> dict[str, Any]:
-    """Return those of ``values`` that the request has in this version."""
+    """Return the values that the request has in this version."""
     return {name: value for name, value in values.items() if name in _fields(api_key, version)}
 
 
@@ -71,12 +71,12 @@ def join_values(
 
 
 async def join(client: Client, version: int = 5, member_id: str = "", **options: Any) -> Any:
-    """Send a single JoinGroup. `joined` does a complete join."""
+    """Send one JoinGroup. `joined` completes the join."""
     return await client.ask(JOIN, version, **join_values(version, member_id, **options))
 
 
 async def joined(client: Client, version: int = 5, **options: Any) -> Any:
-    """Join as a new member, with a second request if the first only returns the member id."""
+    """Join as a new member, with a second request if the first one only returns the member id."""
     reply = await join(client, version, **options)
     if reply.error_code == 79:
         reply = await join(client, version, reply.member_id, **options)
@@ -112,7 +112,7 @@ async def sync(
 
 
 async def stable(client: Client, *, group: str = "g", assignment: bytes = b"all", **options: Any) -> tuple[str, int]:
-    """Form a group with one member. Return the member id and the generation."""
+    """Form a group with one member. Return the member's id and the generation."""
     member = await joined(client, group=group, **options)
     assignments = {member.member_id: assignment}
     instance = options.get("instance")
@@ -152,7 +152,7 @@ def commit_values(
     retention_ms: int = -1,
     leader_epoch: int = -1,
 ) -> dict[str, Any]:
-    """Return OffsetCommit fields: offset and metadata by topic (since version 10 its id) and partition."""
+    """Build an OffsetCommit. ``offsets`` has offset and metadata by topic (since version 10: id) and partition."""
     topic = nested(OFFSET_COMMIT, version, "OffsetCommitRequestTopic")
     partition = nested(OFFSET_COMMIT, version, "OffsetCommitRequestPartition")
     epoch = {"committed_leader_epoch": leader_epoch} if version >= 6 else {}
@@ -179,7 +179,7 @@ def commit_values(
 
 
 async def commit(client: Client, offsets: Mapping[Any, Any], *, version: int = 8, **options: Any) -> list[list[int]]:
-    """Commit offsets and return the error codes by topic and partition."""
+    """Commit and return the error codes by topic and partition."""
     reply = await client.ask(OFFSET_COMMIT, version, **commit_values(version, offsets, **options))
     assert version < 3 or reply.throttle_time == timedelta(0)
     return [[int(partition.error_code) for partition in topic.partitions] for topic in reply.topics]
@@ -188,7 +188,7 @@ async def commit(client: Client, offsets: Mapping[Any, Any], *, version: int = 8
 def fetch_values(
     version: int, groups: Mapping[str, Mapping[str | UUID, Sequence[int]] | None], *, require_stable: bool = False
 ) -> dict[str, Any]:
-    """Return OffsetFetch fields: partitions (None: all) by group (before version 8 one) and topic (since 10 its id)."""
+    """Build an OffsetFetch: partitions by topic (since version 10: id) and group; None for all. One group before v8."""
     topic_type = nested(OFFSET_FETCH, version, "OffsetFetchRequestTopic" + ("s" if version >= 8 else ""))
     made = {
         group: None
@@ -208,14 +208,14 @@ def fetch_values(
 
 
 async def fetch(client: Client, version: int, groups: Mapping[str, Any], **options: Any) -> list[Any]:
-    """Fetch offsets and return the groups of the reply. Before version 8 the reply itself is the group."""
+    """Return the groups of the reply. Before version 8 the reply is the only group."""
     reply = await client.ask(OFFSET_FETCH, version, **fetch_values(version, groups, **options))
     assert version < 3 or reply.throttle_time == timedelta(0)
     return list(reply.groups) if version >= 8 else [reply]
 
 
 def offsets_of(group: Any) -> list[tuple[int, int, str, int]]:
-    """Return partition, offset, metadata and error of each partition in a group of an OffsetFetch reply."""
+    """Return partition, offset, metadata and error of each entry in a group's part of an OffsetFetch reply."""
     return [
         (each.partition_index, each.committed_offset, each.metadata, int(each.error_code))
         for topic in group.topics
@@ -224,5 +224,5 @@ def offsets_of(group: Any) -> list[tuple[int, int, str, int]]:
 
 
 def members_of(harness: Harness, group: str = "g") -> list[str]:
-    """Return the ids of the members that the coordinator has."""
+    """Return the coordinator's members of a group."""
     return list(harness.coordinator.groups[group].members)

@@ -1,4 +1,4 @@
-"""Requests and checks of their replies for every version of each consumer group API."""
+"""For every API of consumer groups and each version: requests of that version, and checks of the replies."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ async def find_coordinator(harness: Harness, client: Client, version: int) -> No
         assert found == [("g", 0, *here), ("other", 0, *here)]
     if version < 1:
         return
-    # Transactions, share groups, and an unknown type.
+    # Transactions, share groups, and an invalid type.
     for key_type, error in ((1, 31), (2, 42), (7, 42)):
         key: dict[str, Any] = {"coordinator_keys": ("x",)} if version >= 4 else {"key": "x"}
         reply = await client.ask(10, version, key_type=key_type, **key)
@@ -84,7 +84,7 @@ async def join_group(harness: Harness, client: Client, version: int) -> None:
 async def sync_group(harness: Harness, client: Client, version: int) -> None:
     options: dict[str, Any] = {"instance": "i"} if version >= 3 else {}
     member = await joined(client, 5, **options)
-    assignments = {member.member_id: b"\x00bytes as they are\xff"}
+    assignments = {member.member_id: b"\x00any bytes\xff"}
     reply = await asking.sync(client, version, 1, member.member_id, assignments, **options)
     assert (reply.error_code, reply.assignment) == (0, assignments[member.member_id])
     assert version < 1 or reply.throttle_time == NO_TIME
@@ -162,7 +162,7 @@ async def offset_commit(harness: Harness, client: Client, version: int) -> None:
     assert (committed.expires_ms is None) == (version >= 5)
     nothing = await commit(client, {unknown: {0: (1, "")}}, version=version, group="nothing")
     assert nothing == [[100 if by_id else 3]]
-    # A static member must send its group.instance.id.
+    # Members identify themselves.
     instance: dict[str, Any] = {"instance": "i"} if version >= 7 else {}
     member_id, generation = await stable(client, group="live", **instance)
     who: dict[str, Any] = {"version": version, "group": "live", **instance}

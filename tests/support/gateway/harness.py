@@ -1,4 +1,4 @@
-"""A gateway on a loopback port with fake storage, and clients that exchange bytes with it."""
+"""A gateway on a loopback port with fake storage, and clients that send it bytes."""
 
 import struct
 from collections.abc import AsyncIterator
@@ -67,12 +67,12 @@ class Client:
         await self.stream.send_all(struct.pack(">i", len(frame)) + frame)
 
     def expect(self, correlation: int, api_key: int, version: int) -> None:
-        """Register a request that was not sent with `send`."""
+        """Register a request that was sent without `send`."""
         self._correlation = correlation
         self._pending[correlation] = (api_key, version)
 
     async def receive(self) -> tuple[int, bytes]:
-        """Return correlation id and body of the next reply. Raise EOFError if the connection is closed."""
+        """Return correlation id and body of the next reply. Raise EOFError if the connection was closed."""
         frame = await self.receive_frame()
         (correlation,) = struct.unpack_from(">i", frame)
         api_key, version = self._pending.pop(correlation)
@@ -101,11 +101,11 @@ class Client:
         return reply
 
     async def ask(self, api_key: int, version: int, /, **values: Any) -> Any:
-        """Send a request encoded by kio and return the decoded response, which must have no trailing bytes."""
+        """Send kio's request of this version and return kio's response. The response must have no trailing bytes."""
         return read_response(api_key, version, await self.call(api_key, version, request(api_key, version, **values)))
 
     async def closed(self) -> bool:
-        """Return whether the gateway closes the connection."""
+        """Return whether the gateway closes the connection within 5 seconds."""
         try:
             with trio.move_on_after(5):
                 while await self.stream.receive_some(65536):
@@ -129,7 +129,7 @@ def read_response(api_key: int, version: int, body: bytes) -> Any:
 
 
 class Cluster:
-    """A metadata store with fake storage instances, whose partitions a test sets, and fake coordinators."""
+    """A metadata store with fake storage instances, whose ownership tests decide, and fake coordinators."""
 
     def __init__(self) -> None:
         self.metadata = MemoryMetadataStore()
@@ -141,7 +141,7 @@ class Cluster:
         self.log_requests = False
 
     async def add(self, run_id: str, storage: FakeStorage, *, address: str = "", leaving: bool = False) -> None:
-        """Register a storage instance, or register it again."""
+        """Register a storage instance, or update its registration."""
         self.storages[run_id] = storage
         member = Member(
             format=1, run_id=run_id, service="storage", address=address or f"{run_id}:9095", leaving=leaving
@@ -149,24 +149,24 @@ class Cluster:
         await self.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", run_id), member.SerializeToString())])
 
     async def remove(self, run_id: str) -> None:
-        """End an instance's lease."""
+        """Let an instance's lease expire."""
         service = "coordinator" if run_id in self.coordinators else "storage"
         await self.metadata.txn((), [Delete(paths.member_key(NAMESPACE, service, run_id))])
 
     async def add_coordinator(self, run_id: str, coordinator: FakeCoordinator) -> None:
-        """Register a coordinator, and let each coordinator own the shards assigned to it."""
+        """Register a coordinator, and give each coordinator its assigned shards."""
         self.coordinators[run_id] = coordinator
         members = [LiveMember(Member(run_id=name, address=f"{name}:9096"), 1) for name in self.coordinators]
         view = MembersView.of(1, members)
-        owners = {shard: view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
+        assigned = {shard: view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
         for name, each in self.coordinators.items():
-            each.shards = [shard for shard, owner in owners.items() if owner is not None and owner.run_id == name]
+            each.shards = [shard for shard, owner in assigned.items() if owner is not None and owner.run_id == name]
         member = Member(format=1, run_id=run_id, service="coordinator", address=f"{run_id}:9096")
         key = paths.member_key(NAMESPACE, "coordinator", run_id)
         await self.metadata.txn((), [Put(key, member.SerializeToString())])
 
     async def own(self, topic: TopicInfo, run_id: str, *, partition: int = 0, epoch: int = 1) -> None:
-        """Make an instance the owner of a partition in an epoch."""
+        """Store an epoch history in which an instance owns a partition."""
         history = EpochHistory(
             format=1, topic_id=topic.id, owner=run_id, entries=[EpochHistory.Entry(epoch=epoch, first_offset=0)]
         )
@@ -176,7 +176,7 @@ class Cluster:
 
 @dataclass
 class Harness:
-    """A running gateway. ``storage`` is the first storage instance that was added."""
+    """A running gateway and its surroundings. ``storage`` is the first storage instance that was added."""
 
     storage: FakeStorage
     catalog: TopicCatalog
@@ -207,7 +207,7 @@ class Harness:
         return self.cluster.metadata
 
     async def run_beside(self, gateway: Gateway) -> None:
-        """Run another gateway on the same watches, for a gateway that does not start."""
+        """Run another gateway on the same watches, for a gateway that is expected to fail at startup."""
         await gateway.run(trio.Event())
 
     async def connect(self, listener: int = 0) -> Client:
@@ -227,7 +227,7 @@ class Harness:
 
 
 def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
-    """Return the parts of a gateway of ``cluster``, on any free port unless set."""
+    """Build the parts of a gateway of ``cluster``. It listens on any free port by default."""
     metadata = cluster.metadata
 
     def connected(member: LiveMember) -> AbstractAsyncContextManager[FakeStorage]:
@@ -259,7 +259,7 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
 async def running_gateway(
     storage: FakeStorage | None = None, *, cluster: Cluster | None = None, **settings: Any
 ) -> AsyncIterator[Harness]:
-    """Run a gateway of ``cluster``, by default a new one with only ``storage`` and one coordinator."""
+    """Run a gateway of ``cluster``, or of a new one with ``storage`` as its only instance and one coordinator."""
     if cluster is None:
         cluster = Cluster()
         await cluster.add("storage", storage or FakeStorage())
@@ -289,6 +289,6 @@ async def running_gateway(
 
 
 def batch(*values: bytes | None, codec_: Codec = Codec.NONE, timestamp: int = NOW_MS, **fields: int) -> bytes:
-    """Return a magic 2 batch like a producer sends it."""
+    """Build one magic-2 batch as a producer sends it."""
     records = [Record(offset, timestamp, None, value) for offset, value in enumerate(values or (b"v",))]
     return build_batch(records, base_offset=0, codec=codec_, **fields)

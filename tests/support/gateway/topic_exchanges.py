@@ -1,4 +1,4 @@
-"""Like ``exchanges.py``, for creating and deleting topics and for deleting records."""
+"""Exchanges as in ``exchanges.py`` for creating and deleting topics, and for deleting records."""
 
 import struct
 from datetime import timedelta

@@ -1,7 +1,7 @@
-"""A shared archive of the classes that Spark loads, which halves the time of a JVM until its first result.
+"""A class archive that JVMs share, so that Spark starts and answers its first query in half the time.
 
-`share_classes` creates the archive (Java's CDS, 170 MB, one minute per virtual environment) with a JVM that runs a
-sample of what the tests do.
+`share_classes` creates the archive (Java's CDS, a minute once for each virtual environment, 170 MB there) with a JVM
+that runs a little of everything that tests do.
 """
 
 import tempfile
@@ -55,7 +55,7 @@ class _Source(DataSource):
 
 
 def share_classes() -> None:
-    """Create the archive unless it exists and is not older than this pyspark."""
+    """Create the archive unless one exists that is not older than this pyspark."""
     if SHARED_CLASSES.exists() and SHARED_CLASSES.stat().st_mtime > Path(pyspark.__file__).stat().st_mtime:
         return
     print(f"archiving the classes of Spark in {SHARED_CLASSES} (a minute) ...", flush=True)

@@ -1,4 +1,4 @@
-"""Spark in the process of the tests: start its JVM on loopback with little memory, and end it."""
+"""Spark in the tests' own process: its JVM runs on loopback with little memory."""
 
 import os
 import re
@@ -15,35 +15,35 @@ from tests.servers.tools import missing
 
 ROOT = Path(__file__).parents[3]
 IMPORT_PATH = os.pathsep.join([str(ROOT / "spark"), str(ROOT)])
-"""The Python path of workers, with ``kafscale_spark`` and ``kafscale`` from the tree."""
+"""The directories of ``kafscale_spark`` and ``kafscale`` in the tree, for Python workers."""
 
 OLDEST_JAVA = 17
 SHARED_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-"""The archive that `classes.py` creates for this pyspark. A JVM that it does not match ignores it."""
+"""The archive of `classes.py` for this Python's pyspark. A JVM that cannot use it starts without."""
 
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 QUICK_JAVA = f"{_QUICK} -XX:SharedArchiveFile={SHARED_CLASSES} -Xlog:disable"
-"""JVM options for a fast start instead of high throughput."""
+"""Options for a JVM that should start quickly rather than run fast."""
 SHARING_JAVA = f"{_QUICK} -XX:ArchiveClassesAtExit={SHARED_CLASSES} -Xlog:disable"
-"""Options of the JVM that creates the shared archive."""
+"""Options for the JVM whose classes the others share."""
 
 
 def require_java() -> None:
     """Raise ToolMissing if the Java that Spark would use is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
-    error = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
+    wanted = missing(f"Java {OLDEST_JAVA} or later (JAVA_HOME, or java on the path)", "maven")
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
-        raise error from None
+        raise wanted from None
     version = re.search(r'version "(?:1\.)?(\d+)', output)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        raise error
+        raise wanted
 
 
 def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:
-    """Return the settings of every Spark in the tests. ``java`` are the JVM options of the driver."""
+    """Return the settings of every Spark of the tests. ``java``: options of its driver's JVM."""
     java = f"{java} -Djava.io.tmpdir={directory} -Dderby.system.home={directory}"
     return {
         "spark.ui.enabled": "false",
@@ -57,14 +57,14 @@ def settings(directory: Path, java: str = QUICK_JAVA) -> dict[str, str]:
         "spark.local.dir": str(directory / "scratch"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # No retries of failed tasks, unless a test sets this.
+        # Tasks are not retried unless a test sets this.
         "spark.task.maxFailures": "1",
         "spark.sql.session.timeZone": "UTC",
     }
 
 
 def environment(python: str = sys.executable) -> dict[str, str]:
-    """Return the environment of a Spark process whose workers run ``python`` and import from the tree."""
+    """Return the variables of a Spark process whose Python workers run ``python`` and import from the tree."""
     return {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": python,
@@ -75,13 +75,13 @@ def environment(python: str = sys.executable) -> dict[str, str]:
 
 @contextmanager
 def spark_session(directory: Path, java: str = QUICK_JAVA) -> Iterator[SparkSession]:
-    """Run the only session of this process, in local mode with two concurrent tasks.
+    """Run the single session of this process, in local mode with two concurrent tasks.
 
-    On exit, its JVM and the Python workers have ended.
+    Afterwards its JVM and its Python workers have ended.
     """
     require_java()
     before = dict(os.environ)
-    # Ignore home and settings of another Spark.
+    # Another Spark's home and settings must not apply.
     for name in [name for name in before if name.startswith(("SPARK_", "PYSPARK_"))]:
         del os.environ[name]
     os.environ.update(environment())
@@ -101,7 +101,7 @@ def spark_session(directory: Path, java: str = QUICK_JAVA) -> Iterator[SparkSess
         assert gateway is not None
         gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None
-        # The JVM exits when its input is closed.
+        # The JVM ends when its input is closed.
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(timeout=30)

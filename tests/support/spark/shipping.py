@@ -1,4 +1,4 @@
-"""Python environments of drivers and executors: only the requirements, or also the project's wheel."""
+"""Python environments of drivers and executors: only requirements, or also the project, installed from a wheel."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ _BUILT_FROM = ("kafscale", "kafscale_tools", "services", "spark", "pyproject.tom
 
 
 def built_wheel(directory: Path) -> Path:
-    """Build a wheel from a copy of the tree, because setuptools leaves files in the directory where it builds."""
+    """Build a wheel of the current tree in a copy, because setuptools leaves files where it builds."""
     for name in _BUILT_FROM:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -24,13 +24,13 @@ def built_wheel(directory: Path) -> Path:
 
 
 def python_with(directory: Path, *, wheel: Path | None = None) -> Path:
-    """Return the interpreter of a new environment with this one's requirements, and with ``wheel``."""
+    """Return the interpreter of a new environment with this environment's requirements, and ``wheel``."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     python = directory / "bin" / "python"
     if wheel is not None:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install")
         subprocess.run([*pip, "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
-    # A .pth file in such a directory has no effect, so an editable install of KafScale is not on the path.
+    # Python does not process .pth files in this directory, so an editable KafScale there is not on the path.
     (packages,) = directory.glob("lib/*/site-packages")
     (packages / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python

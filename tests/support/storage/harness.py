@@ -154,7 +154,7 @@ class Caller:
     async def durable(self, appended: PartitionAppended, ref: PartitionRef | None = None) -> bool:
         """Wait as a gateway does. Return True if the append is committed, False if its epoch is lost.
 
-        ``ref`` is required if appends to several partitions are in flight.
+        ``ref`` is needed if appends to several partitions are in flight.
         """
         with trio.fail_after(TIMEOUT):
             while True:

@@ -58,7 +58,7 @@ async def sink_record(world: World, sink: str = "s") -> Sink:
 
 
 def no_segments(call: Call) -> Fault | None:
-    """A fault plan for the object store with which no segment is stored."""
+    """A plan for the object store that fails all requests for segments, so that no log grows."""
     return Fault(error=Unavailable("no")) if call.key.endswith(".kfs") else None
 
 
@@ -190,9 +190,9 @@ def steps(partitions: int) -> list[Step]:
 
 
 class Stop:
-    """Kills an instance, or pauses it for ``pause`` seconds, at the first request that is ``step``.
+    """Kills one instance, or pauses it for ``pause`` seconds, at its first request of kind ``step``.
 
-    With ``done`` the request is executed first. Otherwise it is never executed, or after the pause.
+    If ``done``, the request takes effect before that. Otherwise it takes effect after the pause, or never.
     """
 
     def __init__(self, step: Step, *, done: bool, pause: float = 0) -> None:
