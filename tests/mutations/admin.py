@@ -29,7 +29,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the whole token is compared",
-        Change("kafscale.rpc.calls", "_bears", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
+        Change("kafscale.rpc.calls", "_has_token", "hmac.compare_digest(rest, token)", "rest.startswith(token)"),
         _TOKEN + "test_a_call_without_the_token_is_unauthenticated_and_does_not_reach_the_service",
     ),
     Mutation(
@@ -81,7 +81,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nothing is set if one partition cannot report its ends",
-        Change("services.gateway.admin.offsets", "_planned", "        if told.error:\n", "        if False:\n"),
+        Change("services.gateway.admin.offsets", "_planned", "        if found.error:\n", "        if False:\n"),
         _ADMIN_GROUPS + "test_an_invalid_reset_changes_nothing",
     ),
     Mutation(
@@ -356,7 +356,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a drain waits for a shard that is on its way to the drained instance",
-        Change("services.gateway.admin.drain", "Drains._shards", "and given.run_id == live.run_id\n", "and False\n"),
+        Change("services.gateway.admin.drain", "Drains._shards", "and owner.run_id == live.run_id\n", "and False\n"),
         _ADMIN_DRAIN + "test_a_drained_coordinator_hands_over_its_shards",
     ),
     Mutation(

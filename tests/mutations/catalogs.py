@@ -107,9 +107,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the number of pages that are not stored is limited",
-        Change(
-            "services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MOST_WAITING:", "if False:"
-        ),
+        Change("services.storage.log.pages", "UnfinishedPage.add", "if len(self.segments) > MAX_WAITING:", "if False:"),
         _CATALOGS + "test_segments_that_wait_for_a_page_are_bounded",
     ),
     Mutation(

@@ -433,7 +433,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the owner named by an error is trusted forever",
-        Change("services.gateway.owners.routing", "Router._owned_anew", "        self._hints.pop(key, None)\n", ""),
+        Change("services.gateway.owners.routing", "Router._owner_changed", "        self._hints.pop(key, None)\n", ""),
         _ROUTING + "test_an_ownership_change_overrides_the_owner_of_a_refusal",
     ),
     Mutation(

@@ -123,7 +123,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a static member's former id is fenced",
-        Change("services.coordinator.group", "Group.stranger", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
+        Change("services.coordinator.group", "Group.membership_error", "return E.FENCED_INSTANCE_ID", "return E.NONE"),
         _STATIC + "test_the_former_member_id_is_fenced_in_every_request",
     ),
     Mutation(
@@ -260,7 +260,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a group's share of writes to the metadata store is limited",
-        Change("services.coordinator.shard", "Shard._store", "if wait and not self.giving:", "if False:"),
+        Change("services.coordinator.shard", "Shard._store", "if wait and not self.releasing:", "if False:"),
         _PACING + "test_only_a_group_that_writes_too_much_is_slowed_down",
     ),
     Mutation(
@@ -275,7 +275,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the metadata of a group's commits is limited",
-        Change("services.coordinator.offsets", "_MetadataRoom.takes", "if more > max(self._free, 0):", "if False:"),
+        Change("services.coordinator.offsets", "_MetadataQuota.accepts", "if more > max(self._free, 0):", "if False:"),
         _OFFSETS + "test_the_metadata_of_all_offsets_of_a_group_is_limited",
     ),
     Mutation(

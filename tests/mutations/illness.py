@@ -122,7 +122,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a continuing refusal is logged once",
-        Change("kafscale.metadata.outage", "Refusal.tell", "if str(error) != self._told:", "if True:"),
+        Change("kafscale.metadata.outage", "Refusal.report", "if str(error) != self._reported:", "if True:"),
         _REFUSED_BY_ETCD + "test_a_refusal_by_the_store_is_retriable_and_logged_once",
     ),
 )

@@ -35,11 +35,6 @@ MUTATIONS = (
         _MOVES + "test_a_new_instance_gets_its_share_and_nothing_else_moves",
     ),
     Mutation(
-        "the newest object at or below an offset is assumed to belong to the log",
-        Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
-        _PAUSED_OWNERS + "test_a_late_segment_of_a_former_owner_is_never_read",
-    ),
-    Mutation(
         "a former owner's object is deleted before ours is written",
         Change(
             "services.storage.writing.flusher",
@@ -158,7 +153,12 @@ MUTATIONS = (
     ),
     Mutation(
         "the number of partitions in a move is limited",
-        Change("services.storage.owning.assignment", "Assignment._give_away", "await self._giving.acquire()", "pass"),
+        Change(
+            "services.storage.owning.assignment",
+            "Assignment._hand_over_moved",
+            "await self._releasing.acquire()",
+            "pass",
+        ),
         _MOVES + "test_concurrent_moves_are_limited",
     ),
     Mutation(

@@ -13,7 +13,7 @@ _START = "tests/services/test_start.py::"
 MUTATIONS = (
     Mutation(
         "a silent indexer leaves time for another one",
-        Change("kafscale.rpc.pool", "IndexerPool.call", "left / min(len(candidates), 2)", "left"),
+        Change("kafscale.rpc.pool", "IndexerPool.call", "remaining / min(len(candidates), 2)", "remaining"),
         _POOL + "test_a_hanging_indexer_uses_only_its_share_of_the_time",
     ),
     Mutation(
@@ -55,7 +55,7 @@ MUTATIONS = (
         "a web identity token is sent to no other service",
         Change(
             "kafscale.objects.credentials",
-            "_told",
+            "_described",
             '_QUERY.sub("", f"{type(error).__name__}: {error}")',
             'f"{type(error).__name__}: {error}"',
         ),
@@ -76,7 +76,7 @@ MUTATIONS = (
         Change(
             "kafscale.objects.credentials",
             "RenewedCredentials._renew",
-            "min(self._left() / 2, _RENEWED_BEFORE_END_SECONDS)",
+            "min(self._remaining() / 2, _RENEWED_BEFORE_END_SECONDS)",
             "0.0",
         ),
         _CREDENTIALS + "test_credentials_are_renewed_before_they_expire",
@@ -97,15 +97,5 @@ MUTATIONS = (
             "if False:",
         ),
         _NETWORK + "test_on_all_interfaces_an_advertised_address_must_be_set",
-    ),
-    Mutation(
-        "a process that is stopped during its start ends immediately",
-        Change(
-            "kafscale.process.startup",
-            "open_operations",
-            "            if operations.health.starting:",
-            "            if False:",
-        ),
-        _START + "test_sigterm_ends_a_process_that_waits_for_etcd",
     ),
 )

@@ -130,14 +130,14 @@ MUTATIONS = (
         _FENCING + "test_a_committed_offset_of_an_offline_partition_is_not_out_of_range",
     ),
     Mutation(
-        "a transaction has no more partitions than the metadata store accepts",
+        "a transaction that is too large for the metadata store is split",
         Change(
             "services.storage.writing.committer",
-            "Committer.run",
-            "list(self._ready)[:_MAX_PARTITIONS]",
-            "list(self._ready)",
+            "Committer._commit",
+            "if len(entries) > 1:",
+            "if False:",
         ),
-        _COMMITTER + "test_more_partitions_than_fit_into_one_transaction_are_committed",
+        _COMMITTER + "test_a_transaction_that_is_too_large_for_the_store_is_split",
     ),
     Mutation(
         "a full cache evicts the least recently used value",
@@ -163,7 +163,7 @@ MUTATIONS = (
     ),
     Mutation(
         "throttled producers get their replies as room becomes available",
-        Change("services.storage.methods.append", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
+        Change("services.storage.methods.append", "place", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"),
         _WRITE_PATH + "test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused",
     ),
     Mutation(
@@ -230,7 +230,7 @@ MUTATIONS = (
     ),
     Mutation(
         "segments ahead of a reader are read",
-        Change("services.storage.reading.reader", "Reader._read", "self._read_ahead(view, segment)", "pass"),
+        Change("services.storage.reading.reader", "Reader._read_from", "self._read_ahead(view, segment)", "pass"),
         _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(

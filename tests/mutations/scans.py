@@ -69,7 +69,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an imported segment with missing offsets counts as one with a wrong index",
-        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not led:", "if True:"),
+        Change("services.storage.reading.reader", "Reader._scan", "if epoch or not index_is_right:", "if True:"),
         _SCAN_STREAMS + "test_a_scan_reads_a_large_segment_with_missing_offsets_once",
     ),
     Mutation(
@@ -84,7 +84,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the few records since the last plan are not listed",
-        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _LITTLE", "gap.size < 0"),
+        Change("services.storage.methods.plan_scan", "_Planner._stretches", "gap.size <= _SMALL_GAP", "gap.size < 0"),
         _PLANS + "test_a_few_new_segments_are_planned_without_a_listing",
     ),
     Mutation(

@@ -266,7 +266,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition's own limit is ignored",
-        Change("services.storage.methods.fetch", "_fetch_one", "limit = min(fetch.max_bytes, left)", "limit = left"),
+        Change(
+            "services.storage.methods.fetch",
+            "_fetch_one",
+            "limit = min(fetch.max_bytes, remaining)",
+            "limit = remaining",
+        ),
         _READ_PATH + "test_limits_apply_per_partition_and_in_total",
     ),
     Mutation(

@@ -9,6 +9,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import SegmentsRequest
 from tests.support.storage.harness import NAMESPACE, World, batch, state_key, values
 
 
@@ -43,7 +44,7 @@ async def test_a_dead_owners_object_inside_the_log_is_skipped(autojump_clock: Mo
         assert await caller.durable(await caller.append(ref, batch(b"first")))
     assert await _die_with_uncommitted(world, ref, 4, records=2) == 4
     async with world.service() as (caller, _):
-        # One segment from 1 to 12. The dead owner's objects stay at 3, 5 and 7.
+        # Segments at 1 and 4. The dead owner's objects stay at 3, 5 and 7.
         for i in range(4):
             await caller.append(ref, batch(*(b"%d" % (1 + 3 * i + j) for j in range(3))))
         await caller.flush(ref)
@@ -52,6 +53,9 @@ async def test_a_dead_owners_object_inside_the_log_is_skipped(autojump_clock: Mo
             fetched = await caller.fetch(ref, offset, max_bytes=1)
             assert (fetched.status, fetched.detail) == (Status.OK, "")
             assert b"%d" % offset in values(fetched.records)
+        async with world.service() as (caller, _):
+            listed = await caller.storage.segments(SegmentsRequest(partition=ref, start=offset, limit=1), timeout=60)
+            assert [segment.base_offset for segment in listed.segments] == [1 if offset < 4 else 4]
 
 
 async def test_indexes_without_a_segment_do_not_hide_later_segments(autojump_clock: MockClock) -> None:
