@@ -1,6 +1,6 @@
 """Each mutation of the code makes its test fail.
 
-The test runs in its own process, in which the code is changed before the test is imported.
+The test runs in its own process, in which the code is changed before the test runs.
 """
 
 import os
@@ -21,11 +21,9 @@ TIMEOUT = 120.0
 FAILED = 64
 """The status of the test's process if the test ran and failed. A crash of the process has another status."""
 
-_PRELOADED = (
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-    *("-W", "ignore::hypothesis.errors.HypothesisSideeffectWarning"),
-)
-"""pytest's plugins warn, and warnings are errors, if they were imported before pytest started."""
+_OPTIONS = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
+_PRELOADED = ("-W", "ignore::hypothesis.errors.HypothesisSideeffectWarning")
+"""hypothesis warns, and warnings are errors, if it was imported before pytest started."""
 
 _context = get_context("forkserver")
 _context.set_forkserver_preload(["tests.mutations.imported"])
@@ -60,9 +58,7 @@ def _run(mutation: Mutation, output: Path) -> None:
             os.dup2(file.fileno(), stream)
         failures = _Failures()
         with mutation.change.applied():
-            outcome = pytest.main(
-                ["-q", "-x", "-p", "no:cacheprovider", *_PRELOADED, mutation.test], plugins=[failures]
-            )
+            outcome = pytest.main([*_OPTIONS, *_PRELOADED, mutation.test], plugins=[failures])
         sys.stdout.flush()
     failed = outcome == pytest.ExitCode.TESTS_FAILED and failures.phases == ["call"]
     # Without the exit handlers of the forked process.
