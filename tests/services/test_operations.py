@@ -235,7 +235,7 @@ async def test_reads_work_and_health_recovers_when_s3_throttles_and_etcd_is_sile
             await trio.to_thread.run_sync(lambda: client.produce("orders", records))
             assert await trio.to_thread.run_sync(values, client, 20) == written * 2
 
-            reported = [(event["check"], event["state"]) for event in storage.events("health")]
+            reported = [(event["check"], event["state"]) for event in storage.events("health check changed")]
             assert [state for check, state in reported if check == "s3"][-2:] == ["unavailable", "healthy"]
             assert [state for check, state in reported if check == "lease"][-2:] == ["unavailable", "healthy"]
             await trio.to_thread.run_sync(stack.close)

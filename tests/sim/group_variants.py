@@ -45,7 +45,7 @@ def _variant(why: str, *changes: Change, boost: Mapping[str, float], first_seed:
 GROUP_VARIANTS: dict[str, Variant] = {
     "claim-left": _variant(
         "a coordinator keeps a shard that a lost answer claimed for it and that was assigned to another",
-        Change("services.coordinator.run", "Run._settle", _OWNED, "elif False:"),
+        Change("services.coordinator.run", "Run._reconcile", _OWNED, "elif False:"),
         boost=_COMING_AND_GOING | _LOST_WRITES,
         first_seed=4,
     ),
