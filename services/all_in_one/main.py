@@ -35,13 +35,13 @@ from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
 from kafscale.threads import run_in_thread
 from services.coordinator.monitoring import show as show_coordinator
-from services.coordinator.run import Dependencies as CoordinatorParts
+from services.coordinator.run import Dependencies as CoordinatorDependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show as show_gateway
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.monitoring import families as indexer_families
 from services.indexer.service import IndexerService
@@ -114,7 +114,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         storage = StorageService(deps)
         show_storage(storage, deps.counters, storage_members, operations)
         coordinator_members = Members(metadata, namespace, "coordinator")
-        coordinator_parts = CoordinatorParts(
+        coordinator_parts = CoordinatorDependencies(
             settings=settings[CoordinatorSettings],
             namespace=namespace,
             metadata=metadata,
@@ -125,7 +125,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         show_coordinator(coordinator, coordinator_parts.counters, operations)
         gateways, indexers = (Members(metadata, namespace, service) for service in ("gateway", "indexer"))
         ownership = OwnershipMap(metadata, namespace)
-        gateway_parts = GatewayParts(
+        gateway_parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,

@@ -28,7 +28,7 @@ from kafscale.rpc.peer_health import PeerHealth
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 
 SETTINGS = (GatewaySettings, *EVERY_SERVICE)
@@ -46,7 +46,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
-        parts = GatewayParts(
+        parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,

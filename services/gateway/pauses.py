@@ -52,7 +52,7 @@ class Pauses:
             drop()
 
     @contextmanager
-    def telling(self, drop: Callable[[], None]) -> Iterator[None]:
+    def calling_on_pause(self, drop: Callable[[], None]) -> Iterator[None]:
         """A context in which ``drop`` is called after each pause."""
         self._callbacks[drop] = None
         try:

@@ -35,7 +35,7 @@ _CONVERSIONS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayParts:
+class GatewayDependencies:
     """The dependencies of a gateway.
 
     ``catalog``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and ``coordinators``, must
@@ -68,7 +68,7 @@ class GatewayParts:
 class Gateway:
     """A gateway. Stop storage after it."""
 
-    def __init__(self, parts: GatewayParts) -> None:
+    def __init__(self, parts: GatewayDependencies) -> None:
         self.parts = parts
         settings = parts.settings
         self.settings = settings

@@ -52,7 +52,7 @@ MUTATIONS = (
             "state, revision = PartitionState.FromString(now.value), now.mod_revision",
             "revision = now.mod_revision",
         ),
-        _PAUSED_OWNERS + "test_a_partition_is_released_with_its_committed_end",
+        _PAUSED_OWNERS + "test_a_partition_is_released_with_its_high_watermark",
     ),
     Mutation(
         "the record of refused batches is forgotten with the partition",

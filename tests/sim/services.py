@@ -28,7 +28,7 @@ from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, Segmen
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
 from services.gateway.clients.connection import ClientConnection
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -224,7 +224,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
         followers.append(coordinators.run)
 
     gateway = Gateway(
-        GatewayParts(
+        GatewayDependencies(
             settings=replace(cluster.gateway_settings, broker_addr=process.address),
             namespace=NAMESPACE,
             metadata=metadata,

@@ -13,7 +13,7 @@ from kafscale.process.health import Health
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.api import Environment
-from services.gateway.service import GatewayParts
+from services.gateway.service import GatewayDependencies
 
 _HEALTH_SECONDS = 3.0
 """The timeout of a health request to a process."""
@@ -24,7 +24,7 @@ ConnectHealth = Callable[[LiveMember], AbstractAsyncContextManager[PeerHealth]]
 class ClusterReport:
     """``indexers`` are the members of that service and must be running. ``health`` is that of this process."""
 
-    def __init__(self, parts: GatewayParts, indexers: Members, health: Health, connect: ConnectHealth) -> None:
+    def __init__(self, parts: GatewayDependencies, indexers: Members, health: Health, connect: ConnectHealth) -> None:
         self._parts = parts
         self.members: Mapping[str, Members] = {
             "coordinator": parts.coordinators,

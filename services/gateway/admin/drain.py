@@ -20,7 +20,7 @@ from kafscale.v1.groups_pb2 import GroupShard
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.gateway.api import Environment
 from services.gateway.owners.commit_view import Key
-from services.gateway.service import GatewayParts
+from services.gateway.service import GatewayDependencies
 
 _STATUS = grpc.StatusCode
 _ATTEMPTS = 8
@@ -34,7 +34,7 @@ Remaining = Callable[[], Awaitable[int]]
 class Drains:
     """``members`` are those of each service by its name and must be running. Methods raise StatusError, Unavailable."""
 
-    def __init__(self, parts: GatewayParts, members: Mapping[str, Members]) -> None:
+    def __init__(self, parts: GatewayDependencies, members: Mapping[str, Members]) -> None:
         self._parts = parts
         self._members = members
 

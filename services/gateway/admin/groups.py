@@ -15,7 +15,7 @@ from services.gateway.admin.topics import API
 from services.gateway.api import Environment
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 from services.gateway.coordinators.links import IN_PROCESS
-from services.gateway.coordinators.questions import delete_groups, describe_groups, fetch_offsets
+from services.gateway.coordinators.requests import delete_groups, describe_groups, fetch_offsets
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.deleted import deleted_topics
 

@@ -15,7 +15,7 @@ from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.cluster import ClusterReport, describe
 from services.gateway.admin.logs import UNKNOWN
 from services.gateway.owners.commit_view import Key
-from services.gateway.service import GatewayParts
+from services.gateway.service import GatewayDependencies
 
 _STATUS = grpc.StatusCode
 _AT_A_TIME = 16
@@ -44,7 +44,7 @@ class _Watcher:
 class Watches:
     """The watchers of one gateway."""
 
-    def __init__(self, parts: GatewayParts, report: ClusterReport) -> None:
+    def __init__(self, parts: GatewayDependencies, report: ClusterReport) -> None:
         self._parts = parts
         self._report = report
         self._watchers: set[_Watcher] = set()

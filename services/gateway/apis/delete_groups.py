@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
-from services.gateway.coordinators.questions import delete_groups
+from services.gateway.coordinators.requests import delete_groups
 
 KEY = 42
 

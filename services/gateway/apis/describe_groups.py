@@ -19,7 +19,7 @@ from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 from services.gateway.coordinators.links import Question
-from services.gateway.coordinators.questions import describe_groups
+from services.gateway.coordinators.requests import describe_groups
 
 KEY = 15
 

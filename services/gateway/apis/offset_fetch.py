@@ -27,7 +27,7 @@ from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH, group_code
-from services.gateway.coordinators.questions import fetch_offsets
+from services.gateway.coordinators.requests import fetch_offsets
 from services.gateway.topics.deleted import deleted_topics
 
 KEY = 9

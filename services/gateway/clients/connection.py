@@ -120,7 +120,7 @@ class ClientConnection:
         pauses = self._environment.pauses
         try:
             async with self._stream:
-                with self._scope, pauses.telling(self._paused):
+                with self._scope, pauses.calling_on_pause(self._paused):
                     pauses.look()
                     if pauses.settling:
                         self._paused()

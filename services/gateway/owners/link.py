@@ -57,7 +57,7 @@ _EXPIRY_SECONDS = 0.1
 _FIRST_BACKOFF_SECONDS = 0.05
 _LONGEST_BACKOFF_SECONDS = 2.0
 _LAST_NEWS_SECONDS = 1.0
-"""For what an instance that has gone, or ended its stream, said of appends before that and what is still on its way."""
+"""How long to wait for the last commits of an instance that has left or whose stream has ended."""
 _SIZES_WAIT = 0.6
 """The part of a call's timeout for the lookup. The rest is for the answer, or for another owner."""
 
@@ -284,7 +284,7 @@ class StorageLink:
 
     async def run(self) -> None:
         """Keep a commit stream up until cancelled, or ended."""
-        with self._life, self._pauses.telling(lambda: self._queue.refuse_all(NEVER_KEPT)):
+        with self._life, self._pauses.calling_on_pause(lambda: self._queue.refuse_all(NEVER_KEPT)):
             await self._run()
 
     async def _run(self) -> None:

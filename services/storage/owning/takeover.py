@@ -25,8 +25,8 @@ from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 _FORMAT = 1
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
-_GIVE_BACK_PAUSE = 0.5
-_LONGEST_GIVE_BACK_PAUSE = 2.0
+_RELEASE_PAUSE = 0.5
+_LONGEST_RELEASE_PAUSE = 2.0
 
 
 class NotAvailable(KafscaleError):
@@ -256,7 +256,7 @@ async def wait_for_release(metadata: MetadataStore, members: Members, held: Stil
 async def release_abandoned(metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef) -> None:
     """Release a partition of a deleted topic if this run's take-over got as far as fencing it."""
     key = paths.partition_state_key(namespace, ref.topic, ref.partition)
-    outage = Outage("release not answered", first=_GIVE_BACK_PAUSE, longest=_LONGEST_GIVE_BACK_PAUSE)
+    outage = Outage("release not answered", first=_RELEASE_PAUSE, longest=_LONGEST_RELEASE_PAUSE)
     while True:
         try:
             kv = await metadata.get(key)

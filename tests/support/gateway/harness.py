@@ -25,7 +25,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.metadata_pb2 import EpochHistory, Member
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from tests.support.gateway.fake_coordinator import FakeCoordinator
 from tests.support.gateway.fake_storage import FakeStorage, Partition
@@ -181,7 +181,7 @@ class Harness:
     storage: FakeStorage
     catalog: TopicCatalog
     cluster: Cluster
-    parts: GatewayParts
+    parts: GatewayDependencies
     gateway: Gateway
     listeners: tuple[Listener, ...]
     nursery: trio.Nursery
@@ -226,7 +226,7 @@ class Harness:
         return self.storage.partitions[topic.id, index]
 
 
-def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
+def parts_of(cluster: Cluster, **settings: Any) -> GatewayDependencies:
     """Build the parts of a gateway of ``cluster``. It listens on any free port by default."""
     metadata = cluster.metadata
 
@@ -236,7 +236,7 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayParts:
     def connected_coordinator(member: LiveMember) -> AbstractAsyncContextManager[FakeCoordinator]:
         return nullcontext(cluster.coordinators[member.run_id])
 
-    return GatewayParts(
+    return GatewayDependencies(
         settings=GatewaySettings(**({} if "listeners" in settings else {"broker_addr": LISTENER}) | settings),
         namespace=NAMESPACE,
         metadata=metadata,

@@ -19,7 +19,7 @@ from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.monitoring import _partitions
 from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
 from tests.support.storage.sequences import numbered, send
-from tests.unit.storage.test_shown_producers import listed_producers
+from tests.unit.storage.test_described_producers import listed_producers
 
 LONGEST_PAUSE = 60.0
 

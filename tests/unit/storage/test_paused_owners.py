@@ -93,7 +93,7 @@ async def test_a_former_owners_object_is_overwritten_and_never_deleted(autojump_
         assert await two.read_all(ref) == [b"0", b"b"]
 
 
-async def test_a_partition_is_released_with_its_committed_end(autojump_clock: MockClock) -> None:
+async def test_a_partition_is_released_with_its_high_watermark(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
         (a,) = one.instances

@@ -12,7 +12,7 @@ from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionAppend, PartitionFetch, PartitionFetched
 from tests.support.storage.harness import Caller, World, batch, siblings, state_key, values
-from tests.unit.storage.test_illness import UnhealthyWorld, slow_down
+from tests.unit.storage.test_failing_stores import UnhealthyWorld, slow_down
 
 
 async def test_a_slow_take_over_delays_appends_to_other_partitions_only_once(autojump_clock: MockClock) -> None:

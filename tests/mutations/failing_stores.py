@@ -4,7 +4,7 @@ from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
 _HEALTH = "tests/unit/objects/test_health.py::"
-_ILLNESS = "tests/unit/storage/test_illness.py::"
+_ILLNESS = "tests/unit/storage/test_failing_stores.py::"
 _REFUSED_BY_ETCD = "tests/unit/gateway/test_refused_by_etcd.py::"
 _SERVICE_HEALTH = "tests/unit/process/test_health.py::"
 
